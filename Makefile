@@ -1,0 +1,76 @@
+# `make demo` and `make test` do all the set-up they need: a virtual environment in .venv with the versions of
+# constraints.txt. They need Python 3.11 or newer and, for torch-scatter, a C++ compiler.
+
+PYTHON ?= $(shell for p in python3.11 python3; do "$$p" -c '' >/dev/null 2>&1 && echo "$$p" && break; done)
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+STAMP := $(VENV)/.stamp-installed
+
+# The tests whose code takes another road without torch-scatter.
+SCATTER_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py linear_transformer.py graph_transformer.py))
+BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
+
+# Graphs here are small: a worker per core with one thread each beats one worker with all threads.
+PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint bench clean
+
+help:
+	@echo "make demo   set up, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
+	@echo "make test   set up, then run every test, and those that use torch-scatter once more without it"
+	@echo "make lint   set up, then ruff and mypy"
+	@echo "make bench  set up, then run every script in benchmarks/"
+	@echo "make setup  only the set-up"
+	@echo "make clean  remove caches and build products; keeps .venv and runs"
+	@echo "Variables:  PYTHON=$(PYTHON) (makes .venv)  WORKERS=$(WORKERS) (test processes; 0 for none)"
+
+demo: $(STAMP)
+	$(BIN)/tg-lpe demo
+
+test: $(STAMP)
+	$(PYTEST)
+ifneq ($(SCATTER_TESTS),)
+	@echo "Once more without torch-scatter:"
+	TG_LPE_NO_SCATTER=1 $(PYTEST) $(SCATTER_TESTS)
+endif
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy tg_lpe
+
+bench: $(STAMP)
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
+
+clean:
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+
+setup: $(STAMP)
+
+# A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
+SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
+
+$(STAMP): setup.cfg constraints.txt
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
+	$(PIP) install -q -c constraints.txt setuptools wheel numpy torch
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[all]'
+	@$(SCATTER_WORKS) 2>/dev/null || { \
+		echo "Installing torch-scatter; the first time it is compiled, which takes about five minutes."; \
+		$(PIP) install -q -c constraints.txt --no-build-isolation torch-scatter && { $(SCATTER_WORKS) 2>/dev/null || \
+		$(PIP) install -q -c constraints.txt --no-build-isolation --no-deps --force-reinstall --no-cache-dir torch-scatter; } && \
+		$(SCATTER_WORKS); } || { \
+		$(PIP) uninstall -q -y torch-scatter 2>/dev/null; \
+		echo; echo "NOTE: torch-scatter could not be installed (see above; it needs a C++ compiler and Python's headers)."; \
+		echo "NOTE: Going on without it: every result is the same, some sums are slower."; echo; }
+	@touch $@

@@ -1,0 +1,107 @@
+"""How many graphs per second each positional encoding manages, in one run on one machine.
+
+    python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--json FILE]
+
+Batches: ours on a collated dataset and on a list of Data (collation counted), against PyG's AddLaplacianEigenvectorPE and
+AddRandomWalkPE one graph at a time and torch.linalg.eigh on padded batches. Single graphs: ours against PyG's. Every
+figure is the median of repeated runs after a warm-up. Without --data the molecules are those that ship with RDKit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_geometric.data import Batch
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
+
+from tg_lpe import Incidence, LinearTransformerPE
+from tg_lpe.datasets import load_molecules
+from tg_lpe.files import write_json
+from tg_lpe.spectral import laplacian_eigenvectors
+from tg_lpe.training.run_folder import environment
+
+K = 8
+
+
+def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Median and interquartile range of the seconds a call takes."""
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    low, middle, high = statistics.quantiles(times, n=4)
+    return middle, high - low
+
+
+def one_by_one(transform: Callable[[Any], Any], graphs: list[Any]) -> Callable[[], None]:
+    """A transform applied to each graph in turn."""
+
+    def run() -> None:
+        for data in graphs:
+            transform(data)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/throughput.json")
+    args = parser.parse_args()
+
+    num_graphs, repeats = (500, 5) if args.quick else (5000, 15)
+    splits = load_molecules(args.data or "nci", name="zinc" if args.data else "nci")
+    train = splits.train
+    dataset = train.copy(torch.arange(min(num_graphs, len(train))))  # a copy has storage of its own, whole
+    graphs = [dataset[i] for i in range(len(dataset))]
+    large_enough = [data for data in graphs if data.num_nodes > K]  # PyG's eigenvectors break on the others
+    few = large_enough[: max(50, num_graphs // 10)]
+
+    ours = LinearTransformerPE(k=K)
+    peers = {
+        "AddLaplacianEigenvectorPE": AddLaplacianEigenvectorPE(K),
+        "AddLaplacianEigenvectorPE(is_undirected=True)": AddLaplacianEigenvectorPE(K, is_undirected=True),
+        "AddRandomWalkPE(16)": AddRandomWalkPE(16),
+    }
+
+    def eigh() -> None:
+        batch = Batch.from_data_list(graphs)
+        graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
+        laplacian_eigenvectors(graph, K)
+
+    rows = [
+        ("LinearTransformerPE.encode_dataset, InMemoryDataset", len(graphs), lambda: ours.encode_dataset(dataset, False)),
+        ("LinearTransformerPE.encode_dataset, list of Data", len(graphs), lambda: ours.encode_dataset(graphs, False)),
+        ("LinearTransformerPE, one graph at a time", len(few), one_by_one(ours, few)),
+        ("torch.linalg.eigh on padded batches, float64, list of Data", len(graphs), eigh),
+        *[(f"{name}, one graph at a time", len(few), one_by_one(peer, few)) for name, peer in peers.items()],
+    ]
+    results = []
+    for name, count, run in rows:
+        seconds, spread = measure(run, repeats)
+        results.append({"what": name, "graphs_per_second": count / seconds, "seconds": seconds, "iqr_seconds": spread})
+    reference = next(r for r in results if r["what"].startswith("AddLaplacianEigenvectorPE,"))["graphs_per_second"]
+    print(f"{'':60} graphs/s    x AddLaplacianEigenvectorPE({K})")
+    for row in results:
+        row["ratio"] = row["graphs_per_second"] / reference
+        print(f"{row['what']:60} {row['graphs_per_second']:8,.0f}   {row['ratio']:6.2f}")
+    machine = environment()
+    machine.pop("command")
+    print(f"{machine['processor']}, {machine['threads']} threads")
+    write_json(
+        Path(args.json),
+        {"k": K, "num_graphs": len(graphs), "data": "zinc" if args.data else "nci", "results": results, "machine": machine},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Single molecules: graphs, types, target."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import networkx as nx
+import pytest
+import torch
+from rdkit import Chem, RDConfig
+from rdkit.Chem import Crippen
+
+from tg_lpe.datasets import (
+    AtomVocabulary,
+    SolubilityNormalization,
+    constrained_solubility,
+    smiles_to_data,
+    solubility_terms,
+)
+from tg_lpe.datasets import _molecule as molecule_module
+
+VOCABULARY = AtomVocabulary(("C", "O", "N", "C H1", "O -", "N H1 +", "N +"))
+
+
+def test_edges_run_both_ways_and_are_sorted() -> None:
+    data = smiles_to_data("C=CO", VOCABULARY)
+    assert data.x.tolist() == [[0], [0], [1]]
+    assert data.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert data.edge_attr.tolist() == [2, 2, 1, 1]
+    assert (data.x.dtype, data.edge_index.dtype, data.edge_attr.dtype) == (torch.int64,) * 3
+    assert set(data.keys()) == {"x", "edge_index", "edge_attr"}
+
+
+@pytest.mark.parametrize(
+    ("smiles", "types"),
+    [
+        ("C[C@H](O)N", ["C", "C H1", "O", "N"]),
+        ("CC(O)N", ["C", "C", "O", "N"]),
+        ("CC(=O)[O-]", ["C", "C", "O", "O -"]),
+        ("C[NH+](C)C", ["C", "N H1 +", "C", "C"]),
+        ("c1cc[nH]c1", ["C", "C", "C", "N", "C"]),
+        ("C[N+](C)(C)C", ["C", "N +", "C", "C", "C"]),
+    ],
+)
+def test_atom_types(smiles: str, types: list[str]) -> None:
+    assert [VOCABULARY.types[index] for index in smiles_to_data(smiles, VOCABULARY).x.view(-1).tolist()] == types
+
+
+def test_benzene_is_kekulised() -> None:
+    data = smiles_to_data("c1ccccc1", VOCABULARY)
+    assert sorted(data.edge_attr.tolist()) == [1] * 6 + [2] * 6
+
+
+def test_kekule_structure_is_the_first_in_order() -> None:
+    def double_bonds(smiles: str) -> list[tuple[int, int]]:
+        graph = molecule_module.graph(Chem.MolFromSmiles(smiles))
+        return sorted((min(a, b), max(a, b)) for a, b, kind in graph.bonds if kind == 2)
+
+    # RDKit's default draws these differently from release to release.
+    assert double_bonds("Cc1ccccc1Cl") == [(1, 2), (3, 4), (5, 6)]
+    assert double_bonds("Cc1ccc2ncccc2c1") == [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10)]
+    # The first choice, 0=1 and so 2=3, leaves atom 4 without a partner; the search takes it back.
+    assert double_bonds("c1ccc2cocc2c1") == [(0, 8), (1, 2), (3, 4), (6, 7)]
+
+
+def test_kekule_search_gives_up_in_favour_of_rdkit(monkeypatch: pytest.MonkeyPatch) -> None:
+    molecule = Chem.MolFromSmiles("Cc1ccccc1Cl")
+    reference = Chem.Mol(molecule)
+    Chem.Kekulize(reference, clearAromaticFlags=True)
+    monkeypatch.setattr(molecule_module, "_MAX_STEPS", 2)
+    expected = [int(bond.GetBondTypeAsDouble()) for bond in reference.GetBonds()]
+    assert [kind for *_, kind in molecule_module.graph(molecule).bonds] == expected
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [
+        "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6c%11c2c2c7c3c3"
+        "c8c4c4c9c5c1c1c6c2c3c41",
+        "c1ccc2c(c1)ccc1c2ccc2c1ccc1c2cccc1",
+        ".".join(["c1ccc2ccccc2c1"] * 40),
+        "c1cc(ccc1" * 30 + "C" + ")" * 30,
+        "c1cc[nH]c1.O=c1cc[nH]cc1.c1cc[n+]([O-])cc1.c1ccoc1.[o+]1ccccc1.c1cc[cH-]c1",
+    ],
+)
+def test_kekule_structure_keeps_valences(smiles: str) -> None:
+    molecule = Chem.MolFromSmiles(smiles)
+    reference = Chem.Mol(molecule)
+    Chem.Kekulize(reference, clearAromaticFlags=True)
+    ours = molecule_module.graph(molecule)
+    orders = [0.0] * molecule.GetNumAtoms()
+    for a, b, kind in ours.bonds:
+        orders[a] += kind
+        orders[b] += kind
+    assert orders == [sum(bond.GetBondTypeAsDouble() for bond in atom.GetBonds()) for atom in reference.GetAtoms()]
+
+
+def test_stereochemistry_of_a_double_bond_is_dropped() -> None:
+    cis, trans = smiles_to_data(r"C/C=C\C", VOCABULARY), smiles_to_data("C/C=C/C", VOCABULARY)
+    assert all(torch.equal(cis[key], trans[key]) for key in ("x", "edge_index", "edge_attr"))
+
+
+def test_corner_cases_of_size() -> None:
+    atom = smiles_to_data("C", VOCABULARY)
+    assert (atom.num_nodes, atom.edge_index.shape, atom.edge_attr.shape) == (1, (2, 0), (0,))
+    assert atom.edge_index.dtype == torch.int64
+    salt = smiles_to_data("CC(=O)[O-].C[NH+](C)C.C", VOCABULARY)
+    graph = nx.Graph(salt.edge_index.t().tolist())
+    graph.add_nodes_from(range(salt.num_nodes))
+    assert nx.number_connected_components(graph) == 3
+
+
+@pytest.mark.parametrize(
+    ("smiles", "message"),
+    [
+        ("C1CC", "'C1CC': RDKit cannot read"),
+        ("", "no atoms"),
+        ("CSi", "cannot read"),
+        ("C[Si](C)C", "unknown atom type 'Si'.*C, O, N"),
+        ("C[C-]12C3=C4C5=C1[Fe++]23456789[C-]%10C6=C7C8=C9%10", "DATIVE"),
+    ],
+)
+def test_unusable_smiles_say_why(smiles: str, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=message):
+        smiles_to_data(smiles, VOCABULARY)
+    assert capfd.readouterr().err == ""
+
+
+def test_wrong_argument_types() -> None:
+    with pytest.raises(TypeError, match="must be a string, got int"):
+        smiles_to_data(3, VOCABULARY)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="AtomVocabulary, got list"):
+        smiles_to_data("C", ["C"])  # type: ignore[arg-type]
+
+
+def test_rdkit_log_is_silenced_only_meanwhile(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="cannot read"):
+        smiles_to_data("C1CC", VOCABULARY)
+    assert capfd.readouterr().err == ""
+    assert Chem.MolFromSmiles("C1CC") is None
+    assert "ring" in capfd.readouterr().err
+
+
+def test_target_from_its_terms() -> None:
+    smiles = "CC1CCCCCCC1c1ccccc1O"
+    terms = solubility_terms(smiles)
+    assert terms[0] == Crippen.MolLogP(Chem.MolFromSmiles(smiles))
+    assert terms[2] == 2.0
+    means, stds = (2.4570953396, 3.0525811293, 0.0485696877), (1.4343244011, 0.8335207025, 0.2860212110)
+    logp, sa, cycle = ((t - m) / s for t, m, s in zip(terms, means, stds, strict=True))
+    assert constrained_solubility(smiles, "zinc") == pytest.approx(logp - sa - cycle, rel=1e-12)
+    assert constrained_solubility(Chem.MolFromSmiles(smiles), SolubilityNormalization.ZINC) == pytest.approx(
+        constrained_solubility(smiles, "zinc"), rel=1e-12
+    )
+    assert constrained_solubility(smiles, "qm9") != constrained_solubility(smiles, "zinc")
+
+
+def test_synthetic_accessibility_is_rdkits_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = list(sys.path)
+    molecule = Chem.MolFromSmiles("CC(=O)Oc1ccccc1C(=O)O")
+    ours = solubility_terms(molecule)[1]
+    assert sys.path == before
+    monkeypatch.syspath_prepend(f"{RDConfig.RDContribDir}/SA_Score")
+    import sascorer
+
+    assert ours == sascorer.calculateScore(molecule)
+
+
+def test_target_leaves_the_molecule_alone() -> None:
+    molecule = Chem.MolFromSmiles("c1ccc2[nH]ccc2c1")
+    before = molecule.ToBinary()
+    molecule_module.graph(molecule)
+    assert molecule.ToBinary() == before
+    assert all(atom.GetIsAromatic() for atom in molecule.GetAtoms())
+
+
+def test_target_errors() -> None:
+    with pytest.raises(ValueError, match="'C1CC'"):
+        constrained_solubility("C1CC", "zinc")
+    with pytest.raises(TypeError, match="got int"):
+        constrained_solubility(5, "zinc")
+    with pytest.raises(ValueError, match="no atoms"):
+        constrained_solubility(Chem.MolFromSmiles(""), "zinc")
+    with pytest.raises(ValueError, match=r"'moses'.*'zinc', 'qm9'"):
+        constrained_solubility("C", "moses")
+    with pytest.raises(TypeError, match="got 3"):
+        constrained_solubility("C", 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"sa_std must be positive.*got 0.0"):
+        SolubilityNormalization(0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+
+
+def test_measured_normalization() -> None:
+    measured = SolubilityNormalization.from_terms([(1.0, 4.0, 0.0), (3.0, 4.0, 0.0)])
+    assert measured == SolubilityNormalization(2.0, 1.0, 4.0, 1.0, 0.0, 1.0)
+    with pytest.raises(ValueError, match="got none"):
+        SolubilityNormalization.from_terms([])
+
+
+def test_constant_term_is_not_blown_up_by_rounding() -> None:
+    measured = SolubilityNormalization.from_terms([(0.1, 0.7, 0.0)] * 7)
+    assert measured(0.1, 0.7, 0.0) == pytest.approx(0.0, abs=1e-12)
+    assert (measured.logp_std, measured.sa_std) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_longest_ring_against_networkx(seed: int) -> None:
+    draw = random.Random(seed)
+    num_atoms = draw.randint(1, 14)
+    pairs = [(a, b) for a in range(num_atoms) for b in range(a)]
+    chosen = draw.sample(pairs, min(len(pairs), draw.randint(0, num_atoms + 3)))
+    draw.shuffle(chosen)
+    graph = nx.Graph()
+    graph.add_nodes_from(range(num_atoms))
+    # Row by row, as from an adjacency matrix, so that neighbours come in ascending order.
+    graph.add_edges_from(sorted(edge for a, b in chosen for edge in ((a, b), (b, a))))
+    expected = max(map(len, nx.cycle_basis(graph)), default=0)
+    assert molecule_module.longest_ring(num_atoms, [(a, b, 1) for a, b in chosen]) == expected
+
+
+@pytest.mark.parametrize(
+    ("smiles", "repaired"),
+    [
+        ("CC1[N][C]1O", "CC1NC1O"),
+        ("N#N.[O][C][C](C=O)C=O", "OCC(C=O)C=O"),
+        ("[NH2]C.[CH2]", "CN"),
+        ("CC.OO", "OO"),
+        ("C[NH+]1CC1[O-]", "C[NH+]1CC1[O-]"),
+        ("[13C][CH3]", "[13C][CH3]"),
+    ],
+)
+def test_radical_repair(smiles: str, repaired: str) -> None:
+    molecule = molecule_module.parse(smiles, repair_radicals=True)
+    assert Chem.MolToSmiles(molecule) == Chem.CanonSmiles(repaired)
+
+
+def test_without_repair_nothing_is_rewritten() -> None:
+    assert molecule_module.parse("N#N.C[CH2]").GetNumAtoms() == 4
+
+
+def test_vocabulary_round_trips_and_orders() -> None:
+    vocabulary = AtomVocabulary.from_counts({"N": 2, "C": 9, "O": 2, "S": 0})
+    assert vocabulary.types == ("C", "N", "O", "S")
+    assert AtomVocabulary.from_json(vocabulary.to_json()) == vocabulary
+    assert hash(AtomVocabulary.from_json(vocabulary.to_json())) == hash(vocabulary)
+    assert ("N" in vocabulary, "Si" in vocabulary, len(vocabulary), list(vocabulary)) == (True, False, 4, [*"CNOS"])
+    assert vocabulary.encode(["O", "C"]) == [2, 0]
+
+
+def test_vocabulary_errors() -> None:
+    with pytest.raises(ValueError, match="unknown atom type 'Xe'"):
+        VOCABULARY.index("Xe")
+    with pytest.raises(ValueError, match="more than once: 'C'"):
+        AtomVocabulary(("C", "C", "N"))
+    with pytest.raises(ValueError, match="at least one"):
+        AtomVocabulary(())
+    with pytest.raises(TypeError, match="'CNO'"):
+        AtomVocabulary("CNO")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="JSON list"):
+        AtomVocabulary.from_json('{"C": 0}')

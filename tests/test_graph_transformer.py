@@ -1,0 +1,321 @@
+"""The graph transformer against Dwivedi & Bresson's equations, read edge by edge in numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import few, normal, randomize_, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tg_lpe import GraphTransformer, LinearTransformer
+
+SMALL = {"channels": 8, "heads": 2, "num_layers": 3}
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 4, 5, 5, 6], [1, 0, 2, 1, 0, 2, 5, 4, 6, 5]])
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])  # node 3 has no edge
+
+
+def small(**options: Any) -> GraphTransformer:
+    torch.manual_seed(0)
+    model = GraphTransformer(**{**SMALL, **options})
+    generator = torch.Generator().manual_seed(1)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm1d):  # so that running averages matter
+            module.running_mean.copy_(torch.randn(module.num_features, generator=generator) / 4)
+            module.running_var.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
+            module.weight.data.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
+            module.bias.data.copy_(torch.randn(module.num_features, generator=generator) / 4)
+    return model.double()
+
+
+def typed(**options: Any) -> GraphTransformer:
+    return small(num_node_types=4, num_edge_types=3, pe_channels=2, **options)
+
+
+def inputs(num_nodes: int = 7, num_edges: int = 10) -> dict[str, Tensor]:
+    return {"x": torch.arange(num_nodes) % 4, "edge_attr": torch.arange(num_edges) % 3, "pe": normal(num_nodes, 2)}
+
+
+def reference(
+    model: GraphTransformer,
+    x: Any,
+    edges: list[tuple[int, int]],
+    edge_attr: Any,
+    batch: list[int],
+    pe: Any,
+    graphs: int,
+) -> np.ndarray:
+    """One node, one edge, one head at a time."""
+    state = {name: value.numpy() for name, value in model.state_dict().items()}
+    n, heads, C = len(batch), SMALL["heads"], SMALL["channels"]
+    width = C // heads
+
+    def linear(name: str, v: np.ndarray) -> np.ndarray:
+        return state[f"{name}.weight"] @ v + state[f"{name}.bias"]
+
+    def norm(name: str, v: np.ndarray) -> np.ndarray:
+        std = np.sqrt(state[f"{name}.running_var"] + 1e-5)
+        return (v - state[f"{name}.running_mean"]) / std * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+    def embed(name: str, value: Any) -> np.ndarray:
+        if f"{name}.linear.weight" in state:
+            return linear(f"{name}.linear", np.asarray(value))
+        return state[f"{name}.rows.weight"][0 if value is None else int(value)]
+
+    def stream(name: str, v: np.ndarray, update: np.ndarray) -> np.ndarray:
+        v = norm(f"{name}.norm_attention", v + linear(f"{name}.out", update))
+        hidden = np.maximum(linear(f"{name}.feed_forward.0", v), 0)
+        return norm(f"{name}.norm_feed_forward", v + linear(f"{name}.feed_forward.2", hidden))
+
+    h = [embed("node_embedding", None if x is None else x[i]) for i in range(n)]
+    if pe is not None:
+        h = [v + linear("pe_embedding", pe[i]) for i, v in enumerate(h)]
+    e = [embed("edge_embedding", None if edge_attr is None else edge_attr[j]) for j in range(len(edges))]
+    for layer in range(SMALL["num_layers"]):
+        at = f"layers.{layer}.attention"
+        new_h, scores = [], [np.zeros(C) for _ in edges]
+        for i in range(n):
+            query, out = linear(f"{at}.query", h[i]), np.zeros(C)
+            for head in range(heads):
+                part = slice(head * width, (head + 1) * width)
+                total, weighted = 0.0, np.zeros(width)
+                for number, (source, target) in enumerate(edges):
+                    if target != i:
+                        continue
+                    key, value = np.split(linear(f"{at}.key_value", h[source]), 2)
+                    score = query[part] * key[part] / np.sqrt(width) * linear(f"{at}.edge", e[number])[part]
+                    scores[number][part] = score
+                    weight = np.exp(np.clip(score.sum(), -5, 5))
+                    total, weighted = total + weight, weighted + weight * value[part]
+                out[part] = weighted / total if total else 0.0
+            new_h.append(stream(f"layers.{layer}.node_update", h[i], out))
+        if layer + 1 < SMALL["num_layers"]:
+            e = [stream(f"layers.{layer}.edge_update", v, score) for v, score in zip(e, scores, strict=True)]
+        h = new_h
+    rows = []
+    for graph in range(graphs):
+        mine = [h[i] for i in range(n) if batch[i] == graph]
+        mean = np.mean(mine, axis=0) if mine else np.zeros(C)
+        hidden = linear("readout.0", mean)
+        if hidden.size > 1:  # the paper's single unit has no nonlinearity
+            hidden = np.maximum(hidden, 0)
+        rows.append(linear("readout.2", hidden))
+    return np.array(rows)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Tensor, Tensor, int]:
+    """Directed edges with repetitions and loops, and graphs without nodes."""
+    sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=3).filter(any))
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    pairs = [(i, j) for i in range(len(batch)) for j in range(len(batch)) if batch[i] == batch[j]]
+    edges = draw(st.lists(st.sampled_from(pairs), max_size=10))
+    return torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous(), batch, len(sizes)
+
+
+KINDS = ("types", "features", "nothing")
+
+
+@few
+@given(batches(), st.sampled_from(KINDS), st.sampled_from(KINDS), st.booleans(), st.sampled_from(["mlp", "paper"]))
+def test_against_loops_over_edges(drawn, nodes: str, edges: str, with_pe: bool, readout: str) -> None:
+    edge_index, batch, graphs = drawn
+    n, m = batch.numel(), edge_index.size(1)
+    node_options = {"types": {"num_node_types": 4}, "features": {"in_channels": 3}, "nothing": {}}[nodes]
+    edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_channels": 2}, "nothing": {}}[edges]
+    model = small(**node_options, **edge_options, pe_channels=2 if with_pe else None, readout=readout, out_channels=2)
+    randomize_(model.layers[0].attention, scale=3.0)  # some scores beyond the clamp
+    x = {"types": torch.arange(n) % 4, "features": normal(n, 3), "nothing": None}[nodes]
+    edge_attr = {"types": torch.arange(m) % 3, "features": normal(m, 2, seed=1), "nothing": None}[edges]
+    pe = normal(n, 2, seed=2) if with_pe else None
+    got = model.eval()(x, edge_index, edge_attr, batch, pe, num_graphs=graphs)
+    arrays = [None if a is None else a.numpy() for a in (x, edge_attr, pe)]
+    pairs = list(zip(*edge_index.tolist(), strict=True)) if m else []
+    expected = reference(model, arrays[0], pairs, arrays[1], batch.tolist(), arrays[2], graphs)
+    assert relative_error(got, expected) < 1e-10
+
+
+def relabelled(arguments: dict[str, Tensor], edge_index: Tensor, seed: int) -> tuple[dict[str, Tensor], Tensor]:
+    """The batch with nodes permuted within their graphs and edges in another order."""
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.cat([torch.randperm(4, generator=generator), 4 + torch.randperm(3, generator=generator)])
+    order = torch.randperm(edge_index.size(1), generator=generator)
+    moved = {name: torch.empty_like(v).index_copy(0, label, v) for name, v in arguments.items() if name != "edge_attr"}
+    return {**moved, "edge_attr": arguments["edge_attr"][order]}, label[edge_index][:, order]
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_and_edge_order_do_not_matter(train: bool, seed: int) -> None:
+    model = typed().train(train)
+    arguments, edges = relabelled(inputs(), EDGES, seed)
+    expected = model(edge_index=EDGES, batch=BATCH, **inputs())
+    torch.testing.assert_close(model(edge_index=edges, batch=BATCH, **arguments), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_edges_have_a_direction() -> None:
+    model = typed().eval()
+    arguments = inputs(3, 1)
+    there, back = (model(edge_index=torch.tensor(e), **arguments) for e in ([[0], [1]], [[1], [0]]))
+    assert relative_error(there, back) > 1e-3
+
+
+def test_a_graph_does_not_depend_on_its_batch_in_eval_mode() -> None:
+    model = typed()
+    arguments = inputs()
+    together = model.eval()(edge_index=EDGES, batch=BATCH, **arguments)
+    for graph, nodes, edges in ((0, slice(0, 4), slice(0, 6)), (1, slice(4, 7), slice(6, 10))):
+        alone = model(
+            arguments["x"][nodes],
+            EDGES[:, edges] - nodes.start,
+            arguments["edge_attr"][edges],
+            pe=arguments["pe"][nodes],
+        )
+        torch.testing.assert_close(alone[0], together[graph], rtol=1e-11, atol=1e-12)
+    model.train()
+    in_training = model(edge_index=EDGES, batch=BATCH, **arguments)
+    assert relative_error(in_training, together) > 1e-3, "batch norm uses the batch's own statistics in training"
+
+
+def test_running_statistics_move_in_training_only() -> None:
+    model = typed()
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    model.eval()(edge_index=EDGES, batch=BATCH, **inputs())
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+    model.train()(edge_index=EDGES, batch=BATCH, **inputs())
+    unchanged = [name for name, value in model.named_buffers() if torch.equal(value, before[name])]
+    assert unchanged == []
+
+
+@pytest.mark.parametrize("readout", ["mlp", "paper"])
+@pytest.mark.parametrize("kind", ["typed", "real", "bare"])
+def test_every_parameter_receives_a_gradient(kind: str, readout: str) -> None:
+    encoder = LinearTransformer(k=3)
+    options = {
+        "typed": {"num_node_types": 4, "num_edge_types": 3},
+        "real": {"in_channels": 3, "edge_channels": 2},
+        "bare": {},
+    }[kind]
+    model = small(**options, encoder=encoder, readout=readout, out_channels=2)
+    x = {"typed": inputs()["x"], "real": normal(7, 3), "bare": None}[kind]
+    edge_attr = {"typed": inputs()["edge_attr"], "real": normal(10, 2), "bare": None}[kind]
+    out = model(x, EDGES, edge_attr, BATCH, num_nodes=7)
+    (out * normal(*out.shape)).sum().backward()
+    dead = [name for name, p in model.named_parameters() if p.grad is None or not (p.grad != 0).any()]
+    assert dead == []
+
+
+def test_parameter_counts_of_the_docstring() -> None:
+    def count(readout: str) -> int:
+        model = GraphTransformer(num_node_types=20, num_edge_types=4, pe_channels=6, readout=readout)
+        return sum(p.numel() for p in model.parameters())
+
+    assert count("paper") == 618_627 == 800_771 - 132_096 - 50_048
+    assert count("mlp") - count("paper") == 16_510
+
+
+def test_an_encoder_is_the_same_as_its_encoding() -> None:
+    encoder = LinearTransformer(k=3, out_channels=2).double()
+    joint, fed = typed(encoder=encoder).eval(), typed().eval()
+    state = joint.state_dict()
+    fed.load_state_dict({name: v for name, v in state.items() if not name.startswith("encoder.")})
+    arguments = inputs()
+    arguments["pe"] = encoder(EDGES, batch=BATCH)
+    expected = fed(edge_index=EDGES, batch=BATCH, **arguments)
+    got = joint(edge_index=EDGES, batch=BATCH, **{**arguments, "pe": None})
+    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_an_encoder_with_feature_probes_reads_x() -> None:
+    encoder = LinearTransformer(k=3, probes="features", num_node_types=4)
+    model = small(num_node_types=4, encoder=encoder).eval()
+    x = inputs()["x"]
+    expected = model(x, EDGES, batch=BATCH)
+    with torch.no_grad():
+        encoder.probes.embedding.weight.mul_(-1).add_(1)
+    assert relative_error(model(x, EDGES, batch=BATCH), expected) > 1e-6
+
+
+def test_gradients() -> None:
+    model = small(in_channels=2, edge_channels=2, pe_channels=2, num_layers=2).train()
+
+    def of(x: Tensor, edge_attr: Tensor, pe: Tensor, *values: Tensor) -> Tensor:
+        names = [name for name, _ in model.named_parameters()]
+        state = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(model, state, (x, EDGES, edge_attr, BATCH, pe))
+
+    arguments = [normal(7, 2), normal(10, 2, seed=1), normal(7, 2, seed=2), *(p.detach() for p in model.parameters())]
+    assert torch.autograd.gradcheck(of, [a.clone().requires_grad_() for a in arguments], fast_mode=True)
+
+
+def test_small_and_empty_graphs() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    model = small(num_node_types=4).eval()
+    assert model(torch.tensor([1]), none).isfinite().all()
+    x = torch.tensor([0, 1])
+    out = model(x, none, batch=torch.tensor([1, 3]), num_graphs=5)
+    assert out.shape == (5, 1) and out.isfinite().all()
+    assert torch.equal(out[0], out[2]) and torch.equal(out[0], out[4]) and not torch.equal(out[1], out[3])
+    assert model(x[:0], none).shape == (1, 1)
+    assert small()(None, none, num_nodes=3).isfinite().all(), "training without a single edge"
+
+
+def test_number_of_nodes_without_features() -> None:
+    model = small().eval()
+    edge = torch.tensor([[0], [1]])
+    by_batch = model(None, edge, batch=torch.tensor([0, 0, 1]))
+    assert torch.equal(by_batch, model(None, edge, batch=torch.tensor([0, 0, 1]), num_nodes=3))
+    torch.testing.assert_close(model(None, edge), by_batch[:1], rtol=1e-12, atol=1e-14)
+    assert model(None, edge[:, :0]).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper'\), got 'sum'"),
+        ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
+        ({"heads": 3}, "heads must divide channels, got heads=3 and channels=8"),
+        ({"heads": 0}, "got heads=0"),
+        ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
+        ({"num_edge_types": 2, "edge_channels": 3}, "edges have either .* got 2 types and 3 channels"),
+        ({"pe_channels": 5, "encoder": LinearTransformer(k=4)}, "pe_channels=5 contradicts the encoder's 4"),
+    ],
+)
+def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraphTransformer(**{**SMALL, **options})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": None, "num_nodes": 7}, "built for node features, but none were given"),
+        ({"x": torch.zeros(7)}, r"node types must be int64 of shape \(7,\) .* got torch.float32 \(7,\)"),
+        ({"x": torch.zeros(7, 2, dtype=torch.int64)}, r"got torch.int64 \(7, 2\)"),
+        ({"edge_attr": None}, "built for edge features, but none were given"),
+        ({"edge_attr": torch.zeros(9, dtype=torch.int64)}, r"edge types must be .* got torch.int64 \(9,\)"),
+        ({"pe": None}, r"pe must have shape \(7, 2\), got None"),
+        ({"pe": torch.zeros(7, 3)}, r"pe must have shape \(7, 2\), got \(7, 3\)"),
+        ({"batch": BATCH[:5]}, r"batch must have shape \(7,\), got \(5,\)"),
+    ],
+)
+def test_forward_refuses(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        typed()(**{"edge_index": EDGES, "batch": BATCH, **inputs(), **change})
+
+
+def test_an_encoding_that_nobody_reads_is_refused() -> None:
+    pe = torch.zeros(7, 3)
+    with pytest.raises(ValueError, match="built without pe_channels or encoder"):
+        small()(None, EDGES, pe=pe)
+    with pytest.raises(ValueError, match="has an encoder of its own"):
+        small(encoder=LinearTransformer(k=3))(None, EDGES, pe=pe)
+    with pytest.raises(ValueError, match=r"floating point of shape \(7, 3\), got torch.int64 \(7,\)"):
+        small(in_channels=3)(inputs()["x"], EDGES)
+    for types in ([0, 1, 4], [0, -1, 2]):
+        with pytest.raises(IndexError):
+            small(num_node_types=4)(torch.tensor(types), EDGES[:, :6])

@@ -1,0 +1,212 @@
+"""The incidence operator against dense algebra that networkx builds from the definition."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, graphs, listings, normal, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe import Incidence
+from tg_lpe.incidence import inverse_sqrt
+
+F64 = torch.float64
+LIKE = torch.empty(0, dtype=F64)
+weightings = st.sampled_from([None, (-1.0, 1.0), (-5.0, 5.0)])
+
+
+def operator(graph: Graph, weighted: bool = True) -> Incidence:
+    weight = graph.edge_weight() if weighted else None
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=weight)
+
+
+def check_against_dense(operator: Incidence, B: np.ndarray, L: np.ndarray, tolerance: float = 1e-12) -> None:
+    n, m = B.shape
+    dtype = torch.float64 if tolerance < 1e-8 else torch.float32
+    like = torch.empty(0, dtype=dtype)
+    assert (operator.num_nodes, operator.num_edges) == (n, m)
+    x, y = normal(n, 3, seed=1, dtype=dtype), normal(m, 3, seed=2, dtype=dtype)
+    assert relative_error(operator.dense(F64), B) < 1e-14
+    assert relative_error(operator.differences(x), B.T @ x.double().numpy()) < tolerance
+    # Sums of large terms may cancel, so the tolerance is against what was summed.
+    scale = max(np.abs(B).sum(1).max(initial=0.0) * float(y.abs().max()) if m else 0.0, 1e-300)
+    assert np.abs(operator.sums(y).double().numpy() - B @ y.double().numpy()).max(initial=0.0) < tolerance * scale
+    assert relative_error(operator.laplacian(x), L @ x.double().numpy()) < tolerance
+    assert relative_error(operator.degree(like), np.abs(B).sum(1)) < tolerance
+    assert relative_error(operator.laplacian_diagonal(like), np.diag(L)) < tolerance
+    norm = np.linalg.norm(B) if m and np.linalg.norm(B) else 1.0
+    assert relative_error(operator.frobenius_norm(like), np.array([norm])) < tolerance
+    assert all(f(v).dtype == dtype for f, v in ((operator.differences, x), (operator.sums, y), (operator.degree, x)))
+
+
+@few
+@given(st.data(), weightings)
+def test_every_product_against_networkx(data, exponents) -> None:
+    graph = data.draw(graphs(exponents=exponents))
+    for tolerance in (1e-12, 2e-5):
+        check_against_dense(operator(graph), graph.incidence(), graph.laplacian(), tolerance)
+    if exponents is None:
+        check_against_dense(operator(graph, weighted=False), graph.incidence(), graph.laplacian())
+
+
+@pytest.mark.parametrize("graph", corner_cases())
+def test_corner_cases_against_networkx(graph: Graph) -> None:
+    check_against_dense(operator(graph), graph.incidence(), graph.laplacian())
+
+
+@few
+@given(st.data(), weightings)
+def test_any_listing_of_the_edges_is_the_same_operator(data, exponents) -> None:
+    graph = data.draw(graphs(exponents=exponents))
+    index, weight = data.draw(listings(graph))
+    listed = Incidence(index, graph.num_nodes, edge_weight=weight)
+    assert torch.equal(torch.stack([listed.tail, listed.head]), graph.edge_index())
+    torch.testing.assert_close(listed.conductance, graph.edge_weight(), rtol=1e-15, atol=0)
+    unweighted = Incidence(index.int(), graph.num_nodes)
+    assert torch.equal(torch.stack([unweighted.tail, unweighted.head]), graph.edge_index())
+    assert unweighted.conductance is None
+
+
+@few
+@given(st.lists(graphs(max_nodes=7, exponents=(-2.0, 2.0)), max_size=5))
+def test_a_batch_is_its_graphs_side_by_side(parts: list[Graph]) -> None:
+    batched = batch_of(parts)
+    whole = Incidence(**batched.arguments())
+    sizes = [graph.num_nodes for graph in parts]
+    assert whole.num_graphs == len(parts)
+    assert whole.ptr.tolist() == [sum(sizes[:i]) for i in range(len(parts) + 1)]
+    assert whole.local_index.tolist() == [i for size in sizes for i in range(size)]
+    assert whole.edge_counts.tolist() == [len(graph.edges) for graph in parts]
+    assert whole.max_nodes == max(sizes, default=0)
+    x = normal(batched.num_nodes, 2)
+    for got, part, rows in zip(batched.split(whole.laplacian(x)), parts, batched.split(x), strict=True):
+        torch.testing.assert_close(got, operator(part).laplacian(rows), rtol=1e-12, atol=1e-12)
+    norms = [float(operator(part).frobenius_norm(LIKE)[0]) for part in parts]
+    np.testing.assert_allclose(whole.frobenius_norm(LIKE).numpy(), norms, rtol=1e-12)
+
+
+def test_a_path_by_hand() -> None:
+    # 1 --(w=4)-- 0 --(w=9)-- 2: columns (0,1) and (0,2), small index negative
+    path = Incidence(torch.tensor([[1, 2], [0, 0]]), edge_weight=torch.tensor([4.0, 9.0]))
+    assert path.dense().tolist() == [[-2.0, -3.0], [2.0, 0.0], [0.0, 3.0]]
+    assert path.degree(torch.empty(0)).tolist() == [5.0, 2.0, 3.0]
+    assert path.laplacian_diagonal(torch.empty(0)).tolist() == [13.0, 4.0, 9.0]
+    assert path.frobenius_norm(LIKE).item() == pytest.approx(26**0.5, rel=1e-15)
+    assert repr(path) == "Incidence(num_nodes=3, num_edges=2, num_graphs=1, conductance=float32)"
+
+
+def test_number_of_nodes_is_found() -> None:
+    index = torch.tensor([[0, 1], [1, 4]])
+    assert Incidence(index).num_nodes == 5
+    assert Incidence(index, batch=torch.zeros(7, dtype=torch.int64)).num_nodes == 7
+    assert Incidence(torch.zeros(2, 0, dtype=torch.int64)).num_nodes == 0
+
+
+def test_a_weight_of_zero_is_an_absent_edge() -> None:
+    index = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    with_zero = Incidence(index, 4, edge_weight=torch.tensor([1.0, 0.0, 2.0], dtype=F64))
+    without = Incidence(index[:, [0, 2]], 4, edge_weight=torch.tensor([1.0, 2.0], dtype=F64))
+    x = normal(4, 2)
+    assert torch.equal(with_zero.laplacian(x), without.laplacian(x))
+    assert torch.equal(with_zero.degree(x), without.degree(x))
+
+
+def test_nothing_the_caller_owns_is_modified() -> None:
+    index, weight = torch.tensor([[2, 0, 1, 1], [0, 2, 1, 0]]), torch.tensor([3.0, 3.0, 7.0, 2.0])
+    batch, x = torch.zeros(3, dtype=torch.int64), normal(3, 2, dtype=torch.float32)
+    kept = [t.clone() for t in (index, weight, batch, x)]
+    graph = Incidence(index, 3, edge_weight=weight, batch=batch)
+    graph.laplacian(x), graph.degree(x), graph.frobenius_norm(x), graph.dense()
+    assert all(torch.equal(now, before) for now, before in zip((index, weight, batch, x), kept, strict=True))
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda g, x, y: g.differences(x),
+        lambda g, x, y: g.sums(y),
+        lambda g, x, y: g.laplacian(x),
+        lambda g, x, y: g.degree(x),
+        lambda g, x, y: g.laplacian_diagonal(x),
+        lambda g, x, y: g.frobenius_norm(x),
+        lambda g, x, y: inverse_sqrt(g.degree(x)),
+    ],
+    ids=["differences", "sums", "laplacian", "degree", "diagonal", "norm", "inverse_sqrt"],
+)
+def test_gradients(product) -> None:
+    # Edge (0, 1) is listed twice, (3, 3) is a loop, node 4 is alone.
+    index = torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]])
+    batch = torch.tensor([0, 0, 0, 1, 1])
+
+    def of(weight, x, y):
+        both = torch.stack([weight[0], weight[0], weight[1], weight[2], weight[3]])
+        return product(Incidence(index, 5, edge_weight=both, batch=batch), x, y)
+
+    arguments = [torch.tensor([0.3, 2.0, 5.0, 1.0], dtype=F64), normal(5, 2), normal(3, 2)]
+    assert torch.autograd.gradcheck(of, [a.requires_grad_() for a in arguments])
+
+
+def test_gradient_is_finite_where_the_weight_is_zero() -> None:
+    weight = torch.tensor([0.0, 2.0], requires_grad=True)
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 4, edge_weight=weight)
+    (graph.laplacian(torch.ones(4, 1)).sum() + inverse_sqrt(graph.degree(weight)).sum()).backward()
+    assert weight.grad.isfinite().all() and weight.grad[0] == 0 and weight.grad[1] != 0
+
+
+EDGE = torch.tensor([[0], [1]])
+
+
+def weights(*values: float) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((torch.zeros(3, 4, dtype=torch.int64),), {}, r"edge_index .*\[2, num_edges\], got torch.int64 \[3, 4\]"),
+        ((torch.zeros(2, dtype=torch.int64),), {}, r"edge_index .* got torch.int64 \[2\]"),
+        ((torch.zeros(2, 3),), {}, r"edge_index .* got torch.float32 \[2, 3\]"),
+        ((torch.tensor([[0], [5]]), 4), {}, r"edge_index .* 0..3 \(num_nodes=4\), got 0..5"),
+        ((torch.tensor([[-2], [1]]), 4), {}, r"edge_index .* got -2..1"),
+        ((torch.zeros(2, 0, dtype=torch.int64), -3), {}, r"num_nodes must not be negative, got -3"),
+        ((EDGE,), {"edge_weight": weights(1.0, 2.0)}, r"edge_weight .* \[1\], got torch.float32 \[2\]"),
+        ((EDGE,), {"edge_weight": torch.tensor([1])}, r"edge_weight .* floating point .* got torch.int64 \[1\]"),
+        ((EDGE,), {"edge_weight": torch.ones(1, 1)}, r"edge_weight .* got torch.float32 \[1, 1\]"),
+        ((EDGE,), {"edge_weight": weights(-0.5)}, r"finite and not negative, got -0.5 for edge \(0, 1\)"),
+        ((EDGE,), {"edge_weight": weights(float("nan"))}, r"got nan for edge \(0, 1\)"),
+        ((EDGE,), {"edge_weight": weights(float("inf"))}, r"got inf for edge \(0, 1\)"),
+        (
+            (torch.tensor([[0, 2, 3], [1, 3, 2]]),),
+            {"edge_weight": weights(1.0, 2.0, 2.5)},
+            r"must agree .* got \[2.0, 2.5\] for edge \(2, 3\)",
+        ),
+        ((EDGE,), {"num_graphs": 2}, r"num_graphs=2 needs batch"),
+        ((EDGE, 2), {"batch": torch.zeros(3, dtype=torch.int64)}, r"batch .* \[2\], got torch.int64 \[3\]"),
+        ((EDGE, 2), {"batch": torch.zeros(2)}, r"batch must be int64 .* got torch.float32 \[2\]"),
+        ((EDGE, 4), {"batch": torch.tensor([0, 0, 3, 1])}, r"batch must be sorted .* got 1 at node 3 after 3"),
+        ((EDGE, 2), {"batch": torch.tensor([-1, -1])}, r"batch must be sorted .* got -1 at node 0"),
+        ((EDGE, 2), {"batch": torch.tensor([2, 2]), "num_graphs": 2}, r"batch .* 0..1 \(num_graphs=2\), got 2"),
+        ((EDGE, 2), {"batch": torch.tensor([0, 1])}, r"edge \(0, 1\) joins graph 0 and graph 1"),
+    ],
+)
+def test_refused_with_the_offending_value(args, kwargs, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Incidence(*args, **kwargs)
+
+
+def test_weights_equal_to_rounding_are_one_edge() -> None:
+    both = torch.tensor([0.1, 0.1 * (1 + 1e-7)], dtype=torch.float32)
+    assert Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=both).num_edges == 1
+    with pytest.raises(ValueError, match=re.escape("for edge (0, 1)")):
+        Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
+
+
+def test_listings_that_outnumber_an_int32_of_keys() -> None:
+    n = 100_000  # n * n does not fit 32 bits
+    index = torch.tensor([[n - 1, 0], [n - 2, n - 1]], dtype=torch.int32)
+    graph = Incidence(index, n)
+    assert (graph.tail.tolist(), graph.head.tolist()) == ([0, n - 2], [n - 1, n - 1])

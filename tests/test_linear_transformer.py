@@ -1,0 +1,231 @@
+"""The linear transformer against eq. (16), written out here with n x n matrices, one graph at a time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, normal, randomize_, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from tg_lpe import Incidence, LinearTransformer
+
+SWITCHES = ("degree_scaling", "independent_scaling", "diagonal", "normalize")
+COMBINATIONS = [
+    {**dict(zip(SWITCHES, values, strict=True)), "num_loops": loops, "update_incidence": update}
+    for *values, loops, update in itertools.product(*[(True, False)] * 4, (1, 2), (False, True))
+]
+every_combination = pytest.mark.parametrize(
+    "options", COMBINATIONS, ids=lambda o: "".join(k[0] for k in o if o[k] is True) + str(o["num_loops"])
+)
+
+
+def layers(model: LinearTransformer, num_blocks: int, num_loops: int) -> list[dict[str, np.ndarray]]:
+    """Each layer's parameters under the names of the paper; what is not there is one (betas) or zero."""
+    absent = {"alpha_v": 0.0, "alpha_r": 0.0, **{f"beta_{i}": 1.0 for i in (1, 2, 3, 4)}}
+    state = model.state_dict()
+    result = []
+    for block in range(num_blocks):
+        prefix = f"blocks.{block}."
+        values = {key.removeprefix(prefix): v.double().numpy() for key, v in state.items() if key.startswith(prefix)}
+        result += [{**{key: np.array(v) for key, v in absent.items()}, **values}] * num_loops
+    return result
+
+
+def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict[str, Any], blocks: int) -> np.ndarray:
+    """The encoding, term by term from the paper."""
+    B, n, k = graph.incidence(), *phi.shape
+    for p in layers(model, blocks, options["num_loops"]):
+        WQ, WK, WV = (p[w] if p[w].ndim == 2 else np.diag(p[w]) for w in ("w_q", "w_k", "w_v"))
+        WR = p["w_r"] if p["w_r"].ndim == 2 else p["w_r"] * np.eye(k)
+        D = np.abs(B).sum(1)
+        scaling = np.diag([1 / np.sqrt(d) if d > 0 else 0.0 for d in D]) if options["degree_scaling"] else np.eye(n)
+        S = p["alpha_q"] * p["alpha_k"] * scaling @ B @ B.T @ scaling
+        P = phi @ WQ.T @ WK @ phi.T
+        BT = (1 + p["alpha_r"]) * B.T + p["alpha_v"] * B.T @ (p["beta_1"] * S + p["beta_2"] * P)
+        phiT = (np.eye(k) + WR) @ phi.T + WV @ phi.T @ (p["beta_3"] * S + p["beta_4"] * P)
+        B, phi = BT.T, phiT.T
+        if options["normalize"]:
+            B = B / (np.linalg.norm(B) or 1.0)
+            norms = np.linalg.norm(phi, axis=0)
+            phi = phi / np.where(norms > 0, norms, 1.0)
+    return phi @ model.readout.weight.detach().double().numpy().T
+
+
+def check_batch(model: LinearTransformer, options: dict[str, Any], parts: list[Graph], blocks: int) -> None:
+    batched = batch_of(parts)
+    phi = normal(batched.num_nodes, model.k, seed=3) / 3
+    got = model.encode(Incidence(**batched.arguments()), probes=phi)
+    for graph, mine, start in zip(parts, batched.split(got), batched.split(phi), strict=True):
+        expected = eq_16(graph, start.numpy(), model, options, blocks)
+        assert relative_error(mine, expected) < 1e-9, f"{graph.num_nodes} nodes, {len(graph.edges)} edges"
+
+
+@every_combination
+def test_eq_16_on_a_mixed_batch(options: dict[str, Any]) -> None:
+    model = randomize_(LinearTransformer(k=3, out_channels=2, num_blocks=2, **options), seed=1).double()
+    parts = [
+        Graph(6, [(0, 1), (0, 2), (1, 2), (3, 4)], [1.0, 0.5, 2.0, 1.5]),
+        Graph(0, [], []),
+        Graph(1, [], []),
+        Graph(3, [], []),
+        from_networkx(nx.random_regular_graph(3, 70, seed=1), lambda i: 0.5 + i % 3),
+        from_networkx(nx.path_graph(5)),
+    ]
+    check_batch(model, options, parts, blocks=2)
+    for graph in parts:
+        check_batch(model, options, [graph], blocks=2)
+
+
+@few
+@given(st.lists(graphs(exponents=(-1.0, 1.0)), max_size=4), st.sampled_from(COMBINATIONS), st.integers(1, 9))
+def test_eq_16_on_random_graphs(parts: list[Graph], options: dict[str, Any], k: int) -> None:
+    model = randomize_(LinearTransformer(k=k, num_blocks=2, **options), seed=k, scale=0.3).double()
+    check_batch(model, options, parts, blocks=2)
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_eq_16_on_corner_cases(update: bool) -> None:
+    options = {**dict.fromkeys(SWITCHES, True), "num_loops": 3, "update_incidence": update}
+    model = randomize_(LinearTransformer(k=8, **options), seed=2, scale=0.4).double()
+    check_batch(model, options, corner_cases(), blocks=3)
+
+
+@pytest.mark.parametrize("graph", [g for g in corner_cases() if g.num_nodes], ids=repr)
+@pytest.mark.parametrize("update", [False, True])
+def test_corner_cases_alone_in_float32(graph: Graph, update: bool) -> None:
+    model = LinearTransformer(k=8, update_incidence=update)
+    index, weight = graph.both_ways(torch.float32)
+    out = model(index, graph.num_nodes, edge_weight=weight)
+    assert out.shape == (graph.num_nodes, 8) and out.dtype == torch.float32 and out.isfinite().all()
+    out.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_a_graph_of_thousands_of_nodes_against_scipy() -> None:
+    model = randomize_(LinearTransformer(k=8, num_blocks=2, num_loops=2), seed=5).double()
+    graph = from_networkx(nx.random_regular_graph(3, 4000, seed=0), lambda i: 10.0 ** (i % 7 - 3))
+    phi = normal(4000, 8)
+    index, weight = graph.both_ways()
+    got = model.encode(Incidence(index, 4000, edge_weight=weight), probes=phi)
+    tail, head = np.array(graph.edges).T
+    root, column = np.sqrt(np.array(graph.weights)), np.arange(len(graph.edges))
+    B = sparse.csr_array(
+        (np.concatenate([-root, root]), (np.concatenate([tail, head]), np.concatenate([column, column])))
+    )
+    z = phi.numpy()
+    for p in layers(model, 2, 2):
+        scaling = sparse.diags_array(1 / np.sqrt(abs(B).sum(axis=1)))
+        similar = scaling @ (B @ (B.T @ (scaling @ z)))
+        gram = z.T @ z
+        z = (
+            z * (1 + p["w_r"])
+            + p["beta_3"] * p["alpha_q"] * p["alpha_k"] * similar * p["w_v"]
+            + p["beta_4"] * z @ (np.diag(p["w_q"] * p["w_k"]) @ gram @ np.diag(p["w_v"]))
+        )
+        z, B = z / np.linalg.norm(z, axis=0), B / sparse.linalg.norm(B)
+    assert relative_error(got, z @ model.readout.weight.detach().numpy().T) < 1e-9
+
+
+@few
+@given(st.lists(graphs(exponents=(-3.0, 3.0)), min_size=1, max_size=3), st.sampled_from(COMBINATIONS))
+def test_both_modes_agree_where_alpha_v_is_zero(parts: list[Graph], options: dict[str, Any]) -> None:
+    full = randomize_(LinearTransformer(k=4, **{**options, "update_incidence": True}), seed=1, scale=0.2).double()
+    fixed = LinearTransformer(k=4, **{**options, "update_incidence": False}).double()
+    with torch.no_grad():
+        for name, parameter in full.named_parameters():
+            if name.endswith("alpha_v"):
+                parameter.zero_()
+    names = set(dict(fixed.named_parameters()))
+    fixed.load_state_dict({name: value for name, value in full.state_dict().items() if name in names})
+    arguments = batch_of(parts).arguments()
+    assert relative_error(fixed(**arguments), full(**arguments)) < 1e-9
+
+
+@pytest.mark.parametrize(("out", "max_nodes", "limit"), [(6, 37, 488), (3, 9, 240)], ids=["ZINC", "QM9"])
+def test_no_more_parameters_than_the_paper(out: int, max_nodes: int, limit: int) -> None:
+    model = LinearTransformer(k=8, out_channels=out, probes="learned", max_nodes=max_nodes, update_incidence=True)
+    count = sum(p.numel() for p in model.parameters())
+    assert 8 * out + 8 * max_nodes + 3 * (3 * 8 + 1 + 4 + 4) == count <= limit
+
+
+@every_combination
+@pytest.mark.parametrize("num_blocks", [1, 2])
+def test_every_parameter_receives_a_gradient(options: dict[str, Any], num_blocks: int) -> None:
+    model = LinearTransformer(k=3, num_blocks=num_blocks, probes="features", num_node_types=2, **options)
+    randomize_(model.double())
+    batched = batch_of([from_networkx(nx.path_graph(4), lambda i: 1.0 + i), from_networkx(nx.star_graph(4))])
+    types = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 0])
+    out = model(**batched.arguments(), x=types)
+    (out * normal(*out.shape)).sum().backward()
+    dead = [name for name, p in model.named_parameters() if p.grad is None or not (p.grad != 0).any()]
+    assert dead == []
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("update", [False, True])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_gradients_with_respect_to_everything(update: bool, normalize: bool, diagonal: bool) -> None:
+    options = {"update_incidence": update, "normalize": normalize, "diagonal": diagonal}
+    model = randomize_(LinearTransformer(k=2, num_blocks=2, num_loops=2, **options), scale=0.4).double()
+    index = torch.tensor([[0, 1, 2, 0, 4], [1, 2, 3, 2, 5]])
+    batch = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+    names = [name for name, _ in model.named_parameters()]
+
+    class Encode(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, weight: torch.Tensor, probes: torch.Tensor) -> torch.Tensor:
+            return self.model.encode(Incidence(index, 7, edge_weight=weight, batch=batch), probes=probes)
+
+    wrapped = Encode()
+
+    def of(weight, probes, *values):
+        state = {f"model.{name}": value for name, value in zip(names, values, strict=True)}
+        return torch.func.functional_call(wrapped, state, (weight, probes))
+
+    weight = torch.tensor([0.5, 1.0, 2.0, 0.7, 1.3], dtype=torch.float64).requires_grad_()
+    values = [p.detach().clone().requires_grad_() for _, p in model.named_parameters()]
+    probes = normal(7, 2).requires_grad_()
+    assert torch.autograd.gradcheck(of, (weight, probes, *values), fast_mode=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
+        ({"k": 2.5}, "k must be .* got 2.5"),
+        ({"num_blocks": 0}, "num_blocks must .* got 0"),
+        ({"num_loops": -1}, "num_loops must .* got -1"),
+        ({"out_channels": 0}, "out_channels must be at least 1, got 0"),
+        ({"probes": "laplacian"}, r"probes must be one of \('features', 'random', 'learned'\), got 'laplacian'"),
+        ({"probes": "features"}, "exactly one of .* num_node_types=None and in_channels=None"),
+        ({"probes": "features", "num_node_types": 2, "in_channels": 3}, "num_node_types=2 and in_channels=3"),
+        ({"probes": "learned"}, "max_nodes of at least 1, got None"),
+        ({"max_nodes": 4}, "max_nodes belongs to probes='learned', got probes='random'"),
+        ({"in_channels": 4}, "belong to probes='features', got probes='random'"),
+    ],
+)
+def test_constructor_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LinearTransformer(**arguments)
+
+
+def test_probes_of_a_wrong_shape_are_refused() -> None:
+    model = LinearTransformer(k=4)
+    with pytest.raises(ValueError, match=r"probes must be \[3, 4\], got \[3, 5\]"):
+        model.encode(Incidence(torch.tensor([[0], [1]]), 3), probes=torch.zeros(3, 5))
+
+
+def test_writing_out_a_large_incidence_is_refused_with_its_cost() -> None:
+    chain = torch.arange(20_000)
+    with pytest.raises(ValueError, match=r"entries for this batch \(1\.5 GiB.*update_incidence=False"):
+        LinearTransformer(update_incidence=True)(torch.stack([chain[:-1], chain[1:]]))

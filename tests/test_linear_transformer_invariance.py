@@ -1,0 +1,209 @@
+"""What may not change an encoding: labels, edge lists, batch-mates, precision; and what must."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pytest
+import torch
+from helpers import (
+    Graph,
+    batch_of,
+    corner_cases,
+    few,
+    fewer,
+    from_networkx,
+    graphs,
+    listings,
+    normal,
+    randomize_,
+    relative_error,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tg_lpe import Incidence, LinearTransformer
+from tg_lpe.testing import assert_permutation_equivariant
+
+both_modes = pytest.mark.parametrize("update", [False, True], ids=["fixed", "updated"])
+weighted_graphs = graphs(min_nodes=2, exponents=(-2.0, 2.0))
+RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+
+
+@both_modes
+@few
+@given(st.data())
+def test_feature_probes_are_equivariant(update: bool, data: st.DataObject) -> None:
+    graph = data.draw(weighted_graphs)
+    index, weight = data.draw(listings(graph))
+    real = randomize_(LinearTransformer(k=4, probes="features", in_channels=3, update_incidence=update)).double()
+    tolerance = {"rtol": 1e-7, "atol": 1e-8, "trials": 2}
+    x, n = normal(graph.num_nodes, 3), graph.num_nodes
+    assert_permutation_equivariant(real, index, n, x=x, edge_weight=weight, **tolerance)
+    types = randomize_(LinearTransformer(k=4, probes="features", num_node_types=3, update_incidence=update)).double()
+    for x in (torch.arange(n) % 3, (torch.arange(n) % 3).unsqueeze(1)):
+        assert_permutation_equivariant(types, index, n, x=x, edge_weight=weight, **tolerance)
+
+
+@both_modes
+@few
+@given(st.data())
+def test_random_probes_are_equivariant_when_they_move_along(update: bool, data: st.DataObject) -> None:
+    graph = data.draw(weighted_graphs)
+    index, weight = data.draw(listings(graph))
+    model = randomize_(LinearTransformer(k=4, update_incidence=update)).double()
+
+    def encode(edge_index: Tensor, num_nodes: int, x: Tensor, edge_weight: Tensor) -> Tensor:
+        return model.encode(Incidence(edge_index, num_nodes, edge_weight=edge_weight), probes=x)
+
+    n = graph.num_nodes
+    assert_permutation_equivariant(encode, index, n, x=normal(n, 4), edge_weight=weight, rtol=1e-7, atol=1e-8, trials=2)
+
+
+@both_modes
+@few
+@given(st.data(), st.sampled_from([torch.float32, torch.float64]))
+def test_no_bit_depends_on_how_edges_are_listed(update: bool, data: st.DataObject, dtype: torch.dtype) -> None:
+    graph = data.draw(graphs())
+    index, _ = data.draw(listings(graph))
+    model = LinearTransformer(k=4, update_incidence=update).to(dtype)
+    assert torch.equal(model(index, graph.num_nodes), model(graph.edge_index(), graph.num_nodes))
+
+
+@both_modes
+@pytest.mark.parametrize("probes", ["random", "features", "learned"])
+@fewer
+@given(st.lists(st.one_of(graphs(exponents=(-2.0, 2.0)), st.sampled_from(corner_cases())), min_size=1, max_size=5))
+def test_a_graph_alone_is_the_graph_in_any_batch(update: bool, probes: str, parts: list[Graph]) -> None:
+    extra = {"learned": {"max_nodes": 120}, "features": {"in_channels": 2}}.get(probes, {})
+    model = randomize_(LinearTransformer(k=4, probes=probes, update_incidence=update, **extra), scale=0.3).double()
+    batched = batch_of(parts)
+    x = normal(batched.num_nodes, 2)
+    together = batched.split(model(**batched.arguments(), x=x))
+    for graph, got, features in zip(parts, together, batched.split(x), strict=True):
+        index, weight = graph.both_ways()
+        alone = model(index, graph.num_nodes, edge_weight=weight, x=features)
+        assert relative_error(got, alone) < 1e-9
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_no_graph_hears_its_neighbours(weighted: bool) -> None:
+    model = LinearTransformer(k=4).double()
+    quiet = [from_networkx(nx.path_graph(6)), from_networkx(nx.cycle_graph(90), lambda i: 1.0 + i % 2)]
+    loud = from_networkx(nx.random_regular_graph(3, 3000, seed=0), lambda i: 1e5)
+    tiny = from_networkx(nx.star_graph(7), lambda i: 1e-5)
+    batched = batch_of([tiny, quiet[0], loud, quiet[1], tiny])
+    probes = normal(batched.num_nodes, 4)
+    starts = batched.split(probes)
+    expected = [
+        model.encode(
+            Incidence(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None), probes=p
+        )
+        for g, p in zip(quiet, (starts[1], starts[3]), strict=True)
+    ]
+    for bad in (1e100, float("inf"), float("nan")):
+        for start in (starts[0], starts[2], starts[4]):
+            start.fill_(bad)  # views of probes
+        got = batched.split(model.encode(Incidence(**batched.arguments(weighted)), probes=probes))
+        assert relative_error(got[1], expected[0]) < 1e-10 and relative_error(got[3], expected[1]) < 1e-10
+
+
+@both_modes
+def test_a_generator_draws_anew_and_repeats_from_the_same_state(update: bool) -> None:
+    model = LinearTransformer(k=4, update_incidence=update)
+    generator = torch.Generator().manual_seed(1)
+    first, second = (model(RING, generator=generator) for _ in range(2))
+    assert relative_error(first, second) > 0.1
+    assert torch.equal(model(RING, generator=torch.Generator().manual_seed(1)), first)
+    assert torch.equal(model(RING), model(RING))
+    assert relative_error(model(RING), first) > 0.1
+
+
+def test_the_generator_draws_the_same_for_a_graph_in_a_batch() -> None:
+    model = LinearTransformer(k=4).double()
+    batched = batch_of([from_networkx(nx.cycle_graph(6)), from_networkx(nx.path_graph(300)), Graph(0, [], [])])
+    together = model(**batched.arguments(), generator=torch.Generator().manual_seed(3))
+    for graph, rows in zip(batched.graphs, batched.split(together), strict=True):
+        alone = model(graph.edge_index(), graph.num_nodes, generator=torch.Generator().manual_seed(3))
+        assert relative_error(rows, alone) < 1e-10
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    model = LinearTransformer(k=4)
+    state = torch.get_rng_state()
+    model(RING), model(RING, generator=torch.Generator())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_seed_and_weights_matter() -> None:
+    torch.manual_seed(0)
+    model = LinearTransformer(k=4)
+    other = LinearTransformer(k=4, seed=1)
+    other.load_state_dict(model.state_dict())
+    assert relative_error(model(RING), other(RING)) > 0.1
+    heavier = model(RING, edge_weight=torch.tensor([1.0, 1, 1, 1, 1, 9]))
+    assert relative_error(model(RING), heavier) > 1e-3
+
+
+@both_modes
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
+    model = randomize_(LinearTransformer(k=4, update_incidence=update)).to(dtype)
+    batched = batch_of(corner_cases(), dtype)
+    before = model(**batched.arguments())
+    assert model.training and before.requires_grad
+    frozen = model.freeze()
+    assert frozen is model and not model.training
+    after = model(**batched.arguments())
+    assert torch.equal(before, after) and not after.requires_grad
+
+
+@both_modes
+def test_float32_is_close_to_float64(update: bool) -> None:
+    torch.manual_seed(0)
+    model = LinearTransformer(k=8, update_incidence=update)
+    parts = [g for g in corner_cases() if g.num_nodes]
+    single = model(**batch_of(parts, torch.float32).arguments())
+    double = model.double()(**batch_of(parts).arguments())
+    assert relative_error(single.double(), double) < 1e-3
+    assert relative_error(single.double(), double) > 1e-9, "the comparison is with another precision"
+
+
+def test_autocast_changes_no_bit() -> None:
+    model = LinearTransformer(k=4, probes="features", in_channels=3)
+    x = normal(6, 3, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = model(RING, x=x)
+    assert inside.dtype == torch.float32 and torch.equal(inside, model(RING, x=x))
+
+
+@both_modes
+def test_no_nodes_at_all(update: bool) -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    for dtype in (torch.float32, torch.float64):
+        model = LinearTransformer(k=4, out_channels=3, update_incidence=update).to(dtype)
+        for kwargs in ({}, {"batch": none[0]}, {"batch": none[0], "num_graphs": 3}):
+            out = model(none, 0, **kwargs)
+            assert out.shape == (0, 3) and out.dtype == dtype
+
+
+def test_number_of_nodes_comes_from_batch_or_features() -> None:
+    types = LinearTransformer(k=4, probes="features", num_node_types=2)
+    assert types(RING, x=torch.zeros(9, dtype=torch.int64)).shape == (9, 4)
+    model = LinearTransformer(k=4)
+    assert model(RING, batch=torch.zeros(8, dtype=torch.int64)).shape == (8, 4)
+    assert model(RING).shape == (6, 4)
+
+
+def test_structure_is_in_the_repr() -> None:
+    options = [{}, {"k": 5}, {"num_blocks": 2}, {"num_loops": 2}, {"seed": 7}, {"update_incidence": True}]
+    options += [{"degree_scaling": False}, {"normalize": False}, {"out_channels": 2}]
+    texts = {repr(LinearTransformer(**o)) for o in options}
+    assert len(texts) == len(options)
+
+
+def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
+    model = randomize_(nn.Sequential(LinearTransformer(k=4)))
+    other = nn.Sequential(LinearTransformer(k=4))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(RING), other(RING))

@@ -1,0 +1,444 @@
+"""What a report says about runs, read back from the table, the page and the figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tg_lpe.report import benchmark_json, compare, comparison_table, read_run, write_report
+from tg_lpe.training.config import PretrainConfig, TrainConfig
+from tg_lpe.training.figures import draw_curve
+from tg_lpe.training.run_folder import RunFolder
+
+MakeRun = Callable[..., Path]
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+DATA = {
+    "source": "zinc",
+    "num_train": 20000,
+    "num_val": 2000,
+    "num_test": 24445,
+    "atom_types": ["C", "O"],
+    "skipped": [],
+}
+ENVIRONMENT = {
+    "processor": "A Processor",
+    "cores": 2,
+    "threads": 1,
+    "accelerator": None,
+    "command": "tg-lpe train zinc --pe none",
+    "python": "3.11.7",
+    "packages": {"torch": "2.13.0", "torch-scatter": None},
+}
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Writes a run folder; ``test`` absent leaves it unfinished, ``val`` are the validation figures by epoch."""
+
+    def make(
+        name: str,
+        *,
+        test: float | None = None,
+        val: Sequence[float] = (0.9, 0.5, 0.6),
+        data: dict[str, Any] | None = None,
+        environment: dict[str, Any] | None = None,
+        result: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        config = TrainConfig(**{"epochs": 3, **settings})
+        data = {**DATA, **(data or {})}
+        (folder / "config.json").write_text(json.dumps({"train": config.to_dict(), "data": data}), encoding="utf-8")
+        (folder / "environment.json").write_text(json.dumps({**ENVIRONMENT, **(environment or {})}), encoding="utf-8")
+        rows = [
+            {
+                "epoch": epoch,
+                "train_loss": 1 / epoch,
+                "seconds": 60.0,
+                "graphs_per_second": 100.0 * epoch,
+                "val_mae": value,
+            }
+            for epoch, value in enumerate(val, 1)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        if test is not None:
+            encoder = 232 if config.pe == "linear-transformer" else 0
+            figures = {
+                "test_mae": test,
+                "val_mae": min(val),
+                "best_epoch": 2,
+                "epochs": len(val),
+                "precision": "float32",
+            }
+            figures |= {"num_parameters": 500_000 + encoder, "encoder_parameters": encoder, **(result or {})}
+            (folder / "result.json").write_text(json.dumps(figures), encoding="utf-8")
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def make_pretraining(tmp_path: Path) -> MakeRun:
+    """Writes the folder of a pretraining."""
+
+    def make(name: str, *, finished: bool = True, **settings: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        config = {"pretrain": PretrainConfig(**{"epochs": 2, **settings}).to_dict(), "data": DATA}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        rows = [{"epoch": epoch, "train_loss": 9.0, "val_loss": 8.0 / epoch} for epoch in (1, 2)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        if finished:
+            result = {"kind": "pretrain", "test_loss": 4.25, "val_loss": 4.0, "num_parameters": 696, "new_key": [1]}
+            (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+        return folder
+
+    return make
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects identifiers, addresses, table cells and text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            if name == "id":
+                self.ids.append(str(value))
+            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+                self.addresses.append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "style":
+            return
+        self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Callable[..., Page]:
+    """Writes a report of folders and parses it."""
+    pytest.importorskip("matplotlib")
+    return lambda *folders: Page(write_report(folders, tmp_path / "out" / "report.html"))
+
+
+def test_seeds_make_one_row(make_run: MakeRun) -> None:
+    tests = [0.30, 0.33, 0.36]
+    runs = [read_run(make_run(f"a{seed}", pe="laplacian", seed=seed, test=test)) for seed, test in enumerate(tests)]
+    (group,) = compare(runs[::-1])
+    (variant,) = group.variants
+    assert variant.seeds == ["0", "1", "2"]
+    assert variant.test is not None and variant.test.std is not None
+    assert variant.test.mean == pytest.approx(0.33)
+    assert variant.test.std == pytest.approx(0.03)  # of the sample: the population's would be 0.0245
+    assert "0.3300 ± 0.0300" in comparison_table(runs)
+    assert variant.speed == 200.0
+    assert group.best is None  # a row alone is not the best of anything
+
+
+def test_one_seed_has_no_spread(make_run: MakeRun) -> None:
+    run = read_run(make_run("a", test=0.31))
+    assert "±" not in comparison_table([run])
+    assert "0.3100" in comparison_table([run])
+
+
+def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
+    runs = [read_run(make_run(name, pe="none", test=0.3)) for name in "ab"]
+    (group,) = compare(runs)
+    assert [len(variant.runs) for variant in group.variants] == [1, 1]
+    assert len({variant.label for variant in group.variants}) == 2
+
+
+def test_settings_without_effect_do_not_part_runs(make_run: MakeRun) -> None:
+    runs = [
+        read_run(make_run("a", pe="none", seed=0, test=0.3, probes="features", pe_dim=6, halve_every=800)),
+        read_run(make_run("b", pe="none", seed=1, test=0.4, probes="random", pe_dim=3, halve_every=400)),
+    ]
+    assert len(compare(runs)[0].variants) == 1
+
+
+def test_settings_with_effect_do(make_run: MakeRun) -> None:
+    runs = [read_run(make_run(f"a{lr}", seed=seed, test=0.3, lr=lr)) for seed, lr in enumerate([0.001, 0.01])]
+    (group,) = compare(runs)
+    assert sorted(variant.label for variant in group.variants) == [
+        "linear-transformer, features probes, lr 0.001",
+        "linear-transformer, features probes, lr 0.01",
+    ]
+    assert "Rows differ in more than the encoding: lr." in comparison_table(runs)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "name"), [("eigen-k8", "eigen-k8"), ("runs/pretrain/encoder", "pretrain"), ("encoder", "encoder")]
+)
+def test_pretrained_encoder_is_named(make_run: MakeRun, encoder: str, name: str) -> None:
+    (group,) = compare([read_run(make_run("a", test=0.3, encoder=encoder))])
+    assert group.variants[0].label == f"linear-transformer from {name}"
+
+
+def test_difference_to_none(make_run: MakeRun) -> None:
+    runs = [
+        read_run(make_run("none", pe="none", test=0.40)),
+        read_run(make_run("none long", pe="none", test=0.20, epochs=30)),
+        read_run(make_run("ours", test=0.30)),
+        read_run(make_run("walk", pe="random-walk", pe_dim=16, test=0.44)),
+    ]
+    (group,) = compare(runs)
+    found = {variant.label: group.difference(variant) for variant in group.variants}
+    assert found == {
+        "none, epochs 30": None,
+        "linear-transformer, features probes": pytest.approx(-0.1),
+        "none, epochs 3": None,
+        "random-walk": pytest.approx(0.04),
+    }
+    table = comparison_table(runs)
+    assert "−0.1000 (−25.0 %)" in table
+    assert "+0.0400 (+10.0 %)" in table
+    assert next(line for line in table.splitlines() if line.startswith("* ")).startswith("* none, epochs 30")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"source": "qm9"}, {"num_train": 19999}, {"atom_types": ["C", "N"]}, {"normalization": {"logp_mean": 1.0}}],
+    ids=lambda other: next(iter(other)),
+)
+def test_other_data_is_not_ranked_together(make_run: MakeRun, other: dict[str, Any]) -> None:
+    runs = [read_run(make_run("a", pe="none", test=0.3)), read_run(make_run("b", test=0.2, data=other))]
+    groups = compare(runs)
+    assert [len(group.variants) for group in groups] == [1, 1]
+    assert [group.source for group in groups] == ["zinc", other.get("source", "zinc (2)")]
+    assert all(group.best is None and group.difference(group.variants[0]) is None for group in groups)
+    assert not any(line.startswith("* ") for line in comparison_table(runs).splitlines())
+
+
+def test_split_drawn_by_the_seed(make_run: MakeRun) -> None:
+    means = [{"source": "my/molecules.smi", "normalization": {"logp_mean": mean}} for mean in (1.0, 1.1)]
+    runs = [read_run(make_run(f"a{seed}", seed=seed, test=0.3, data=data)) for seed, data in enumerate(means)]
+    assert [len(group.variants) for group in compare(runs)] == [1]
+    assert "The split was drawn by the seed" in comparison_table(runs)
+
+
+def test_unfinished_runs_are_shown(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    folders = [
+        make_run("done", pe="none", test=0.5),
+        make_run("going", pe="laplacian", val=(0.8, 0.1), epochs=40),
+        make_run("not begun", pe="random-walk", val=()),
+    ]
+    (folders[2] / "metrics.jsonl").unlink()
+    (group,) = compare([read_run(folder) for folder in folders])
+    assert group.ranked == [group.variants[0]]
+    table = comparison_table([read_run(folder) for folder in folders])
+    assert "2 of 40" in table
+    assert "0 of 3" in table
+    assert table.count("unfinished") == 2
+    shown = page(*folders)
+    assert "3 runs on 1 data set, 2 unfinished" in shown.text
+    rows = {row[0]: row for row in shown.rows}
+    assert rows["laplacian"][1:4] == ["unfinished", "–", "0.1000"]
+    assert "laplacian (unfinished)" in shown.text  # in the figure's legend
+
+
+def test_diverged_run_is_neither_dropped_nor_best(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    folders = [
+        make_run("bad", test=math.nan, val=(math.nan, math.nan), result={"val_mae": math.inf}),
+        make_run("good", pe="none", test=0.3),
+        make_run("fair", pe="laplacian", test=0.4),
+    ]
+    runs = [read_run(folder) for folder in folders]
+    (group,) = compare(runs)
+    assert group.best is not None and group.best.label == "none"
+    assert group.variants[-1].runs[0].name == "bad"
+    assert "nan" in comparison_table(runs)
+    assert "nan" in page(*folders).text
+    figures = json.dumps(benchmark_json(runs), allow_nan=False)
+    assert json.loads(figures)["comparison"][0]["rows"][-1]["test_mae"]["mean"] is None
+
+
+def test_pretraining(make_run: MakeRun, make_pretraining: MakeRun, page: Callable[..., Page]) -> None:
+    folders = [
+        make_pretraining("first"),
+        make_run("train", test=0.3),
+        make_pretraining("second", k=12),
+        make_pretraining("third", finished=False),
+    ]
+    runs = [read_run(folder) for folder in folders]
+    assert [run.kind for run in runs] == ["pretrain", "train", "pretrain", "pretrain"]
+    training, pretraining = compare(runs)
+    assert (training.kind, pretraining.kind) == ("train", "pretrain")
+    assert [variant.runs[0].name for variant in pretraining.variants] == ["first", "second", "third"]
+    assert pretraining.best is None
+    shown = page(*folders)
+    (row,) = (row for row in shown.rows if row[0] == "linear-transformer, random probes, k 12")
+    assert row[1:3] == ["4.2500", "4.0000"]
+    assert "zinc: pretraining" in shown.text
+
+
+def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    skipped = [f"train.smi:{line}: 'C{line}': no bond" for line in range(1200)]
+    folders = [make_run(f"none-{seed}", pe="none", seed=seed, test=0.3 + seed / 100) for seed in (0, 1)]
+    folders += [make_run(f"ours-{seed}", seed=seed, test=0.2, data={"skipped": skipped}) for seed in (0, 1)]
+    folders += [make_run("qm9", test=0.1, data={"source": "qm9"})]
+    shown = page(*folders)
+    assert {"html", "table", "svg", "details", "title", "style"} <= set(shown.tags)
+    assert not {"script", "link", "img", "iframe", "object"} & set(shown.tags)
+    assert shown.tags.count("svg") == 4
+    assert "://" not in shown.source
+    assert "@import" not in shown.source
+    assert len(shown.ids) == len(set(shown.ids))
+    assert shown.addresses
+    assert all(address.startswith("#") and address[1:] in shown.ids for address in shown.addresses)
+    rows = {row[0].removesuffix(" lowest"): row[1:] for row in shown.rows}
+    spread = statistics.stdev([0.30, 0.31])
+    assert rows["none"][0] == f"0.3050 ± {spread:.4f}"
+    assert rows["none"][3:6] == ["0, 1", "3", "500,000"]
+    assert rows["none"][6:] == ["200", "3 min", "float32"]
+    assert "500,000 + 232" in rows["linear-transformer, features probes"]
+    assert "Lowest test MAE: linear-transformer, features probes, 0.2000 ± 0.0000, against none −0.1050" in shown.text
+    assert shown.text.count("1,200 molecules skipped") == 2
+    assert shown.text.count("no bond") == 1000
+    assert "and 200 more" in shown.text
+    assert "A Processor" in shown.text
+    assert "2.13.0" in shown.text
+
+
+def test_page_is_the_same_every_time(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    folders = [make_run("a", test=0.3), make_run("b", pe="none", test=0.4)]
+    assert page(*folders).source == page(*folders, folders[0]).source  # named twice, counted once
+
+
+def test_what_users_write_is_escaped(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    evil = "<script>alert('&amp;\"')</script>$x_1$ `b`"
+    folder = make_run(
+        "<i>run & $co$",
+        test=0.3,
+        data={"source": evil, "skipped": [evil], "odd": {"key<b>": [evil]}},
+        environment={"processor": evil, "command": evil, "packages": {evil: evil}},
+        encoder=evil,
+    )
+    other = make_run("other", pe="none", test=0.4, data={"source": evil})
+    shown = page(folder, other)
+    assert not {"script", "i", "b>"} & set(shown.tags)
+    assert shown.text.count(evil) >= 6
+    assert "<i>run & $co$" in shown.text
+
+
+def test_lenient_about_what_is_missing(tmp_path: Path, page: Callable[..., Page]) -> None:
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        '{"train": {"pe": "new", "seed": "x"}, "data": {}, "more": 1}', encoding="utf-8"
+    )
+    (folder / "metrics.jsonl").write_text('{"epoch": 1, "val_mae": "high"}\n[]\n{"epoch": 2, "val_', encoding="utf-8")
+    (folder / "result.json").write_text('{"test_mae": null}', encoding="utf-8")
+    run = read_run(folder)
+    assert (run.epochs, run.test_error, run.validation_error, run.seconds, run.precision) == (1, None, None, None, None)
+    (row,) = (row for row in page(folder).rows if row[0] == "new")
+    assert row[1:] == ["–", "–", "–", "x", "1", "–", "–", "–", "–"]
+    json.dumps(benchmark_json([run]), allow_nan=False)
+
+
+def test_no_run_folder(tmp_path: Path, make_run: MakeRun) -> None:
+    make_run("inside", test=0.3)
+    with pytest.raises(ValueError, match="nowhere is no run folder: there is no folder of that name"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"is no run folder: it has no config\.json; .* name them: inside"):
+        read_run(tmp_path)
+    with pytest.raises(ValueError, match="at least one run folder"):
+        write_report([], tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("{", "not valid JSON"), ("[]", "must hold a JSON object, got list"), ("{}", "lacks 'train' and 'data'")],
+)
+def test_damaged_run_folder(tmp_path: Path, config: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_run(tmp_path)
+
+
+def test_failure_leaves_the_old_report(make_run: MakeRun, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "report.html"
+    write_report([make_run("a", test=0.3)], out)
+    before = out.read_bytes()
+    with pytest.raises(ValueError, match="no run folder"):
+        write_report([tmp_path / "a", tmp_path / "nowhere"], out)
+    assert out.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "report.html"]
+
+
+def test_without_matplotlib(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_run("a", test=0.3)
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'tg-lpe\[plot\]'"):
+        write_report([folder], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+    assert draw_curve(RunFolder(folder)) is None
+    assert "0.3100" not in comparison_table([read_run(folder)])  # the table does without
+
+
+def test_benchmark_json(make_run: MakeRun) -> None:
+    runs = [
+        read_run(make_run("a", pe="none", test=0.4, data={"skipped": ["x", "y"]})),
+        *(read_run(make_run(f"b{seed}", seed=seed, test=0.3 + seed / 10)) for seed in (0, 1)),
+    ]
+    values = json.loads(json.dumps(benchmark_json(runs), allow_nan=False))
+    first = values["runs"][0]
+    assert (first["name"], first["command"], first["result"]["test_mae"]) == ("a", "tg-lpe train zinc --pe none", 0.4)
+    assert first["machine"]["processor"] == "A Processor"
+    assert first["versions"] == {"python": "3.11.7", "torch": "2.13.0", "torch-scatter": None}
+    assert first["data"]["num_skipped"] == 2
+    assert "skipped" not in first["data"]
+    (comparison,) = values["comparison"]
+    assert comparison["data"] == "zinc"
+    row = comparison["rows"][0]
+    assert (row["runs"], row["best"]) == (["b0", "b1"], True)
+    assert row["test_mae"] == {"mean": pytest.approx(0.35), "std": pytest.approx(0.1 / math.sqrt(2)), "seeds": 2}
+    assert row["against_none"] == pytest.approx(-0.05)
+
+
+@pytest.mark.parametrize("val", [(0.9, 0.5, 0.6), (0.9,), (math.nan,), (0.0, 0.5), ()], ids=str)
+def test_curve(make_run: MakeRun, val: Sequence[float]) -> None:
+    pytest.importorskip("matplotlib")
+    folder = make_run("a", val=val)
+    path = draw_curve(RunFolder(folder))
+    assert path == folder / "curve.png"
+    assert path.read_bytes().startswith(b"\x89PNG")

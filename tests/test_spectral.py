@@ -1,0 +1,113 @@
+"""Eigenvectors and random walks against their definitions, graph by graph, in numpy."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.transforms import AddRandomWalkPE
+
+from tg_lpe import Incidence
+from tg_lpe.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
+
+batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
+
+
+def check_eigenvectors(parts: list[Graph], k: int) -> None:
+    batched = batch_of(parts)
+    vectors, values = laplacian_eigenvectors(Incidence(**batched.arguments()), k)
+    assert vectors.dtype == values.dtype == torch.float64
+    assert values.shape == (len(parts), k) and vectors.shape == (batched.num_nodes, k)
+    for graph, v, eigenvalues in zip(parts, batched.split(vectors), values, strict=True):
+        v, eigenvalues = v.numpy(), eigenvalues.numpy()
+        null = graph.num_components()
+        count = min(k, graph.num_nodes - null)
+        assert not v[:, count:].any() and np.isnan(eigenvalues[count:]).all()
+        v, eigenvalues = v[:, :count], eigenvalues[:count]
+        if not count:
+            continue
+        S = graph.normalized_laplacian()
+        expected, basis = np.linalg.eigh(S)
+        np.testing.assert_allclose(expected[:null], 0, atol=1e-12)
+        np.testing.assert_allclose(eigenvalues, expected[null : null + count], atol=1e-12)
+        np.testing.assert_allclose(S @ v, v * eigenvalues, atol=1e-12)
+        np.testing.assert_allclose(v.T @ v, np.eye(count), atol=1e-12)
+        # The projector on an eigenspace does not depend on its basis; compare where the space is complete.
+        for group in _eigenspaces(expected):
+            mine = [i - null for i in group if 0 <= i - null < count]
+            if len(mine) == len(group):
+                projector = basis[:, group] @ basis[:, group].T
+                np.testing.assert_allclose(v[:, mine] @ v[:, mine].T, projector, atol=1e-8)
+
+
+def _eigenspaces(values: np.ndarray) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for i, value in enumerate(values):
+        if groups and value - values[groups[-1][-1]] < 1e-4:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+@few
+@given(batches, st.integers(1, 14))
+def test_eigenvectors_of_random_batches(parts: list[Graph], k: int) -> None:
+    check_eigenvectors(parts, k)
+
+
+def test_eigenvectors_beside_graphs_of_other_sizes() -> None:
+    unit = [Graph(g.num_nodes, g.edges, [1.0] * len(g.edges)) for g in corner_cases()]
+    check_eigenvectors(unit, 8)
+    check_eigenvectors([], 3)
+    for graph in unit:
+        check_eigenvectors([graph], 8)
+
+
+def test_eigenvectors_of_a_path_are_cosines() -> None:
+    path = from_networkx(nx.path_graph(9))
+    _, values = laplacian_eigenvectors(Incidence(path.edge_index(), 9), 8)
+    np.testing.assert_allclose(values[0], [1 - np.cos(np.pi * j / 8) for j in range(1, 9)], atol=1e-13)
+
+
+def test_an_edge_of_weight_zero_separates_components() -> None:
+    joined = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0, 0.0, 1.0])
+    vectors, values = laplacian_eigenvectors(Incidence(joined.edge_index(), 4, edge_weight=joined.edge_weight()), 4)
+    np.testing.assert_allclose(values[0, :2], [2, 2], atol=1e-14)
+    assert values[0, 2:].isnan().all() and not vectors[:, 2:].any()
+
+
+@few
+@given(batches, st.integers(1, 7))
+def test_random_walks_against_matrix_powers(parts: list[Graph], steps: int) -> None:
+    batched = batch_of(parts)
+    got = random_walk_probabilities(Incidence(**batched.arguments()), steps)
+    assert got.dtype == torch.float64
+    for graph, mine in zip(parts, batched.split(got), strict=True):
+        L = graph.laplacian()
+        degree = np.diag(L)
+        walk = (np.diag(degree) - L) / np.where(degree > 0, degree, 1.0)[:, None]
+        powers = [np.diag(np.linalg.matrix_power(walk, step)) for step in range(1, steps + 1)]
+        assert relative_error(mine, np.array(powers).T.reshape(-1, steps)) < 1e-12
+        assert (mine >= 0).all() and (mine <= 1 + 1e-12).all()
+
+
+@pytest.mark.parametrize("graph", [nx.petersen_graph(), nx.barbell_graph(40, 10), nx.empty_graph(3)], ids=str)
+def test_random_walks_against_pyg(graph: nx.Graph) -> None:
+    mine = from_networkx(graph)
+    index, _ = mine.both_ways()
+    data = AddRandomWalkPE(12, attr_name="pe")(Data(edge_index=index, num_nodes=mine.num_nodes))
+    got = random_walk_probabilities(Incidence(index, mine.num_nodes), 12)
+    torch.testing.assert_close(got.float(), data.pe, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [laplacian_eigenvectors, random_walk_probabilities])
+def test_too_large_for_dense_algebra(function) -> None:
+    size = DENSE_LIMIT + 1
+    with pytest.raises(ValueError, match=rf"graph of {size} nodes needs 0\.1 GiB"):
+        function(Incidence(torch.zeros(2, 0, dtype=torch.int64), size), 3)

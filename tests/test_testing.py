@@ -1,0 +1,105 @@
+"""The shipped equivariance check accepts what is equivariant and names what is not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import normal
+
+from tg_lpe import Incidence, LinearTransformer
+from tg_lpe.testing import assert_permutation_equivariant
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 5, 3, 1]])
+WEIGHT = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.1])
+
+
+def neighbour_sum(edge_index, num_nodes, x, edge_weight=None):
+    return Incidence(edge_index, num_nodes, edge_weight=edge_weight).laplacian(x)
+
+
+def test_accepts_equivariant_encoders() -> None:
+    x = normal(6, 2, dtype=torch.float32)
+    assert_permutation_equivariant(neighbour_sum, EDGES, 6, x=x, edge_weight=WEIGHT)
+    features = LinearTransformer(k=4, probes="features", in_channels=2)
+    assert_permutation_equivariant(features, EDGES, 6, x=x, edge_weight=WEIGHT)
+    model = LinearTransformer(k=8)
+    assert_permutation_equivariant(
+        lambda edge_index, num_nodes, x: model.encode(Incidence(edge_index, num_nodes), probes=x),
+        EDGES,
+        6,
+        x=torch.randn(6, 8),
+    )
+
+
+def test_catches_probes_tied_to_the_node_index() -> None:
+    for model in (LinearTransformer(k=4, probes="learned", max_nodes=6), LinearTransformer(k=4)):
+        with pytest.raises(AssertionError, match=r"relabelling nodes changed the encoding of \d of 6 nodes, .* by \d"):
+            assert_permutation_equivariant(model, EDGES, 6)
+
+
+def test_catches_edge_order_and_orientation() -> None:
+    def first_edge(edge_index, num_nodes):
+        return torch.nn.functional.one_hot(edge_index.min(0).values[:1], num_nodes).float().T
+
+    def into(edge_index, num_nodes):
+        return torch.zeros(num_nodes).index_add(0, edge_index[1], torch.ones(edge_index.size(1)))
+
+    with pytest.raises(AssertionError, match="reordering edges"):
+        assert_permutation_equivariant(first_edge, EDGES, 6)
+    with pytest.raises(AssertionError, match="flipping edges"):
+        assert_permutation_equivariant(into, EDGES, 6)
+    assert_permutation_equivariant(into, EDGES, 6, flip_edges=False)
+
+
+def test_catches_weights_that_stay_behind_and_noise_and_nan() -> None:
+    def by_position(edge_index, num_nodes, edge_weight):
+        return torch.zeros(num_nodes).index_add(0, edge_index.min(0).values, WEIGHT)
+
+    with pytest.raises(AssertionError, match="reordering edges"):
+        assert_permutation_equivariant(by_position, EDGES, 6, edge_weight=WEIGHT)
+    with pytest.raises(AssertionError, match="calling the encoder again"):
+        assert_permutation_equivariant(lambda e, n: torch.randn(n, 2), EDGES, 6)
+    with pytest.raises(AssertionError, match=r"calling the encoder again .* of 6 of 6 nodes"):
+        assert_permutation_equivariant(lambda e, n: torch.full((n,), torch.nan), EDGES, 6)
+    with pytest.raises(AssertionError, match=r"one row for each of 6 nodes, got shape \[1, 3\]"):
+        assert_permutation_equivariant(lambda e, n: torch.zeros(1, 3), EDGES, 6)
+
+
+def test_tolerance_and_generator() -> None:
+    def slightly(edge_index, num_nodes):
+        return 1 + 1e-3 * torch.arange(num_nodes).float()
+
+    with pytest.raises(AssertionError, match=r"rtol=0.0001"):
+        assert_permutation_equivariant(slightly, EDGES, 6)
+    assert_permutation_equivariant(slightly, EDGES, 6, rtol=1e-2)
+    calls = []
+    for _ in range(2):
+        seen = []
+        assert_permutation_equivariant(
+            lambda e, n, seen=seen: (seen.append(e), torch.ones(n))[1],
+            EDGES,
+            6,
+            generator=torch.Generator().manual_seed(5),
+        )
+        calls.append(torch.cat(seen, 1))
+    assert torch.equal(*calls)
+
+
+@pytest.mark.parametrize(("num_nodes", "trials"), [(1, 3), (6, 0)])
+def test_refuses_to_test_nothing(num_nodes, trials) -> None:
+    with pytest.raises(ValueError, match=f"num_nodes={num_nodes} and trials={trials}"):
+        assert_permutation_equivariant(lambda e, n: torch.ones(n), EDGES, num_nodes, trials=trials)
+
+
+def test_two_nodes_are_always_swapped() -> None:
+    with pytest.raises(AssertionError, match="relabelling"):
+        assert_permutation_equivariant(lambda e, n: torch.arange(n).float(), torch.tensor([[0], [1]]), 2, trials=1)
+
+
+def test_nothing_the_caller_owns_is_modified() -> None:
+    index, x, weight = EDGES.clone(), normal(6, 2, dtype=torch.float32), WEIGHT.clone()
+    before = x.clone()
+    state = torch.get_rng_state()
+    assert_permutation_equivariant(neighbour_sum, index, 6, x=x, edge_weight=weight)
+    assert torch.equal(index, EDGES) and torch.equal(x, before) and torch.equal(weight, WEIGHT)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator was used"

@@ -1,0 +1,340 @@
+"""The command line: ``tg-lpe train | pretrain | encode | report | demo``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SOURCES = ("zinc", "zinc12k", "qm9", "nci")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the ``tg-lpe`` command.
+
+    Args:
+        argv: arguments without the program's name; those of the process if absent.
+
+    Returns:
+        Exit status: 0 done, 1 the user's input was refused, 130 stopped by Ctrl-C.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"tg-lpe {args.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\nstopped; `tg-lpe {args.command} ... --resume` goes on from the last whole epoch", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tg-lpe",
+        description="Learned positional encodings for graphs: train and compare them on molecules, encode graphs.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_train(commands)
+    _add_pretrain(commands)
+    _add_encode(commands)
+    _add_report(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), or any folder or .smi/.csv file",
+    )
+    parser.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not needed for nci")
+    parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
+    parser.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, order and random splits (default: 0)")
+    parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-PE-sSEED)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+
+
+def _add_train(commands: Any) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a graph transformer with one of the positional encodings",
+        description="Train a graph transformer with a positional encoding to predict a property of molecules. "
+        "The run folder it leaves is what `tg-lpe report` compares.",
+        epilog="example: tg-lpe train zinc --data ZINC_DIR --pe linear-transformer --epochs 20 --seed 0",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    from tg_lpe.training.config import ENCODINGS, PRECISIONS, SCHEDULES, TrainConfig
+
+    defaults = TrainConfig()
+    _add_data(parser)
+    parser.add_argument("--pe", choices=ENCODINGS, default=defaults.pe, help="positional encoding (default: %(default)s)")
+    parser.add_argument("--pe-dim", type=int, help="its width (default: 16 steps for random-walk; else 3 for qm9, 6)")
+    parser.add_argument(
+        "--probes",
+        choices=("features", "random", "learned"),
+        default=defaults.probes,
+        help="starting vectors of the linear transformer: from atom types, random, or one learned row per atom index "
+        "(the paper's, which reads the order of the atoms) (default: %(default)s)",
+    )
+    parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
+    parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)")
+    parser.add_argument("--lr", type=float, default=defaults.lr, help="of the graph transformer (default: %(default)s)")
+    parser.add_argument("--encoder-lr", type=float, default=defaults.encoder_lr, help="(default: %(default)s)")
+    parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
+    parser.add_argument(
+        "--halve-every", type=int, default=defaults.halve_every, help="epochs, for --schedule halving (default: %(default)s)"
+    )
+    parser.add_argument("--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)")
+    parser.add_argument("--readout", choices=("mlp", "paper"), default=defaults.readout, help="(default: %(default)s)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default=defaults.precision,
+        help="auto: bfloat16 where the hardware has it, else float32 (default: %(default)s)",
+    )
+    parser.set_defaults(run=_train)
+
+
+def _train(args: argparse.Namespace) -> None:
+    from tg_lpe.training.config import TrainConfig
+    from tg_lpe.training.figures import draw_curve
+    from tg_lpe.training.joint import JointTraining
+    from tg_lpe.training.run_folder import RunFolder
+
+    _set_threads(args.threads)
+    pe_dim = args.pe_dim or (16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6)
+    names = ("pe", "probes", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
+    settings = {name: getattr(args, name) for name in (*names, "readout", "precision", "seed")}
+    config = TrainConfig(pe_dim=pe_dim, **settings)
+    splits = _load(args)
+    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{args.pe}-s{args.seed}")
+    going_on = folder.start({"train": config.to_dict(), "data": _describe(args, splits)}, args.resume)
+    if folder.result.exists():
+        print(f"{folder.path} is complete already", file=sys.stderr)
+        return
+    training = JointTraining(config, splits, folder, args.device, progress=not args.quiet)
+    result = training.fit(resume=going_on)
+    draw_curve(folder)
+    print(
+        f"{args.source}, {args.pe}: test MAE {result['test_mae']:.4f} "
+        f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); all in {folder.path}"
+    )
+
+
+def _add_pretrain(commands: Any) -> None:
+    from tg_lpe.training.config import SCHEDULES, PretrainConfig
+
+    defaults = PretrainConfig()
+    parser = commands.add_parser(
+        "pretrain",
+        help="pretrain a linear transformer on Laplacian eigenvectors",
+        description="Fit a linear transformer's columns to the first non-trivial eigenvectors of the normalised "
+        "Laplacian, blind to their signs. RUN/encoder is then a checkpoint for `train --encoder` and `encode --encoder`.",
+        epilog="example: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8 --out runs/eigen-k8",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_data(parser)
+    parser.add_argument(
+        "--eigenvectors", type=int, default=defaults.num_eigenvectors, help="how many, the width (default: %(default)s)"
+    )
+    parser.add_argument("--k", type=int, default=defaults.k, help="width inside (default: %(default)s)")
+    parser.add_argument(
+        "--probes", choices=("random", "features", "learned"), default=defaults.probes, help="(default: %(default)s)"
+    )
+    parser.add_argument("--update-incidence", action="store_true", help="let the incidence matrix change too (small graphs)")
+    parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)")
+    parser.add_argument("--lr", type=float, default=defaults.lr, help="(default: %(default)s)")
+    parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
+    parser.set_defaults(run=_pretrain)
+
+
+def _pretrain(args: argparse.Namespace) -> None:
+    from tg_lpe.training.config import PretrainConfig
+    from tg_lpe.training.figures import draw_curve
+    from tg_lpe.training.pretrain import EigenvectorPretraining
+    from tg_lpe.training.run_folder import RunFolder
+
+    _set_threads(args.threads)
+    names = ("k", "probes", "update_incidence", "epochs", "batch_size", "lr", "schedule", "seed")
+    config = PretrainConfig(num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names})
+    splits = _load(args)
+    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-pretrain-{args.probes}-s{args.seed}")
+    going_on = folder.start({"pretrain": config.to_dict(), "data": _describe(args, splits)}, args.resume)
+    if folder.result.exists():
+        print(f"{folder.path} is complete already", file=sys.stderr)
+        return
+    training = EigenvectorPretraining(config, splits, folder, args.device, progress=not args.quiet)
+    result = training.fit(resume=going_on)
+    draw_curve(folder)
+    print(
+        f"{args.source}, {args.eigenvectors} eigenvectors, {args.probes} probes: test loss {result['test_loss']:.3f} of at "
+        f"most {result['max_loss']:.0f}; encoder in {folder.path / 'encoder'}"
+    )
+
+
+def _add_encode(commands: Any) -> None:
+    parser = commands.add_parser(
+        "encode",
+        help="write the positional encodings of molecules",
+        description="Encode every molecule of a file. OUT holds, under these names: linear_transformer_pe "
+        "[num_nodes, k], edge_index [2, num_edges] (counted per molecule), x (atom type), node_ptr and edge_ptr "
+        "[num_molecules + 1], line [num_molecules] (line of IN). A .pt file is read by torch.load, a .safetensors file "
+        "by safetensors.torch.load_file.",
+        epilog="example: tg-lpe encode molecules.smi encodings.pt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz)")
+    parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file")
+    parser.add_argument("--encoder", metavar="NAME|DIR", default="eigen-k8", help="(default: %(default)s)")
+    parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
+    parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
+    parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.set_defaults(run=_encode)
+
+
+def _encode(args: argparse.Namespace) -> None:
+    import torch
+
+    from tg_lpe.datasets import read_molecules
+    from tg_lpe.files import replacing, save_tensors
+    from tg_lpe.transforms import LinearTransformerPE
+
+    _set_threads(args.threads)
+    output = Path(args.output)
+    if output.suffix not in (".pt", ".safetensors"):
+        raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
+    transform = LinearTransformerPE.from_pretrained(args.encoder, k=args.k)
+    dataset, vocabulary, report, used = read_molecules(args.input, strict=args.strict, progress=not args.quiet)
+    for molecule in report.skipped:
+        print(f"left out: {molecule}", file=sys.stderr)
+    encoded = transform.encode_dataset(dataset, progress=not args.quiet)
+    tensors = {
+        "linear_transformer_pe": encoded._data.linear_transformer_pe,
+        "x": encoded._data.x,
+        "edge_index": encoded._data.edge_index,
+        "node_ptr": encoded.slices["x"],
+        "edge_ptr": encoded.slices["edge_index"],
+        "line": torch.tensor([line for line, _ in used]),
+    }
+    if output.suffix == ".safetensors":
+        save_tensors(output, tensors, {"atom_types": list(vocabulary.types), "encoder": repr(transform)})
+    else:
+        with replacing(output) as temporary:
+            torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
+    print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns: {output}")
+
+
+def _add_report(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="compare runs: a table here, and a page with figures",
+        description="Compare finished and unfinished runs from their folders alone.",
+        epilog="example: tg-lpe report runs/*",
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument("--out", default="report.html", help="page to write (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures as JSON")
+    parser.set_defaults(run=_report)
+
+
+def _report(args: argparse.Namespace) -> None:
+    from tg_lpe.files import write_json
+    from tg_lpe.report import benchmark_json, comparison_table, read_run, write_report
+
+    paths = list(dict.fromkeys(args.runs))
+    runs = [read_run(path) for path in paths]
+    print(comparison_table(runs))
+    if args.json is not None:
+        write_json(Path(args.json), benchmark_json(runs))
+    print(f"report: {write_report(paths, args.out)}")
+
+
+def _add_demo(commands: Any) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="the main job on 5,000 molecules that ship with RDKit, in a few minutes",
+        description="Pretrain a linear transformer, train a graph transformer without encoding, with Laplacian "
+        "eigenvectors and with the linear transformer under one budget, compare.",
+    )
+    parser.add_argument("--out", default="runs/demo", help="folder for the runs and the report (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=8, help="of each training run (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.set_defaults(run=_demo)
+
+
+def _demo(args: argparse.Namespace) -> None:
+    out = Path(args.out)
+    common = ["nci", "--seed", str(args.seed), "--resume"]
+    common += ["--quiet"] * args.quiet + ([] if args.threads is None else ["--threads", str(args.threads)])
+    pretrained, runs = str(out / "pretrain"), []
+    steps = [["pretrain", *common, "--probes", "features", "--eigenvectors", "6", "--epochs", "4", "--out", pretrained]]
+    for pe in ("none", "laplacian", "linear-transformer"):
+        runs.append(str(out / pe))
+        extra = ["--encoder", f"{pretrained}/encoder"] if pe == "linear-transformer" else []
+        steps.append(["train", *common, "--pe", pe, *extra, "--epochs", str(args.epochs), "--out", runs[-1]])
+    steps.append(["report", pretrained, *runs, "--out", str(out / "report.html")])
+    for step in steps:
+        print(f"$ tg-lpe {' '.join(step)}", file=sys.stderr)
+        parsed = _parser().parse_args(step)
+        parsed.run(parsed)
+
+
+def _load(args: argparse.Namespace) -> Any:
+    """The molecules that the arguments name."""
+    from tg_lpe.datasets import load_molecules
+
+    named = args.source in SOURCES
+    if args.data is None and args.source in ("zinc", "zinc12k", "qm9"):
+        raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
+    return load_molecules(
+        args.data if args.data is not None else args.source,
+        name=args.source if named else None,
+        cache_dir=args.cache,
+        strict=args.strict,
+        seed=args.seed,
+        progress=not args.quiet,
+    )
+
+
+def _describe(args: argparse.Namespace, splits: Any) -> dict[str, Any]:
+    """What the data was, JSON-able; part of what a resumed run must agree with."""
+    from dataclasses import asdict
+
+    return {
+        "source": args.source,
+        "num_train": len(splits.train),
+        "num_val": len(splits.val),
+        "num_test": len(splits.test),
+        "atom_types": list(splits.vocabulary.types),
+        "bond_types": list(splits.bond_types),
+        "normalization": asdict(splits.normalization) if splits.normalization is not None else None,
+        "skipped": [str(molecule) for molecule in splits.report.skipped],
+    }
+
+
+def _set_threads(threads: int | None) -> None:
+    import torch
+
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {threads}")
+        torch.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Molecules as graphs: from SMILES files, from RDKit's own collection, and from PyTorch Geometric's datasets."""
+
+from tg_lpe.datasets import _molecule as _molecule  # first: it says what to install where RDKit is missing
+from tg_lpe.datasets.load import DatasetName, load_molecules, read_molecules
+from tg_lpe.datasets.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.datasets.pyg import from_pyg
+from tg_lpe.datasets.report import FileCount, LoadReport, SkippedMolecule
+from tg_lpe.datasets.smiles import smiles_to_data
+from tg_lpe.datasets.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
+from tg_lpe.datasets.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
+
+__all__ = [
+    "BOND_TYPES",
+    "ZINC_VOCABULARY",
+    "AtomVocabulary",
+    "DatasetName",
+    "FileCount",
+    "LoadReport",
+    "MoleculeDataset",
+    "MoleculeSplits",
+    "SkippedMolecule",
+    "SolubilityNormalization",
+    "constrained_solubility",
+    "from_pyg",
+    "load_molecules",
+    "read_molecules",
+    "smiles_to_data",
+    "solubility_terms",
+]

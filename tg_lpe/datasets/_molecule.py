@@ -1,0 +1,300 @@
+"""One SMILES string to atoms, bonds and solubility terms, with RDKit alone.
+
+Worker processes load this file by its path, outside the package: it may import RDKit and the standard library, nothing
+else, so that a worker is up in a moment and never pays for torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import IO, Any, NamedTuple
+
+try:
+    from rdkit import Chem, RDConfig, rdBase
+    from rdkit.Chem import rdMolDescriptors
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("reading molecules needs RDKit: pip install 'tg-lpe[molecules]'", name="rdkit") from error
+
+# Radical atoms as QM9's SMILES write them. Without the brackets the atom takes its usual hydrogens.
+_RADICAL_ATOM = re.compile(r"\[(C|N|O)H?2?\]")
+_RADICAL_TOKENS = frozenset({"[C]", "[N]", "[O]", "[CH]", "[NH]", "[CH2]", "[NH2]"})
+
+# Ring systems of drugs need a few dozen steps; where this runs out, RDKit's own choice stands.
+_MAX_STEPS = 20_000
+
+_BOND_CODES = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
+
+
+class UnusableMoleculeError(ValueError):
+    """A SMILES string that cannot become a graph; the message says why."""
+
+
+class Graph(NamedTuple):
+    """A kekulised molecule: one type name per atom and one (atom, atom, bond code) per bond."""
+
+    atom_types: list[str]
+    bonds: list[tuple[int, int, int]]
+
+
+def parse(smiles: str, repair_radicals: bool = False) -> Any:
+    """Reads a SMILES string.
+
+    Args:
+        smiles: The string.
+        repair_radicals: Rewrites bracketed radical atoms to plain ones and keeps the largest fragment.
+
+    Returns:
+        The sanitised RDKit molecule, hydrogens implicit.
+
+    Raises:
+        UnusableMoleculeError: If RDKit refuses the string or it holds no atom.
+    """
+    text = _RADICAL_ATOM.sub(_plain_atom, smiles) if repair_radicals else smiles
+    if not (text.isascii() and text.isprintable()):
+        # RDKit takes a foreign character for the end of the string and returns what came before it.
+        raise UnusableMoleculeError("it holds characters that SMILES do not have")
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(text)
+        if molecule is None:
+            raise UnusableMoleculeError("RDKit cannot read it as SMILES")
+        if molecule.GetNumAtoms() == 0:
+            raise UnusableMoleculeError("it has no atoms")
+        if repair_radicals and "." in text:
+            # Of equally large fragments the last one stays: this reproduces the published normalisation constants.
+            fragments = Chem.GetMolFrags(molecule, asMols=True)
+            molecule = max(reversed(fragments), key=lambda fragment: fragment.GetNumAtoms())
+    return molecule
+
+
+def _plain_atom(match: re.Match[str]) -> str:
+    return match.group(1) if match.group(0) in _RADICAL_TOKENS else match.group(0)
+
+
+def graph(molecule: Any) -> Graph:
+    """Reads the kekulised graph off a molecule, which is left as it was.
+
+    Args:
+        molecule: A sanitised RDKit molecule.
+
+    Raises:
+        UnusableMoleculeError: If a bond is neither single, double nor triple once kekulised.
+    """
+    kekulised = Chem.Mol(molecule)
+    with rdBase.BlockLogs():
+        try:
+            # Clearing the flags also turns the hydrogen of an aromatic [nH] implicit; the published ZINC graphs
+            # were made so, and know no "N H1". The hydrogen of a stereo centre stays explicit: "C H1".
+            Chem.Kekulize(kekulised, clearAromaticFlags=True)
+        except Chem.KekulizeException as error:
+            raise UnusableMoleculeError("RDKit cannot kekulise it") from error
+    bonds = []
+    for bond in kekulised.GetBonds():
+        code = _BOND_CODES.get(bond.GetBondType())
+        if code is None:
+            raise UnusableMoleculeError(f"a {bond.GetBondType().name} bond is neither single, double nor triple")
+        bonds.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), code))
+    aromatic = [bond.GetIdx() for bond in molecule.GetBonds() if bond.GetIsAromatic()]
+    if aromatic:
+        _redistribute_double_bonds(bonds, aromatic)
+    return Graph([_atom_type(atom) for atom in kekulised.GetAtoms()], bonds)
+
+
+def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequence[int]) -> None:
+    """Puts the double bonds of aromatic rings where the published ZINC graphs have them.
+
+    Which of a ring's Kekule structures RDKit draws has changed between its releases. The published one is the first
+    in order: every atom in turn, if still without a double bond, gets one to its first neighbour that can take it,
+    neighbours in the order of the bonds. Which atoms have one is a matter of valence, and stays.
+    """
+    needing = {atom for at in aromatic if bonds[at][2] == 2 for atom in bonds[at][:2]}
+    partners: dict[int, list[int]] = {atom: [] for atom in sorted(needing)}
+    for at in aromatic:
+        first, second, _ = bonds[at]
+        if first in needing and second in needing:
+            partners[first].append(second)
+            partners[second].append(first)
+    mates: dict[int, int] = {}
+    seen: set[int] = set()
+    for start in partners:
+        if start not in seen:
+            # One ring system at a time: a dead end in one must not undo choices in another.
+            system = _connected(start, partners)
+            seen.update(system)
+            matched = _first_pairing(system, partners)
+            if matched is None:
+                return
+            mates.update(matched)
+    for at in aromatic:
+        first, second, _ = bonds[at]
+        bonds[at] = (first, second, 2 if mates.get(first) == second else 1)
+
+
+def _connected(start: int, neighbours: Mapping[int, Sequence[int]]) -> list[int]:
+    found, stack = {start}, [start]
+    while stack:
+        fresh = set(neighbours[stack.pop()]) - found
+        found |= fresh
+        stack.extend(fresh)
+    return sorted(found)
+
+
+def _first_pairing(atoms: Sequence[int], partners: Mapping[int, Sequence[int]]) -> dict[int, int] | None:
+    """The first perfect matching in lexicographic order, by backtracking; `None` if it takes too long."""
+    mates: dict[int, int] = {}
+    stack = [(atoms[0], iter(partners[atoms[0]]))]
+    for _ in range(_MAX_STEPS):
+        atom, options = stack[-1]
+        if atom in mates:
+            del mates[mates.pop(atom)]
+        partner = next((option for option in options if option not in mates), None)
+        if partner is None:
+            stack.pop()
+            if not stack:
+                return None
+            continue
+        mates[atom], mates[partner] = partner, atom
+        following = next((candidate for candidate in atoms if candidate not in mates), None)
+        if following is None:
+            return mates
+        stack.append((following, iter(partners[following])))
+    return None
+
+
+def _atom_type(atom: Any) -> str:
+    name: str = atom.GetSymbol()
+    hydrogens, charge = atom.GetNumExplicitHs(), atom.GetFormalCharge()
+    if hydrogens:
+        name += f" H{hydrogens}"
+    if charge:
+        sign = "+" if charge > 0 else "-"
+        name += f" {sign}" if abs(charge) == 1 else f" {sign}{abs(charge)}"
+    return name
+
+
+def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None = None) -> tuple[float, float, float]:
+    """Crippen logP, synthetic accessibility and the excess of the longest ring over six atoms.
+
+    Args:
+        molecule: A sanitised RDKit molecule with its aromatic flags (both scores read them).
+        bonds: Its bonds as :func:`graph` lists them, where they are known already.
+    """
+    if bonds is None:
+        bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), 0) for bond in molecule.GetBonds()]
+    with rdBase.BlockLogs():
+        logp = float(rdMolDescriptors.CalcCrippenDescriptors(molecule)[0])
+        accessibility = float(_sascorer().calculateScore(molecule))
+    return logp, accessibility, float(max(0, longest_ring(molecule.GetNumAtoms(), bonds) - 6))
+
+
+@functools.cache
+def _sascorer() -> ModuleType:
+    # RDKit's Contrib folder is not a package: loading the file itself leaves sys.path and sys.modules alone.
+    path = os.path.join(RDConfig.RDContribDir, "SA_Score", "sascorer.py")
+    spec = importlib.util.spec_from_file_location("tg_lpe_sascorer", path)
+    if not os.path.isfile(path) or spec is None or spec.loader is None:
+        raise ImportError(
+            f"the synthetic accessibility score needs RDKit's Contrib folder, and {path} is not there; "
+            "the rdkit wheels on PyPI and the conda-forge builds carry it"
+        )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def longest_ring(num_atoms: int, bonds: Sequence[tuple[int, int, int]]) -> int:
+    """Length of the longest ring of a cycle basis, 0 without rings.
+
+    Bases of fused rings differ, and so do their longest members. This one is spanned by a search tree grown from the
+    last atom, neighbours in ascending order: the basis behind the published ZINC labels.
+    """
+    neighbours: list[list[int]] = [[] for _ in range(num_atoms)]
+    for first, second, _ in bonds:
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    for others in neighbours:
+        others.sort()
+    seen: set[int] = set()
+    longest = 0
+    for root in range(num_atoms - 1, -1, -1):
+        if root not in seen:
+            longest = max(longest, _longest_ring_from(root, neighbours, seen))
+    return longest
+
+
+def _longest_ring_from(root: int, neighbours: Sequence[Sequence[int]], seen: set[int]) -> int:
+    parent = {root: root}
+    # linked[v]: vertices whose edge to v is accounted for, by the tree or by a ring already closed.
+    linked: dict[int, set[int]] = {root: set()}
+    stack, longest = [root], 0
+    while stack:
+        vertex = stack.pop()
+        for other in neighbours[vertex]:
+            if other not in linked:
+                parent[other] = vertex
+                linked[other] = {vertex}
+                stack.append(other)
+            elif other not in linked[vertex]:
+                # `other` waits on the stack, so every vertex linked to it is finished and the climb meets one.
+                length, ancestor = 3, parent[vertex]
+                while ancestor not in linked[other]:
+                    ancestor = parent[ancestor]
+                    length += 1
+                longest = max(longest, length)
+                linked[other].add(vertex)
+    seen.update(parent)
+    return longest
+
+
+def process(smiles: Sequence[str], repair_radicals: bool, with_terms: bool) -> dict[str, Any]:
+    """Reads many SMILES strings into plain lists, fit for JSON.
+
+    Args:
+        smiles: The strings.
+        repair_radicals: As in :func:`parse`.
+        with_terms: Whether to compute the solubility terms.
+
+    Returns:
+        `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
+        or `[atoms, bonds, terms]` with atoms as indices into `types`, bonds flat as atom, atom, code, atom, ...
+    """
+    codes: dict[str, int] = {}
+    molecules: list[Any] = []
+    for text in smiles:
+        try:
+            molecule = parse(text, repair_radicals)
+            atom_types, bonds = graph(molecule)
+            terms = solubility_terms(molecule, bonds) if with_terms else None
+            if terms is not None and not all(map(math.isfinite, terms)):
+                raise UnusableMoleculeError("its solubility is not finite")
+        except ImportError:
+            raise
+        except UnusableMoleculeError as error:
+            molecules.append(str(error))
+        except Exception as error:  # RDKit raises many kinds, and one odd molecule must not end a whole run
+            molecules.append(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+        else:
+            atoms = [codes.setdefault(name, len(codes)) for name in atom_types]
+            molecules.append([atoms, [number for bond in bonds for number in bond], terms])
+    return {"types": list(codes), "molecules": molecules}
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answers one JSON request per line until the input ends; the body of a worker process."""
+    try:
+        for line in requests:
+            try:
+                answer = process(**json.loads(line))
+            except Exception as error:  # travels to the parent, which raises it where the user can see it
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            answers.write(json.dumps(answer).encode("ascii") + b"\n")
+            answers.flush()
+    except (KeyboardInterrupt, BrokenPipeError):
+        # The parent reports an interrupt; a second traceback from every worker would bury it.
+        return

@@ -1,0 +1,81 @@
+"""What a source held and what of it could not be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_SHOWN = 20
+
+
+class SkippedMolecule(NamedTuple):
+    """A molecule that is not in the dataset.
+
+    Args:
+        file: Name of the file it stands in.
+        line: Its line there, counted from 1.
+        smiles: The string as read.
+        reason: Why it is unusable.
+    """
+
+    file: str
+    line: int
+    smiles: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.smiles!r}: {self.reason}"
+
+
+class FileCount(NamedTuple):
+    """How many molecules a file lists and how many of them are in the dataset."""
+
+    file: str
+    read: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """Says what became of every molecule of a source. `str()` is meant for reading.
+
+    Args:
+        files: Counts per file. Blank lines, comments and headers are not counted: they are no molecules.
+        skipped: Every molecule that was left out, in the order of the files.
+    """
+
+    files: tuple[FileCount, ...]
+    skipped: tuple[SkippedMolecule, ...] = ()
+
+    @property
+    def num_read(self) -> int:
+        """Molecules listed in all files."""
+        return sum(count.read for count in self.files)
+
+    @property
+    def num_kept(self) -> int:
+        """Molecules in the dataset."""
+        return sum(count.kept for count in self.files)
+
+    def summary(self) -> str:
+        """One line: how many molecules were used, and the commonest reasons for leaving others out."""
+        line = f"{self.num_kept:,} of {self.num_read:,} molecules used"
+        if self.skipped:
+            reasons = Counter(skipped.reason for skipped in self.skipped).most_common()
+            named = [f"{count:,} {reason}" for reason, count in reasons[:3]]
+            named += [f"{sum(count for _, count in reasons[3:]):,} for other reasons"] if len(reasons) > 3 else []
+            line += f"; left out: {'; '.join(named)}"
+        return line
+
+    def __str__(self) -> str:
+        lines = [self.summary()]
+        lines += [f"  {count.file}: {count.kept:,} of {count.read:,}" for count in self.files]
+        return "\n".join(lines + [f"  {line}" for line in first_few(self.skipped, _SHOWN)])
+
+
+def first_few(skipped: Sequence[SkippedMolecule], limit: int) -> list[str]:
+    """Lines that name the first `limit` skipped molecules and count the rest."""
+    lines = [str(molecule) for molecule in skipped[:limit]]
+    return lines + ([f"and {len(skipped) - limit:,} more"] if len(skipped) > limit else [])

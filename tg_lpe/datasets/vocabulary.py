@@ -1,0 +1,114 @@
+"""Which atom types there are, and in which order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BOND_TYPES = ("NONE", "SINGLE", "DOUBLE", "TRIPLE")
+"""Bond types by index, as `edge_attr` holds them. `NONE` never occurs; it keeps the published numbering."""
+
+
+@dataclass(frozen=True)
+class AtomVocabulary:
+    """An ordered set of atom types, each (element, explicit hydrogens, charge) written like `C`, `C H1`, `N H1 +`.
+
+    Args:
+        types: The type names; the position of a name is its index in `x`.
+
+    Raises:
+        TypeError: If a name is not a string.
+        ValueError: If there are no names, an empty one, or one twice.
+    """
+
+    types: tuple[str, ...]
+    _index: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.types, str) or not all(isinstance(name, str) for name in self.types):
+            raise TypeError(f"atom types must be a sequence of strings, got {self.types!r}")
+        object.__setattr__(self, "types", tuple(self.types))
+        if not self.types or not all(name.strip() for name in self.types):
+            raise ValueError(f"a vocabulary needs at least one atom type and no empty ones, got {self.types!r}")
+        index = {name: position for position, name in enumerate(self.types)}
+        if len(index) != len(self.types):
+            twice = sorted({name for name in self.types if self.types.count(name) > 1})
+            raise ValueError(f"atom types occur more than once: {', '.join(map(repr, twice))}")
+        object.__setattr__(self, "_index", index)
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int]) -> AtomVocabulary:
+        """Orders types by falling count, then by name.
+
+        Args:
+            counts: How often each type occurs; 0 is allowed.
+        """
+        return cls(tuple(sorted(counts, key=lambda name: (-counts[name], name))))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> AtomVocabulary:
+        """Reads one type name per line, as in the published `atom_dict.txt`.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it names no type, or one twice.
+        """
+        return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
+
+    @classmethod
+    def parse(cls, text: str) -> AtomVocabulary:
+        """Like :meth:`from_file`, for the file's content."""
+        return cls(tuple(line.strip() for line in text.splitlines() if line.strip()))
+
+    @classmethod
+    def from_json(cls, text: str) -> AtomVocabulary:
+        """Reads what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: If the text is not a JSON list of type names.
+        """
+        types = json.loads(text)
+        if not isinstance(types, list):
+            raise ValueError(f"an atom vocabulary is a JSON list of type names, got {text[:80]!r}")
+        return cls(tuple(types))
+
+    def to_json(self) -> str:
+        """The type names as a JSON list."""
+        return json.dumps(self.types)
+
+    def encode(self, types: Iterable[str]) -> list[int]:
+        """Indices of atom types.
+
+        Raises:
+            ValueError: If a type is not in the vocabulary.
+        """
+        return [self.index(name) for name in types]
+
+    def index(self, name: str) -> int:
+        """Index of one atom type.
+
+        Raises:
+            ValueError: If it is not in the vocabulary.
+        """
+        try:
+            return self._index[name]
+        except KeyError:
+            raise ValueError(f"unknown atom type {name!r}; the vocabulary has {', '.join(self.types)}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.types)
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+
+ZINC_VOCABULARY = AtomVocabulary.parse(
+    "C\nO\nN\nF\nC H1\nS\nCl\nO -\nN H1 +\nBr\nN H3 +\nN H2 +\nN +\nN -\nS -\nI\nP\nO H1 +\nN H1 -\nO +\nS +\n"
+    "P H1\nP H2\nC H2 -\nP +\nS H1 +\nC H1 -\nP H1 +"
+)
+"""The atom types of the published ZINC benchmark graphs, in their numbering."""

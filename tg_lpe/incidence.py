@@ -1,0 +1,314 @@
+"""The graph as an operator: its incidence matrix, never written out unless asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tg_lpe.scatter import RowGroups, group_pointers, scatter_sum
+
+_INT_DTYPES = (torch.int64, torch.int32)
+
+
+class Incidence:
+    r"""The weighted incidence matrix ``B`` of an undirected graph, ``[num_nodes, num_edges]``, as an operator.
+
+    Each undirected edge ``e = {u, v}`` of conductance ``w_e`` (one over its resistance) is one column of ``B``, with
+    ``-sqrt(w_e)`` at the smaller and ``+sqrt(w_e)`` at the larger node index; ``B B^T`` is the graph Laplacian ``L``.
+    `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (1).
+
+    What a list of edges means here:
+
+    - An edge is an unordered pair. Listed in one direction, in both, or several times, it is the same single edge;
+      conductors that run in parallel must be added up by the caller. All weights given for one edge must agree.
+    - The orientation of a column is ours (small index to large), so orientation and order of the list change nothing.
+    - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
+    - Nodes without edges, graphs without edges or nodes, and edges of weight zero (as if absent) are all fine.
+    - A batch of graphs is one graph with several components, plus the knowledge of who belongs where.
+
+    Args:
+        edge_index: integer ``[2, num_listed_edges]``.
+        num_nodes: number of nodes; found from ``batch`` or ``edge_index`` if absent.
+        edge_weight: conductances (1/resistance), floating point ``[num_listed_edges]``; all one if absent.
+        batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; absent for a single graph.
+        num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
+
+    Attributes:
+        tail, head: the two ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by ``(tail, head)``.
+        conductance: ``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``.
+        batch: int64 ``[num_nodes]``.
+        num_nodes, num_edges, num_graphs: counts.
+
+    Raises:
+        ValueError: on wrong shapes or dtypes, indices out of range, unsorted ``batch``, edges between two graphs, and
+            weights that are negative, NaN, infinite, or different for two listings of one edge.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int | None = None,
+        *,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        num_graphs: int | None = None,
+    ) -> None:
+        self.num_nodes = _check_edges(edge_index, num_nodes, batch)
+        if edge_weight is not None:
+            _check_weights(edge_weight, edge_index)
+        self.num_graphs = _check_batch(batch, self.num_nodes, num_graphs, edge_index)
+        self._batch = batch
+        self.tail, self.head, self.conductance = _one_column_per_edge(edge_index.long(), edge_weight, self.num_nodes)
+
+    @classmethod
+    def from_columns(cls, tail: Tensor, head: Tensor, conductance: Tensor | None, num_nodes: int) -> Incidence:
+        """A single graph from edges known to be distinct and valid; nothing is checked, merged or sorted."""
+        graph = cls.__new__(cls)
+        graph.num_nodes, graph.num_graphs, graph._batch = num_nodes, 1, None
+        graph.tail, graph.head, graph.conductance = tail, head, conductance
+        return graph
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges, the columns of ``B``."""
+        return self.tail.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the indices live."""
+        return self.tail.device
+
+    @cached_property
+    def batch(self) -> Tensor:
+        """Graph of each node, int64 ``[num_nodes]``."""
+        return self._batch if self._batch is not None else self.tail.new_zeros(self.num_nodes)
+
+    @cached_property
+    def ptr(self) -> Tensor:
+        """First node of each graph, int64 ``[num_graphs + 1]``."""
+        if self._batch is None:
+            return torch.tensor([0, self.num_nodes], device=self.device)
+        return group_pointers(self._batch, self.num_graphs)
+
+    @cached_property
+    def local_index(self) -> Tensor:
+        """Index of each node within its own graph, int64 ``[num_nodes]``."""
+        index = torch.arange(self.num_nodes, device=self.device)
+        return index if self._batch is None else index - self.ptr[self._batch]
+
+    @cached_property
+    def max_nodes(self) -> int:
+        """Nodes of the largest graph."""
+        return self.num_nodes if self._batch is None else int(self.ptr.diff().max()) if self.num_graphs else 0
+
+    @cached_property
+    def edge_counts(self) -> Tensor:
+        """Number of edges of each graph, int64 ``[num_graphs]``."""
+        if self._batch is None:
+            return torch.tensor([self.num_edges], device=self.device)
+        return torch.bincount(self._batch[self.tail], minlength=self.num_graphs)
+
+    @cached_property
+    def _neighbour_counts(self) -> Tensor:
+        return torch.bincount(torch.cat([self.tail, self.head]), minlength=self.num_nodes)
+
+    @cached_property
+    def _tails(self) -> RowGroups:
+        return RowGroups(self.tail, self.num_nodes)
+
+    @cached_property
+    def _heads(self) -> RowGroups:
+        return RowGroups(self.head, self.num_nodes)
+
+    def root_conductance(self, like: Tensor) -> Tensor:
+        """``sqrt(w)``, the absolute values in ``B``, ``[num_edges]``, in the dtype of ``like``.
+
+        The derivative at ``w = 0``, where it does not exist, is taken as zero: such an edge is absent.
+        """
+        if self.conductance is None:
+            return like.new_ones(self.num_edges)
+        w = self.conductance.to(like.dtype)
+        absent = w == 0
+        return torch.where(absent, 0.0, torch.where(absent, 1.0, w).sqrt())
+
+    def differences(self, x: Tensor) -> Tensor:
+        """``B^T x``: the weighted difference of node values along each edge.
+
+        Args:
+            x: node values ``[num_nodes, k]``.
+
+        Returns:
+            ``[num_edges, k]``.
+        """
+        y = self._heads.gather(x) - self._tails.gather(x)
+        return y if self.conductance is None else y * self.root_conductance(x).unsqueeze(-1)
+
+    def sums(self, y: Tensor) -> Tensor:
+        """``B y``: the weighted sum of edge values into each node, minus at the tail and plus at the head.
+
+        Args:
+            y: edge values ``[num_edges, k]``.
+
+        Returns:
+            ``[num_nodes, k]``.
+        """
+        if self.conductance is not None:
+            y = y * self.root_conductance(y).unsqueeze(-1)
+        return self._heads.sum(y) - self._tails.sum(y)
+
+    def laplacian(self, x: Tensor) -> Tensor:
+        """``L x = B (B^T x)``, ``[num_nodes, k]``, at ``O(num_edges * k)`` cost."""
+        return self.sums(self.differences(x))
+
+    def degree(self, like: Tensor) -> Tensor:
+        """``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.
+
+        For unit conductances this is the usual degree and the diagonal of ``L``; for others it is the sum of their
+        square roots, as the paper defines it.
+        """
+        if self.conductance is None:
+            return self._neighbour_counts.to(like.dtype)
+        root = self.root_conductance(like)
+        return scatter_sum(torch.cat([root, root]), torch.cat([self.tail, self.head]), self.num_nodes)
+
+    def laplacian_diagonal(self, like: Tensor) -> Tensor:
+        """The diagonal of ``L``, the sum of each node's conductances, ``[num_nodes]``, in the dtype of ``like``."""
+        if self.conductance is None:
+            return self.degree(like)
+        w = self.conductance.to(like.dtype)
+        return scatter_sum(torch.cat([w, w]), torch.cat([self.tail, self.head]), self.num_nodes)
+
+    def frobenius_norm(self, like: Tensor) -> Tensor:
+        """The Frobenius norm of each graph's own ``B``, ``[num_graphs]``, in the dtype of ``like``.
+
+        One where ``B`` is zero, so that dividing by it leaves zero.
+        """
+        if self.conductance is None:
+            squared = (2 * self.edge_counts).to(like.dtype)
+        else:
+            squared = scatter_sum(2 * self.conductance.to(like.dtype), self.batch[self.tail], self.num_graphs)
+        return torch.where(squared == 0, 1.0, squared).sqrt()
+
+    def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """``B`` written out, ``[num_nodes, num_edges]``: for tests and small graphs."""
+        root = self.root_conductance(torch.empty(0, dtype=dtype, device=self.device))
+        matrix = root.new_zeros(self.num_nodes, self.num_edges)
+        column = torch.arange(self.num_edges, device=self.device)
+        return matrix.index_put((self.tail, column), -root).index_put((self.head, column), root)
+
+    def __repr__(self) -> str:
+        weights = "unit" if self.conductance is None else str(self.conductance.dtype).removeprefix("torch.")
+        return (
+            f"Incidence(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
+            f"num_graphs={self.num_graphs}, conductance={weights})"
+        )
+
+
+def inverse_sqrt(x: Tensor) -> Tensor:
+    """``1/sqrt(x)`` and zero where ``x`` is zero (a node without edges), with a zero derivative there."""
+    absent = x == 0
+    return torch.where(absent, 0.0, torch.where(absent, 1.0, x).rsqrt())
+
+
+def _check_edges(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
+    """Refuse a malformed edge list; return the number of nodes."""
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
+        raise ValueError(
+            f"edge_index must be an int64 tensor of shape [2, num_edges], got {edge_index.dtype} {list(edge_index.shape)}"
+        )
+    low, high = (0, -1) if edge_index.numel() == 0 else (int(i) for i in torch.aminmax(edge_index))
+    if num_nodes is None:
+        num_nodes = batch.numel() if batch is not None else high + 1
+    if num_nodes < 0:
+        raise ValueError(f"num_nodes must not be negative, got {num_nodes}")
+    if low < 0 or high >= num_nodes:
+        raise ValueError(f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {low}..{high}")
+    return num_nodes
+
+
+def _check_weights(weight: Tensor, edge_index: Tensor) -> None:
+    """Refuse conductances of the wrong form or with a value no resistor has."""
+    if weight.shape != edge_index.shape[1:] or not weight.is_floating_point():
+        raise ValueError(
+            f"edge_weight must be floating point of shape [{edge_index.size(1)}], got {weight.dtype} {list(weight.shape)}"
+        )
+    bad = ~(torch.isfinite(weight) & (weight >= 0))
+    if bad.any():
+        at = int(bad.nonzero()[0, 0])
+        raise ValueError(
+            f"edge_weight must be finite and not negative, got {weight[at].item()} for edge "
+            f"({int(edge_index[0, at])}, {int(edge_index[1, at])}) and {int(bad.sum())} such values in all"
+        )
+
+
+def _check_batch(batch: Tensor | None, num_nodes: int, num_graphs: int | None, edge_index: Tensor) -> int:
+    """Refuse an assignment of nodes to graphs that PyG would not make; return the number of graphs."""
+    if batch is None:
+        if num_graphs not in (None, 1):
+            raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
+        return 1
+    if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
+        raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}")
+    if num_nodes == 0:
+        return num_graphs or 0
+    if bool((batch[1:] < batch[:-1]).any()) or int(batch[0]) < 0:
+        at = int((batch[1:] < batch[:-1]).nonzero()[0, 0]) + 1 if int(batch[0]) >= 0 else 0
+        raise ValueError(
+            "batch must be sorted ascending from 0 or more, as PyG's Batch makes it, "
+            f"got {int(batch[at])} at node {at}" + (f" after {int(batch[at - 1])}" if at else "")
+        )
+    last = int(batch[-1])
+    if num_graphs is not None and last >= num_graphs:
+        raise ValueError(f"batch must lie in 0..{num_graphs - 1} (num_graphs={num_graphs}), got {last}")
+    ends = batch[edge_index]
+    if bool((ends[0] != ends[1]).any()):
+        at = int((ends[0] != ends[1]).nonzero()[0, 0])
+        u, v = edge_index[:, at].tolist()
+        raise ValueError(f"edge ({u}, {v}) joins graph {int(ends[0, at])} and graph {int(ends[1, at])} of the batch")
+    return num_graphs if num_graphs is not None else last + 1
+
+
+def _one_column_per_edge(
+    edge_index: Tensor, weight: Tensor | None, num_nodes: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Merge listings of one edge, drop self-loops, sort: ``(tail, head, conductance)``."""
+    row, col = edge_index[0], edge_index[1]
+    key = torch.minimum(row, col) * num_nodes + torch.maximum(row, col)
+    keep = row != col
+    key = key[keep]
+    if weight is None:
+        columns, conductance = _unique_sorted(key), None
+    else:
+        columns, listing = torch.unique(key, return_inverse=True)
+        conductance = _merge_weights(weight[keep], listing, columns, num_nodes)
+    tail = torch.div(columns, max(num_nodes, 1), rounding_mode="floor")
+    return tail, columns - tail * num_nodes, conductance
+
+
+def _unique_sorted(key: Tensor) -> Tensor:
+    """Distinct values in ascending order; a plain sort is faster than ``torch.unique`` by a third."""
+    key = torch.sort(key).values
+    if key.numel() < 2:
+        return key
+    first = torch.ones_like(key, dtype=torch.bool)
+    torch.ne(key[1:], key[:-1], out=first[1:])
+    return key[first]
+
+
+def _merge_weights(weight: Tensor, listing: Tensor, columns: Tensor, num_nodes: int) -> Tensor:
+    """The mean of the weights given for each edge, all of which must agree to rounding."""
+    count = torch.bincount(listing, minlength=columns.numel())
+    mean = scatter_sum(weight, listing, columns.numel()) / count.to(weight.dtype)
+    with torch.no_grad():
+        apart = (weight - mean[listing]).abs() > 16 * torch.finfo(weight.dtype).eps * mean[listing]
+        if apart.any():
+            at = int(apart.nonzero()[0, 0])
+            edge = int(columns[listing[at]])
+            given = weight[listing == listing[at]].tolist()
+            raise ValueError(
+                f"edge_weight must agree between all listings of an edge, got {given} for edge "
+                f"({edge // num_nodes}, {edge % num_nodes})"
+            )
+    return mean

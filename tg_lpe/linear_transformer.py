@@ -1,0 +1,385 @@
+"""The linear transformer of eq. (16): attention without softmax that sees a graph through its incidence matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.blocks import Block, GraphBlocks, Operator
+from tg_lpe.checkpoint import CheckpointMixin
+from tg_lpe.incidence import Incidence, inverse_sqrt
+from tg_lpe.probes import RandomProbes, make_probes
+
+NORM_FLOOR = 1e-12
+"""Columns shorter than this are left short instead of being blown up: a zero column stays zero."""
+
+DENSE_BUDGET = 2**28
+"""Entries of the written-out incidence matrices above which ``update_incidence=True`` refuses a batch (1 GiB)."""
+
+
+class LinearTransformer(CheckpointMixin, nn.Module):
+    r"""Linear transformer on the incidence matrix ``B`` and node vectors ``Phi``, eq. (16) of the paper.
+
+    One layer:
+
+    .. math::
+        S &= D^{-1/2} B B^\top D^{-1/2}, \qquad P = \Phi W^{Q\top} W^K \Phi^\top \\
+        B^\top &\leftarrow (1 + \alpha^R) B^\top + \alpha^V B^\top (\beta_1 \alpha^Q \alpha^K S + \beta_2 P) \\
+        \Phi^\top &\leftarrow (I + W^R) \Phi^\top + W^V \Phi^\top (\beta_3 \alpha^Q \alpha^K S + \beta_4 P) \\
+        B &\leftarrow B / \|B\|_F, \qquad \phi_i \leftarrow \phi_i / \|\phi_i\|_2
+
+    The five modifications that lead from eq. (7) to eq. (16) are arguments of their own: ``degree_scaling`` (1),
+    ``independent_scaling`` (2), ``diagonal`` (3), ``num_loops`` (4, one loop shares nothing), ``normalize`` (5).
+
+    With ``update_incidence=False`` ``alpha^V`` is zero, the case of every construction in the paper that fits eq. (7):
+    ``B`` changes by a scalar only and a layer costs ``O(num_edges k + num_nodes k^2)`` time and memory, for a batch of
+    molecules as for one graph of millions of nodes. With ``update_incidence=True`` ``B`` fills in and is written out as
+    ``[num_graphs, max_nodes, max_edges]``: for small graphs only.
+
+    `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 14.2.
+
+    Args:
+        k: number of columns of ``Phi``.
+        out_channels: width of the encoding, through a linear read-out ``M`` without bias; ``k`` if absent.
+        num_blocks: blocks, each with parameters of its own.
+        num_loops: layers per block, which share its parameters.
+        probes: where ``Phi_0`` comes from: ``"random"``, ``"features"`` or ``"learned"``, see :mod:`tg_lpe.probes`.
+        max_nodes: for learned probes, the largest graph.
+        num_node_types: for feature probes on integer node types, their number.
+        in_channels: for feature probes on real node features, their width.
+        seed: of random probes.
+        update_incidence: whether ``B`` is updated too.
+        degree_scaling: whether ``S`` is scaled by ``D^-1/2`` (``D``: row sums of ``|B|``) on both sides.
+        independent_scaling: whether each layer has its own factors ``beta``; one otherwise.
+        diagonal: whether ``W^Q, W^K, W^V`` are diagonal and ``W^R`` a multiple of the identity; full otherwise.
+        normalize: whether ``B`` and the columns of ``Phi`` are scaled to norm one, per graph, after each layer.
+
+    Raises:
+        ValueError: if an argument is out of range or does not go with ``probes``.
+    """
+
+    def __init__(
+        self,
+        k: int = 8,
+        out_channels: int | None = None,
+        num_blocks: int = 3,
+        num_loops: int = 3,
+        probes: str = "random",
+        *,
+        max_nodes: int | None = None,
+        num_node_types: int | None = None,
+        in_channels: int | None = None,
+        seed: int = 0,
+        update_incidence: bool = False,
+        degree_scaling: bool = True,
+        independent_scaling: bool = True,
+        diagonal: bool = True,
+        normalize: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, value in (("k", k), ("num_blocks", num_blocks), ("num_loops", num_loops)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        if out_channels is not None and out_channels < 1:
+            raise ValueError(f"out_channels must be at least 1, got {out_channels!r}")
+        self.k = k
+        self.out_channels = k if out_channels is None else out_channels
+        self.num_loops = num_loops
+        self.update_incidence = update_incidence
+        self.degree_scaling = degree_scaling
+        self.normalize = normalize
+        self.probe_kind = probes
+        self.probes = make_probes(
+            probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed
+        )
+        # A scalar that nothing reads is not made: with B fixed, alpha^V, beta_1 and beta_2 have no part, and alpha^R
+        # is undone by the normalisation.
+        scales_incidence = update_incidence or not normalize
+        # Nobody reads the last layer's B, so a last block of one layer needs none of the parameters of its update.
+        updates = [num_loops > 1 or i + 1 < num_blocks for i in range(num_blocks)]
+        self.blocks = nn.ModuleList(
+            _Parameters(k, diagonal, independent_scaling, update_incidence and used, scales_incidence and used)
+            for used in updates
+        )
+        self.readout = nn.Linear(k, self.out_channels, bias=False)
+        self._frozen: list[_Layer] | None = None
+
+    def freeze(self) -> LinearTransformer:
+        """Put the module into eval mode, without gradients, for good: its products of parameters are formed once.
+
+        From here on changes of the parameters are not seen. A third of the time of encoding a single molecule is saved.
+        """
+        self.eval().requires_grad_(False)
+        self._frozen = None
+        with torch.no_grad():
+            self._frozen = self._layers()
+        return self
+
+    def forward(
+        self,
+        edge_index: Tensor,
+        num_nodes: int | None = None,
+        batch: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        x: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        num_graphs: int | None = None,
+    ) -> Tensor:
+        """Encode the nodes of a graph, or of each graph of a batch by itself.
+
+        Args:
+            edge_index: int64 ``[2, num_edges]``; see :class:`~tg_lpe.Incidence` for what a list of edges means.
+            num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
+            batch: graph of each node, int64 ``[num_nodes]``.
+            edge_weight: conductances ``[num_edges]``; all one if absent.
+            x: node features, for feature probes.
+            generator: for random probes, draws anew at each call; without it the module's seed gives the same always.
+            num_graphs: number of graphs; found from ``batch`` if absent.
+
+        Returns:
+            Encoding ``[num_nodes, out_channels]``.
+
+        Raises:
+            ValueError: on a malformed graph or missing features; if ``update_incidence`` is set and the batch is large.
+        """
+        if num_nodes is None and batch is None and x is not None:
+            num_nodes = x.size(0)
+        graph = Incidence(edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs)
+        return self.encode(graph, x, generator=generator)
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        probes: Tensor | None = None,
+    ) -> Tensor:
+        """As :meth:`forward`, for a graph whose incidence is at hand.
+
+        Args:
+            graph: the graph or batch.
+            x: node features, for feature probes.
+            generator: for random probes.
+            probes: ``Phi_0`` itself, ``[num_nodes, k]``, in place of the module's probes.
+
+        Returns:
+            Encoding ``[num_nodes, out_channels]``.
+        """
+        with torch.autocast(graph.device.type, enabled=False):
+            # Nine layers of products and normalisations: 8 bits of mantissa would not survive them, and save nothing.
+            phi = self.probes(graph, x, generator) if probes is None else probes
+            if phi.shape != (graph.num_nodes, self.k):
+                raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
+            if graph.num_nodes:
+                phi = self._run_updated(graph, phi) if self.update_incidence else self._run_fixed(graph, phi)
+            return self.readout(phi)
+
+    def _layers(self) -> list[_Layer]:
+        """Parameters of each layer, products formed once per call."""
+        if self._frozen is not None:
+            return self._frozen
+        return [layer for block in self.blocks for layer in [block.products()] * self.num_loops]
+
+    def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
+        layers = self._layers()
+        node_scale = inverse_sqrt(graph.degree(phi)) if self.degree_scaling else phi.new_ones(graph.num_nodes)
+        layout = GraphBlocks(graph)
+        norm = graph.frobenius_norm(phi) if self.normalize else None
+        parts = []
+        operators = layout.laplacian_operators(node_scale)
+        for block, apply, z in zip(layout.blocks, operators, layout.lay_out(phi), strict=True):
+            for layer, scale in zip(layers, self._similarity_scales(layers, block, norm, phi), strict=True):
+                z = layer.update_phi(z, apply(z), scale)
+                if self.normalize:
+                    z = _normalize_columns(z)
+            parts.append(z)
+        return layout.collect(parts, self.k)
+
+    def _similarity_scales(
+        self, layers: list[_Layer], block: Block, norm: Tensor | None, like: Tensor
+    ) -> list[Tensor | None]:
+        """What ``B_l = c_l B`` means for each layer's ``S``: a factor ``[num_graphs, 1, 1]`` or ``[]``, or nothing.
+
+        ``S`` is quadratic in ``B``, but the scaling by ``D_l^-1/2`` takes one power of ``|c_l|`` away.
+        """
+        power = 1 if self.degree_scaling else 2
+        if norm is not None:
+            after = norm[block.graphs].view(-1, 1, 1) if norm.numel() > 1 else norm.view(1, 1, 1)
+            return [None] + [after.pow(-power)] * (len(layers) - 1)
+        factor, factors = like.new_ones(()), []
+        for layer in layers:
+            factors.append(factor.abs().pow(power))
+            factor = factor * layer.incidence_residual
+        return factors
+
+    def _run_updated(self, graph: Incidence, phi: Tensor) -> Tensor:
+        layers = self._layers()
+        layout = GraphBlocks(graph)
+        parts = []
+        incidences = _dense_incidences(graph, layout, phi)
+        for b, z in zip(incidences, layout.lay_out(phi), strict=True):
+            for index, layer in enumerate(layers):
+                scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
+                new_z = layer.update_phi(z, (z @ scaled) @ scaled.mT)
+                if index + 1 < len(layers):  # the last layer's B is read by nobody
+                    b = layer.update_incidence(b, scaled, z)
+                    if self.normalize:
+                        b = b / _frobenius(b)
+                z = _normalize_columns(new_z) if self.normalize else new_z
+            parts.append(z)
+        return layout.collect(parts, self.k)
+
+    def extra_repr(self) -> str:
+        """What decides the output beside the weights."""
+        flags = ("update_incidence", "degree_scaling", "normalize")
+        seed = f", seed={self.probes.seed}" if isinstance(self.probes, RandomProbes) else ""
+        return (
+            f"k={self.k}, out_channels={self.out_channels}, num_blocks={len(self.blocks)}, num_loops={self.num_loops}, "
+            f"probes={self.probe_kind!r}{seed}, " + ", ".join(f"{name}={getattr(self, name)}" for name in flags)
+        )
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One layer's parameters, combined as the update of ``Phi^T``, ``[num_graphs, k, height]``, uses them."""
+
+    similarity: Tensor
+    """``beta_3 alpha^Q alpha^K W^V``: ``[k, 1]`` if diagonal, else ``[k, k]``."""
+    residual: Tensor
+    """``I + W^R``, ``[k, k]``."""
+    value: Tensor
+    """``beta_4 W^V``, ``[k, k]``; not read if diagonal."""
+    query_key: Tensor
+    """``W^Q^T W^K``, ``[k, k]``; not read if diagonal."""
+    mix: Tensor | None
+    """If diagonal, the entries by which ``Phi^T Phi`` is multiplied between ``beta_4 W^V`` and ``W^Q^T W^K``."""
+    incidence_residual: Tensor
+    """``1 + alpha^R``, ``[]``; one where there is none."""
+    incidence: tuple[Tensor, Tensor] | None
+    """``alpha^V beta_1 alpha^Q alpha^K`` ``[]`` and ``alpha^V beta_2 W^Q^T W^K`` ``[k, k]``."""
+
+    def update_phi(self, z: Tensor, similar: Tensor, scale: Tensor | None = None) -> Tensor:
+        """``(I + W^R) Phi^T + W^V Phi^T (beta_3 alpha^Q alpha^K S + beta_4 P)``.
+
+        By associativity ``Phi^T P = (Phi^T Phi) W^Q^T W^K Phi^T``: there is no ``[num_nodes, num_nodes]`` matrix.
+
+        Args:
+            z: ``Phi^T``, ``[num_graphs, k, height]``.
+            similar: ``Phi^T S``, likewise.
+            scale: factor on ``similar``, ``[num_graphs, 1, 1]`` or ``[]``.
+        """
+        gram = torch.bmm(z, z.mT)
+        similarity = self.similarity if scale is None else self.similarity * scale
+        if self.mix is not None:
+            return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.mix), z)
+        return (self.residual + self.value @ gram @ self.query_key) @ z + similarity @ similar
+
+    def update_incidence(self, b: Tensor, scaled: Tensor, z: Tensor) -> Tensor:
+        """``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``, ``[num_graphs, height, max_edges]``."""
+        if self.incidence is None:
+            return b * self.incidence_residual
+        graph_scale, query_key = self.incidence
+        through_phi = (query_key @ z).mT @ (z @ b)
+        return b * self.incidence_residual + graph_scale * (scaled @ (scaled.mT @ b)) + through_phi
+
+
+class _Parameters(nn.Module):
+    """The free parameters of one block of eq. (16)."""
+
+    def __init__(self, k: int, diagonal: bool, independent: bool, update_incidence: bool, scales_incidence: bool) -> None:
+        super().__init__()
+        self.diagonal, self.update_incidence = diagonal, update_incidence
+
+        def scalar(value: float, used: bool = True) -> nn.Parameter | None:
+            return nn.Parameter(torch.tensor(value)) if used else None
+
+        # One layer then starts near Phi <- (1.5 I - S) Phi: a low-pass filter, the first step of the subspace
+        # iteration of Corollary 7, with a little orthogonalisation from the Phi term.
+        self.alpha_q, self.alpha_k = scalar(1.0), scalar(1.0)
+        self.alpha_v = scalar(0.0, update_incidence)
+        self.alpha_r = scalar(0.0, scales_incidence)
+        self.beta_1, self.beta_2 = scalar(0.1, independent and update_incidence), scalar(0.1, independent and update_incidence)
+        self.beta_3, self.beta_4 = scalar(1.0, independent), scalar(0.1, independent)
+        if diagonal:
+            self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.full((k,), v)) for v in (1.0, 1.0, -1.0))
+            self.w_r = nn.Parameter(torch.tensor(0.5))
+        else:
+            self.w_q, self.w_k, self.w_v = (nn.Parameter(v * torch.eye(k)) for v in (1.0, 1.0, -1.0))
+            self.w_r = nn.Parameter(0.5 * torch.eye(k))
+        with torch.no_grad():
+            for weight in (self.w_q, self.w_k, self.w_v):
+                weight.add_(0.1 * torch.randn_like(weight))
+
+    def products(self) -> _Layer:
+        """Form everything that does not depend on the graph."""
+        one = torch.ones_like(self.alpha_q)
+        beta_1, beta_2, beta_3, beta_4 = (
+            one if b is None else b for b in (self.beta_1, self.beta_2, self.beta_3, self.beta_4)
+        )
+        identity = torch.eye(self.w_v.size(-1), dtype=self.w_v.dtype, device=self.w_v.device)
+        graph_scale = self.alpha_q * self.alpha_k
+        if self.diagonal:
+            query_key = self.w_q * self.w_k
+            similarity, mix = self.w_v.unsqueeze(-1), torch.outer(beta_4 * self.w_v, query_key)
+            residual, value, query_key = (1 + self.w_r) * identity, identity, torch.diag(query_key)
+        else:
+            query_key = self.w_q.mT @ self.w_k
+            similarity, mix = self.w_v, None
+            residual, value = identity + self.w_r, beta_4 * self.w_v
+        incidence = None
+        if self.alpha_v is not None:
+            incidence = self.alpha_v * beta_1 * graph_scale, self.alpha_v * beta_2 * query_key
+        return _Layer(
+            similarity=beta_3 * graph_scale * similarity,
+            residual=residual,
+            value=value,
+            query_key=query_key,
+            mix=mix,
+            incidence_residual=one if self.alpha_r is None else 1 + self.alpha_r,
+            incidence=incidence,
+        )
+
+
+def _normalize_columns(z: Tensor) -> Tensor:
+    """``Phi^T`` with each graph's columns of ``Phi`` at length one; a zero column stays zero."""
+    return z / torch.linalg.vector_norm(z, dim=2, keepdim=True).clamp(min=NORM_FLOOR)
+
+
+def _frobenius(b: Tensor) -> Tensor:
+    """Frobenius norm of each graph's ``B``, ``[num_graphs, 1, 1]``, one where ``B`` is zero."""
+    norm = torch.linalg.matrix_norm(b, keepdim=True)
+    return torch.where(norm == 0, 1.0, norm)
+
+
+def _dense_incidences(graph: Incidence, layout: GraphBlocks, like: Tensor) -> list[Tensor]:
+    """``B`` of each block written out, ``[num_graphs, height, max_edges]``, unused rows and columns zero."""
+    edge_graph, edge_counts = graph.batch[graph.tail], graph.edge_counts
+    shapes = [(b.num_graphs, b.height, int(edge_counts[b.graphs].max())) for b in layout.blocks]
+    total = sum(g * h * m for g, h, m in shapes)
+    if total > DENSE_BUDGET:
+        raise ValueError(
+            f"update_incidence=True writes out incidence matrices of {total:,} entries for this batch "
+            f"({total * like.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
+            f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
+        )
+    # Edges are sorted by tail, so those of one graph are consecutive.
+    local = torch.arange(graph.num_edges, device=graph.device) - (edge_counts.cumsum(0) - edge_counts)[edge_graph]
+    slot = torch.zeros_like(edge_counts)
+    block_of = torch.full_like(edge_counts, -1)
+    for number, block in enumerate(layout.blocks):
+        slot[block.graphs] = torch.arange(block.num_graphs, device=graph.device)
+        block_of[block.graphs] = number
+    root = graph.root_conductance(like)
+    matrices = []
+    for number, shape in enumerate(shapes):
+        mine = block_of[edge_graph] == number
+        where = slot[edge_graph[mine]], local[mine]
+        tail, head = graph.local_index[graph.tail[mine]], graph.local_index[graph.head[mine]]
+        matrix = like.new_zeros(shape)
+        matrix = matrix.index_put((where[0], tail, where[1]), -root[mine])
+        matrices.append(matrix.index_put((where[0], head, where[1]), root[mine]))
+    return matrices

@@ -1,0 +1,137 @@
+"""Sums over groups of rows. The one place that knows whether torch-scatter is installed.
+
+Everything here works without torch-scatter and gives the same result; with it, sums over sorted groups are about
+twice as fast on CPU. Setting the environment variable ``TG_LPE_NO_SCATTER=1`` acts as if it were absent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+torch_scatter: Any = None
+if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
+    try:
+        import torch_scatter  # type: ignore[no-redef]
+    except (ImportError, OSError):  # OSError: a wheel compiled against another torch
+        torch_scatter = None
+
+
+def has_torch_scatter() -> bool:
+    """Whether sums over sorted groups go through torch-scatter."""
+    return torch_scatter is not None
+
+
+def group_pointers(group: Tensor, num_groups: int) -> Tensor:
+    """Where each group starts in a sorted vector of group numbers.
+
+    Args:
+        group: int64 ``[num_rows]``, sorted ascending.
+        num_groups: number of groups, empty ones included.
+
+    Returns:
+        int64 ``[num_groups + 1]``; group ``g`` is rows ``ptr[g]`` to ``ptr[g + 1] - 1``.
+    """
+    bounds = torch.arange(num_groups + 1, device=group.device, dtype=group.dtype)
+    return torch.searchsorted(group, bounds)
+
+
+def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
+    """Sums of consecutive rows: ``out[g] = src[ptr[g]:ptr[g + 1]].sum(0)``.
+
+    Args:
+        src: ``[num_rows, ...]``.
+        ptr: int64 ``[num_groups + 1]``, as :func:`group_pointers` makes it.
+        group: int64 ``[num_rows]``, the group of each row; ``ptr`` says the same, and each backend reads the one it needs.
+
+    Returns:
+        ``[num_groups, ...]``; zero where a group is empty.
+    """
+    if torch_scatter is not None and not src.is_cuda and src.dtype in (torch.float32, torch.float64):
+        if src.requires_grad:
+            return _SegmentSum.apply(src, ptr, group)
+        return torch_scatter.segment_csr(src, ptr, reduce="sum")
+    return scatter_sum(src, group, ptr.numel() - 1)
+
+
+def scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
+    """Sums of rows in any order: ``out[g]`` is the sum of the rows with ``index == g``.
+
+    Args:
+        src: ``[num_rows, ...]``.
+        index: int64 ``[num_rows]``.
+        num_groups: number of rows of the result.
+
+    Returns:
+        ``[num_groups, ...]``.
+    """
+    return src.new_zeros(num_groups, *src.shape[1:]).index_add(0, index, src)
+
+
+class _SegmentSum(torch.autograd.Function):
+    """torch-scatter's sum; its own backward pass gives wrong second derivatives, this one can be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
+        ctx.save_for_backward(group)
+        return torch_scatter.segment_csr(src, ptr, reduce="sum")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (group,) = ctx.saved_tensors
+        return grad.index_select(0, group), None, None
+
+
+class _GatherSorted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, order: Tensor | None, ptr: Tensor, sorted_index: Tensor) -> Tensor:
+        ctx.has_order = order is not None
+        ctx.save_for_backward(*((ptr, sorted_index) if order is None else (ptr, sorted_index, order)))
+        return x.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        ptr, sorted_index, *rest = ctx.saved_tensors
+        if ctx.has_order:
+            grad = grad.index_select(0, rest[0])
+        return segment_sum(grad.contiguous(), ptr, sorted_index), None, None, None, None
+
+
+class RowGroups:
+    """An index vector with its sorted order, so that gathers by it and sums by it are both fast, in both directions.
+
+    The sort is done once and serves every layer's forward and backward pass.
+
+    Args:
+        index: int64 ``[num_rows]``, the group of each row, in any order.
+        num_groups: number of groups.
+    """
+
+    def __init__(self, index: Tensor, num_groups: int) -> None:
+        self.index = index
+        self.num_groups = num_groups
+        self.order: Tensor | None = None
+        self.sorted_index = index
+        if index.numel() > 1 and not bool((index[1:] >= index[:-1]).all()):
+            self.sorted_index, self.order = torch.sort(index, stable=True)
+        self.ptr = group_pointers(self.sorted_index, num_groups)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over sorted groups."""
+        if torch_scatter is None or x.is_cuda or not x.requires_grad:
+            return x.index_select(0, self.index)
+        return _GatherSorted.apply(x, self.index, self.order, self.ptr, self.sorted_index)
+
+    def sum(self, src: Tensor) -> Tensor:
+        """Sum of the rows of each group, ``[num_groups, ...]``."""
+        if self.order is not None:
+            src = src.index_select(0, self.order)
+        return segment_sum(src, self.ptr, self.sorted_index)
+
+    def mean(self, src: Tensor) -> Tensor:
+        """Mean of the rows of each group, ``[num_groups, ...]``; zero where a group is empty."""
+        count = (self.ptr[1:] - self.ptr[:-1]).clamp(min=1).to(src.dtype)
+        return self.sum(src) / count.view(-1, *[1] * (src.dim() - 1))

@@ -1,0 +1,231 @@
+"""Pictures of training runs."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tg_lpe.files import replacing
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.state import read_metrics
+
+# Okabe and Ito's colours, told apart with any colour vision, one for each encoding in every picture.
+GREY, BLUE = "#8a8a8a", "#0072b2"
+SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
+ENCODING_COLORS = {"none": GREY, "laplacian": "#e69f00", "random-walk": "#009e73", "linear-transformer": BLUE}
+
+_CURVES = {"train_loss": "training loss", "val_mae": "validation MAE", "val_loss": "validation loss"}
+_INK = "#010203"  # becomes the colour of the page's text, be the page light or dark
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of :func:`curves_svg`: ``(epoch, value)`` of each seed; several are drawn thin, their mean thick."""
+
+    label: str
+    seeds: Sequence[Sequence[tuple[float, float]]]
+    color: str
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Score:
+    """One row of :func:`scores_svg`: the value of each seed, and the text to print for them all."""
+
+    label: str
+    values: Sequence[float]
+    text: str
+    color: str
+    best: bool = False
+
+
+def draw_curve(folder: RunFolder) -> Path | None:
+    """Draw a run's training loss and validation error by epoch into ``curve.png``.
+
+    Returns:
+        The picture's path; ``None`` where matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return None
+    rows = read_metrics(folder.metrics)
+    with _figure(6, 4) as (figure, axes):
+        for key, label in _CURVES.items():
+            points = [(row["epoch"], row[key]) for row in rows if _drawable(row.get(key)) and "epoch" in row]
+            if points:
+                axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
+        if axes.lines:
+            _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
+            axes.legend(frameon=False)
+        axes.set(xlabel="epoch", title=folder.path.name)
+        path = folder.path / "curve.png"
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=120)
+    return path
+
+
+def curves_svg(curves: Sequence[Curve], ylabel: str, description: str) -> str:
+    """Values by epoch on a logarithmic axis, as an ``<svg>`` element for a page.
+
+    Args:
+        curves: lines, in the order of the legend.
+        ylabel: what the values are.
+        description: read out where the picture is not seen.
+
+    Returns:
+        The element; empty if there is no finite, positive value to draw.
+
+    Raises:
+        ModuleNotFoundError: if matplotlib is not installed.
+    """
+    values: list[float] = []
+    with _figure(5.2, 3.4 + 0.2 * len(curves)) as (figure, axes):
+        for curve in curves:
+            seeds = [[(x, y if _drawable(y) else math.nan) for x, y in points] for points in curve.seeds]
+            values += [y for points in seeds for _, y in points if _drawable(y)]
+            style: dict[str, Any] = {"color": curve.color, "linestyle": (0, (3, 1.5)) if curve.dashed else "-"}
+            marker = {"marker": "o", "markersize": 3} if max(map(len, seeds), default=0) < 40 else {}
+            if len(seeds) > 1:
+                for points in seeds:
+                    axes.plot(*_columns(points), linewidth=0.8, alpha=0.5, **style)
+            axes.plot(*_columns(_mean_curve(seeds)), linewidth=1.9, label=curve.label, **marker, **style)
+        if not values:
+            return ""
+        _log_scale(axes, values)
+        axes.set(xlabel="epoch", ylabel=ylabel)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        # Above the panel: a legend inside hides lines, labels at their ends leave a phone no room for the panel.
+        figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2, handlelength=2.4)
+        return _svg(figure, description)
+
+
+def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, description: str) -> str:
+    """A row of dots for each encoding, with mean and sample standard deviation, as an ``<svg>`` element for a page.
+
+    Args:
+        scores: rows, from the top.
+        xlabel: what the values are.
+        reference: where to draw an upright line, in pieces.
+        description: read out where the picture is not seen.
+
+    Returns:
+        The element; empty if there is nothing finite to draw.
+
+    Raises:
+        ModuleNotFoundError: if matplotlib is not installed.
+    """
+    if not any(math.isfinite(value) for score in scores for value in score.values):
+        return ""
+    with _figure(5.2, 0.9 + 0.52 * len(scores)) as (figure, axes):
+        for row, score in enumerate(scores):
+            weight: Any = {"fontweight": "bold" if score.best else "normal", "transform": axes.get_yaxis_transform()}
+            axes.text(0.0, row - 0.2, score.label, ha="left", va="bottom", **weight)
+            axes.text(1.0, row - 0.2, score.text, ha="right", va="bottom", **weight)
+            if reference is not None and math.isfinite(reference):  # in pieces, to leave the text in peace
+                axes.plot([reference] * 2, [row - 0.12, row + 0.32], color=_INK, alpha=0.6, linewidth=1.2, zorder=1)
+            values = [value for value in score.values if math.isfinite(value)]
+            axes.axhline(row + 0.1, color=_INK, alpha=0.12, linewidth=0.8, zorder=0)
+            if not values:
+                continue
+            mean = sum(values) / len(values)
+            if len(values) > 1:
+                spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+                axes.plot([mean - spread, mean + spread], [row + 0.1] * 2, color=score.color, linewidth=2.5, alpha=0.6)
+                axes.plot(values, [row + 0.1] * len(values), "o", markersize=3.5, color=score.color, alpha=0.6)
+            axes.plot(mean, row + 0.1, "D" if len(values) > 1 else "o", markersize=7, color=score.color)
+        axes.set(xlabel=xlabel, ylim=(len(scores) - 0.55, -0.8), yticks=[])
+        axes.margins(x=0.08)
+        axes.grid(False)
+        axes.locator_params(axis="x", nbins=6)
+        axes.spines["left"].set_visible(False)
+        return _svg(figure, description)
+
+
+@contextmanager
+def _figure(width: float, height: float) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes, of no window system and no global state but the settings inside the block."""
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "drawing a report needs matplotlib: pip install 'tg-lpe[plot]'", name="matplotlib"
+        ) from error
+    settings: Any = {
+        "axes.edgecolor": _INK,
+        "axes.formatter.useoffset": False,
+        "axes.labelcolor": _INK,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "font.size": 10,
+        "svg.fonttype": "none",
+        "text.color": _INK,
+        "text.parse_math": False,  # a folder's name may hold a dollar sign
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        axes.grid(color=_INK, alpha=0.12)
+        axes.set_axisbelow(True)
+        yield figure, axes
+
+
+def _log_scale(axes: Any, values: Sequence[float]) -> None:
+    """A logarithmic y axis with a few plainly written ticks, also over less than a decade."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axes.set_yscale("log")
+    ratio = max(values) / min(values)
+    subs = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    axes.yaxis.set_major_locator(
+        MaxNLocator(7, steps=[1, 2, 5, 10]) if ratio < 2.5 else LogLocator(subs=subs, numticks=20)
+    )
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def _mean_curve(seeds: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """Mean over seeds at every epoch that all of them have reached."""
+    by_epoch: dict[float, list[float]] = {}
+    for points in seeds:
+        for x, y in points:
+            by_epoch.setdefault(x, []).append(y)
+    return [(x, sum(ys) / len(ys)) for x, ys in sorted(by_epoch.items()) if len(ys) == len(seeds)]
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _drawable(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
+def _svg(figure: Any, description: str) -> str:
+    """The figure as one element that takes its width, font and ink from the page around it."""
+    import matplotlib
+
+    out = io.StringIO()
+    # Marks are named by hash; the description keeps those of two pictures on a page apart.
+    with matplotlib.rc_context({"svg.hashsalt": description}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    view = re.search(r'viewBox="[^"]*"', svg)
+    opening = f'<svg role="img" aria-label="{escape(description)}" {view.group() if view else ""}>'
+    return opening + svg[svg.index(">") + 1 :].replace(_INK, "currentColor").strip()

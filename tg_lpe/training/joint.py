@@ -1,0 +1,127 @@
+"""Joint training of a graph transformer and its positional encoding for regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.loader import DataLoader
+
+from tg_lpe.datasets import MoleculeSplits
+from tg_lpe.graph_transformer import GraphTransformer
+from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.encodings import PE_ATTRIBUTE, attach_encoding, build_encoder, flip_signs
+from tg_lpe.training.loop import TrainingLoop, count_parameters, seeded
+from tg_lpe.training.run_folder import RunFolder
+
+
+class JointTraining(TrainingLoop):
+    """Regression with L1 loss; the test set is read once, at the checkpoint that validation chose.
+
+    Args:
+        config: the settings.
+        splits: the molecules.
+        folder: where to write; ``None`` keeps nothing.
+        device: where to train.
+        progress: whether to show a progress bar.
+    """
+
+    metric = "val_mae"
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        splits: MoleculeSplits,
+        folder: RunFolder | None = None,
+        device: str | torch.device = "cpu",
+        progress: bool = True,
+    ) -> None:
+        model = build_model(config, splits).to(device)
+        super().__init__(config, model, _optimizer(model, config), folder, progress)
+        self.config = config
+        self.train_set, self.val_set, self.test_set = (
+            attach_encoding(config, split) for split in (splits.train, splits.val, splits.test)
+        )
+        self.autocast_dtype = autocast_dtype(config.precision, self.device)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Mean absolute error of a training batch."""
+        return (self._predict(batch, generator) - batch.y).abs().mean()
+
+    def evaluate(self, dataset: InMemoryDataset) -> float:
+        """Mean absolute error of the current weights, in the target's unit."""
+        self.model.eval()
+        total = 0.0
+        with torch.no_grad():
+            for batch in DataLoader(dataset, batch_size=4 * self.config.batch_size):
+                batch = batch.to(self.device)
+                total += float((self._predict(batch) - batch.y).abs().double().sum())
+        return total / max(len(dataset), 1)
+
+    def result(self) -> dict[str, Any]:
+        """Test error and sizes."""
+        encoder = self.model.encoder
+        return {
+            "test_mae": self.evaluate(self.test_set),
+            "encoder_parameters": count_parameters(encoder) if isinstance(encoder, nn.Module) else 0,
+            "num_train": len(self.train_set),
+            "num_val": len(self.val_set),
+            "num_test": len(self.test_set),
+            "precision": "float32" if self.autocast_dtype is None else "bfloat16",
+        }
+
+    def _predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """Predictions ``[num_graphs]``; with a generator, eigenvectors get random signs."""
+        pe = batch.get(PE_ATTRIBUTE)
+        if pe is not None and self.config.pe == "laplacian" and generator is not None:
+            pe = flip_signs(pe, batch.batch, batch.num_graphs, generator)
+        with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
+            out = self.model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, pe, num_graphs=batch.num_graphs)
+        return out.float().squeeze(-1)
+
+
+def build_model(config: TrainConfig, splits: MoleculeSplits) -> GraphTransformer:
+    """The model of a run with its initial weights, which depend on the settings alone."""
+    with seeded(config.seed):
+        # The encoder comes last, so that every encoding starts from the same graph transformer.
+        model = GraphTransformer(
+            num_node_types=len(splits.vocabulary),
+            num_edge_types=len(splits.bond_types),
+            pe_channels=None if config.pe == "none" else config.pe_dim,
+            channels=config.channels,
+            heads=config.heads,
+            num_layers=config.num_layers,
+            readout=config.readout,
+        )
+        model.encoder = build_encoder(config, len(splits.vocabulary), max_nodes(splits))
+    return model
+
+
+def max_nodes(splits: MoleculeSplits) -> int:
+    """Nodes of the largest graph of all splits."""
+    return max(int(s.slices["x"].diff().max()) for s in (splits.train, splits.val, splits.test) if len(s))
+
+
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """The dtype to autocast to, ``None`` for plain float32. ``auto`` asks whether bfloat16 products are native here."""
+    if precision == "bfloat16":
+        return torch.bfloat16
+    if precision == "float32":
+        return None
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
+    # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if native else None
+
+
+def _optimizer(model: GraphTransformer, config: TrainConfig) -> torch.optim.AdamW:
+    encoder = set(model.encoder.parameters()) if model.encoder is not None else set()
+    rest = [p for p in model.parameters() if p not in encoder]
+    groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": config.weight_decay, "peak_lr": config.lr}]
+    if encoder:
+        ours = [p for p in model.parameters() if p in encoder]
+        groups.append({"params": ours, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
+    return torch.optim.AdamW(groups, lr=config.lr)

@@ -1,0 +1,199 @@
+"""The training loop, in one place: epochs, schedule, checkpoints, resumption, metrics."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.loader import DataLoader
+from tqdm import tqdm
+
+from tg_lpe.training.config import LoopConfig
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.state import MetricsLog, pack_optimizer, unpack_optimizer
+
+
+class TrainingLoop(ABC):
+    """Trains one model on one data set and leaves everything worth knowing in a run folder.
+
+    Each epoch draws from a generator seeded by ``(seed, epoch)`` alone and ends in a checkpoint, so a run that was
+    stopped, at any moment and by any means, goes on to the figures of an undisturbed one.
+
+    A subclass sets ``train_set`` and ``val_set`` and says what the loss is.
+
+    Args:
+        config: the settings.
+        model: what to train.
+        optimizer: over its parameters; each group has a ``peak_lr``.
+        folder: where to write; ``None`` keeps nothing (and cannot resume).
+        progress: whether to show a progress bar.
+    """
+
+    metric: str
+    """Name of the validation figure in the metrics, smaller is better."""
+    train_set: InMemoryDataset
+    val_set: InMemoryDataset
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        folder: RunFolder | None,
+        progress: bool,
+    ) -> None:
+        self.loop_config, self.model, self.optimizer = config, model, optimizer
+        self.folder, self.progress = folder, progress
+        self.device = next(model.parameters()).device
+        self.epoch, self.best_epoch, self.best_value = 0, 0, math.inf
+        self.best_state = _copy_state(model)
+
+    @abstractmethod
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The loss of a training batch; ``generator`` is the source of all randomness in it."""
+
+    @abstractmethod
+    def evaluate(self, dataset: InMemoryDataset) -> float:
+        """The validation figure of the current weights on a data set."""
+
+    @abstractmethod
+    def result(self) -> dict[str, Any]:
+        """Final figures, asked for once, with the best weights in place."""
+
+    def fit(self, resume: bool = False) -> dict[str, Any]:
+        """Train to the last epoch, take the best weights, collect the result.
+
+        Args:
+            resume: go on from the run folder's checkpoint, if there is one.
+
+        Returns:
+            The result, as written to ``result.json``.
+        """
+        if resume:
+            self._restore()
+        log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
+        while self.epoch < self.loop_config.epochs:
+            row = self.train_epoch()
+            row[self.metric] = self.evaluate(self.val_set)
+            if row[self.metric] < self.best_value:
+                self.best_value, self.best_epoch = row[self.metric], self.epoch
+                self.best_state = _copy_state(self.model)
+            if log is not None:
+                log.append(row)
+                self._checkpoint()
+        self.model.load_state_dict(self.best_state)
+        result = {
+            **self.result(),
+            self.metric: self.best_value,
+            "best_epoch": self.best_epoch,
+            "epochs": self.loop_config.epochs,
+            "num_parameters": count_parameters(self.model),
+        }
+        if self.folder is not None:
+            self.folder.save_result(result, self.model)
+        return result
+
+    def train_epoch(self) -> dict[str, Any]:
+        """One pass over the training set; returns a row of metrics without the validation figure."""
+        config = self.loop_config
+        self.model.train()
+        generator = torch.Generator().manual_seed(hash_seed(config.seed, self.epoch))
+        loader = DataLoader(self.train_set, config.batch_size, shuffle=True, generator=generator)
+        bar = tqdm(loader, desc=f"epoch {self.epoch + 1}/{config.epochs}", disable=not self.progress, leave=False)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        start, seen = time.perf_counter(), 0
+        for step, batch in enumerate(bar):
+            factor = self._schedule(self.epoch * len(loader) + step, config.epochs * len(loader))
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * factor
+            loss = self.loss(batch.to(self.device), generator)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            for group in self.optimizer.param_groups:
+                # Group by group: the few scalars of a deep encoder have bursts that must not hold back all the rest.
+                nn.utils.clip_grad_norm_(group["params"], config.clip)
+            self.optimizer.step()
+            total += loss.detach() * batch.num_graphs
+            seen += batch.num_graphs
+            if self.progress and step % 10 == 0:
+                speed = seen / (time.perf_counter() - start)
+                left = ((config.epochs - self.epoch) * len(self.train_set) - seen) / speed / 60
+                bar.set_postfix_str(f"loss {float(loss):.3f}, {speed:.0f} graphs/s, all done in {left:.1f} min")
+        seconds = time.perf_counter() - start
+        self.epoch += 1
+        return {
+            "epoch": self.epoch,
+            "train_loss": float(total) / max(seen, 1),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "seconds": round(seconds, 3),
+            "graphs_per_second": round(seen / seconds, 1),
+        }
+
+    def _schedule(self, step: int, total: int) -> float:
+        """Factor on the peak learning rate at a step of ``total``."""
+        config = self.loop_config
+        if config.schedule == "constant":
+            return 1.0
+        if config.schedule == "halving":
+            return float(0.5 ** (step // (config.halve_every * (total // config.epochs))))
+        rise = max(config.warmup * total, 1.0)
+        if step < rise:
+            return 0.04 + 0.96 * (1 - math.cos(math.pi * step / rise)) / 2
+        return max((1 + math.cos(math.pi * (step - rise) / max(total - rise, 1.0))) / 2, 1e-5)
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best_state.items()}
+        tensors |= pack_optimizer(self.optimizer)
+        best = {"best_epoch": self.best_epoch, "best_value": self.best_value}
+        self.folder.save_state(tensors, {"epoch": self.epoch, **best})
+
+    def _restore(self) -> None:
+        state = self.folder.load_state() if self.folder is not None else None
+        if state is None:
+            return
+        tensors, metadata = state
+        self.model.load_state_dict(_with_prefix(tensors, "model."))
+        self.best_state = {k: v.to(self.device) for k, v in _with_prefix(tensors, "best.").items()}
+        unpack_optimizer(self.optimizer, tensors)
+        self.epoch, self.best_epoch = metadata["epoch"], metadata["best_epoch"]
+        self.best_value = metadata["best_value"]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Initial weights drawn in here depend on the seed alone; the caller's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def hash_seed(*numbers: int) -> int:
+    """One 63-bit seed from several numbers, so that (0, 1) and (1, 0) are unrelated."""
+    state = 0x9E3779B97F4A7C15
+    for number in numbers:
+        state = (state ^ (number + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9 % 2**64
+        state ^= state >> 31
+    return state % 2**63
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Number of trainable scalars."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def _copy_state(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

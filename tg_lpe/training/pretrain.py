@@ -1,0 +1,144 @@
+"""Pretraining of a linear transformer on Laplacian eigenvectors, blind to their signs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.loader import DataLoader
+
+from tg_lpe.datasets import MoleculeSplits
+from tg_lpe.incidence import Incidence
+from tg_lpe.linear_transformer import LinearTransformer
+from tg_lpe.scatter import RowGroups
+from tg_lpe.spectral import laplacian_eigenvectors
+from tg_lpe.training.config import PretrainConfig
+from tg_lpe.training.joint import max_nodes
+from tg_lpe.training.loop import TrainingLoop, seeded
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.transforms.storage import iterate_chunks, with_node_attribute
+
+TARGET = "eigenvectors"
+CHUNK = 2000
+
+
+class EigenvectorPretraining(TrainingLoop):
+    """Fits the encoding's columns to the first non-trivial eigenvectors of the normalised Laplacian.
+
+    Args:
+        config: the settings.
+        splits: the graphs; their labels are not used.
+        folder: where to write; the encoder goes to ``encoder/`` in it. ``None`` keeps nothing.
+        device: where to train.
+        progress: whether to show a progress bar.
+    """
+
+    metric = "val_loss"
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        splits: MoleculeSplits,
+        folder: RunFolder | None = None,
+        device: str | torch.device = "cpu",
+        progress: bool = True,
+    ) -> None:
+        with seeded(config.seed):
+            self.encoder = LinearTransformer(
+                k=config.k,
+                out_channels=config.num_eigenvectors,
+                num_blocks=config.num_blocks,
+                num_loops=config.num_loops,
+                probes=config.probes,
+                max_nodes=max_nodes(splits) if config.probes == "learned" else None,
+                num_node_types=len(splits.vocabulary) if config.probes == "features" else None,
+                update_incidence=config.update_incidence,
+            ).to(device)
+        groups = [{"params": list(self.encoder.parameters()), "peak_lr": config.lr}]
+        super().__init__(config, self.encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
+        self.config = config
+        self.train_set, self.val_set, self.test_set = (
+            attach_eigenvectors(split, config.num_eigenvectors) for split in (splits.train, splits.val, splits.test)
+        )
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
+        return self._column_losses(batch, generator if self.config.probes == "random" else None).sum()
+
+    def evaluate(self, dataset: InMemoryDataset) -> float:
+        """Sum over eigenvectors of the sign-invariant loss."""
+        return float(self.column_losses(dataset).sum())
+
+    def column_losses(self, dataset: InMemoryDataset) -> Tensor:
+        """Mean sign-invariant loss of each eigenvector over a data set, ``[num_eigenvectors]``, each at most 2.
+
+        Random probes are those of the module's own seed: what users of the encoder get.
+        """
+        self.model.eval()
+        total = torch.zeros(self.config.num_eigenvectors, dtype=torch.float64)
+        count = torch.zeros_like(total)
+        with torch.no_grad():
+            for batch in DataLoader(dataset, batch_size=1024):
+                batch = batch.to(self.device)
+                there = _exists(batch).sum(0).double().cpu()
+                total += self._column_losses(batch).double().cpu() * there
+                count += there
+        return total / count.clamp(min=1)
+
+    def result(self) -> dict[str, Any]:
+        """Test loss by eigenvector; writes the encoder."""
+        columns = self.column_losses(self.test_set)
+        if self.folder is not None:
+            self.encoder.save_pretrained(self.folder.path / "encoder")
+        return {
+            "kind": "pretrain",
+            "test_loss": float(columns.sum()),
+            "max_loss": 2.0 * self.config.num_eigenvectors,
+            "test_loss_by_eigenvector": [round(float(value), 4) for value in columns],
+            "num_train": len(self.train_set),
+            "num_val": len(self.val_set),
+            "num_test": len(self.test_set),
+        }
+
+    def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        out = self.encoder(
+            batch.edge_index, batch=batch.batch, x=batch.x, num_graphs=batch.num_graphs, generator=generator
+        )
+        graphs = RowGroups(batch.batch, batch.num_graphs)
+        loss = sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs)
+        exists = _exists(batch)
+        return (loss * exists).sum(0) / exists.sum(0).clamp(min=1)
+
+
+def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tensor:
+    """Squared distance of a unit vector along ``out`` to the nearer of plus and minus ``target``, per graph and column.
+
+    ``min(|phi - v|^2, |phi + v|^2) = 2 - 2 |phi . v|`` for unit vectors: 0 if parallel, 2 if orthogonal. The loss of
+    section 4.1 of the paper, per eigenvector.
+
+    Args:
+        out: ``[num_nodes, k]``, any length.
+        target: ``[num_nodes, k]``, unit length within each graph.
+        graphs: graph of each node.
+
+    Returns:
+        ``[num_graphs, k]``.
+    """
+    length = graphs.sum(out.square()).clamp(min=1e-24).sqrt()
+    return 2 - 2 * (graphs.sum(out * target) / length).abs()
+
+
+def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
+    """A copy of the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero columns where there is none."""
+    parts = []
+    for chunk in iterate_chunks(dataset, CHUNK):
+        graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
+        parts.append(laplacian_eigenvectors(graph, k)[0])
+    return with_node_attribute(dataset, TARGET, torch.cat(parts).float())
+
+
+def _exists(batch: Batch) -> Tensor:
+    """Which eigenvectors each graph has, bool ``[num_graphs, k]``."""
+    return RowGroups(batch.batch, batch.num_graphs).sum(batch[TARGET].square()) > 0.5

@@ -1,0 +1,131 @@
+"""A run folder: settings, machine, metrics, checkpoint, result. All that a report needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.files import load_tensors, read_json, save_tensors, write_json
+
+PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
+
+
+class RunFolder:
+    """Names and formats of the files of one run.
+
+    ``config.json`` settings and data, ``environment.json`` machine and versions, ``metrics.jsonl`` one line per epoch,
+    ``state.safetensors`` everything needed to go on, ``model.safetensors`` the best weights, ``result.json`` the end.
+
+    Args:
+        path: the folder, made if absent.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.environment = self.path / "environment.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.state = self.path / "state.safetensors"
+        self.model = self.path / "model.safetensors"
+        self.result = self.path / "result.json"
+
+    def start(self, config: dict[str, Any], resume: bool) -> bool:
+        """Prepare for a run.
+
+        Args:
+            config: JSON-able settings, everything that decides the result.
+            resume: whether to go on with what is there.
+
+        Returns:
+            Whether there is something to go on with.
+
+        Raises:
+            ValueError: if the folder holds a run and ``resume`` is not set, or holds one with other settings.
+        """
+        self._lock()
+        there = self.config.exists()
+        if there and not resume:
+            raise ValueError(f"{self.path} already holds a run; resume it with --resume or choose another folder")
+        if there:
+            before = read_json(self.config)
+            if changed := _differences(before, config):
+                raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
+        else:
+            write_json(self.config, config)
+        write_json(self.environment, environment())
+        return there and self.state.exists()
+
+    def _lock(self) -> None:
+        """Keep other processes out of the folder until this one ends, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock_file = (self.path / ".lock").open("w", encoding="utf-8")
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system
+            return
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(f"{self.path} is in use by another process") from error
+
+    def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+        """Write the checkpoint to resume from."""
+        save_tensors(self.state, tensors, metadata)
+
+    def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Read the checkpoint to resume from; ``None`` if the run was stopped before the first."""
+        return load_tensors(self.state) if self.state.exists() else None
+
+    def save_result(self, result: dict[str, Any], model: nn.Module) -> None:
+        """Write the best weights and the final figures, and drop the checkpoint, which has served."""
+        save_tensors(self.model, model.state_dict())
+        write_json(self.result, result)
+
+
+def environment() -> dict[str, Any]:
+    """Machine, interpreter and package versions, JSON-able."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "command": " ".join(["tg-lpe", *sys.argv[1:]]),
+        "packages": versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return platform.processor() or platform.machine()
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    changes = []
+    for key in sorted(set(before) | set(now)):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            changes += _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            changes.append(f"{prefix}{key} was {old!r}, is {new!r}")
+    return changes

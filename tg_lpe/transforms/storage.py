@@ -1,0 +1,136 @@
+"""Whole datasets at once: PyG's in-memory storage read as one large batch, without collating it again."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, InMemoryDataset
+
+_NODE_ATTRIBUTES = ("x", "pos", "batch", "node_type")
+"""Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
+
+
+@dataclass(frozen=True)
+class GraphChunk:
+    """Consecutive graphs of a dataset as one batch.
+
+    Attributes:
+        edge_index: int64 ``[2, num_edges]``, counted within the chunk.
+        num_nodes, num_graphs: counts.
+        batch: graph of each node, int64 ``[num_nodes]``, from 0.
+        node_attributes: the requested attributes with one row per node, where the dataset has them.
+        edge_attributes: likewise with one row per edge.
+    """
+
+    edge_index: Tensor
+    num_nodes: int
+    num_graphs: int
+    batch: Tensor
+    attributes: dict[str, Tensor]
+
+
+def iterate_chunks(dataset: Any, chunk_size: int, attributes: Sequence[str] = ()) -> Iterator[GraphChunk]:
+    """A dataset as batches of ``chunk_size`` graphs in order.
+
+    Args:
+        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform`` is read straight
+            from its storage; everything else is collated.
+        chunk_size: graphs per batch, the last may have fewer.
+        attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``.
+    """
+    if is_collated(dataset):
+        yield from _from_storage(dataset, chunk_size, attributes)
+        return
+
+    def present(data: Data) -> tuple[str, ...]:
+        return tuple(name for name in attributes if isinstance(data.get(name), Tensor))
+
+    # Collating keeps the first graph's attributes only, so graphs that have others begin a batch of their own.
+    for names, alike in itertools.groupby((dataset[i] for i in range(len(dataset))), key=present):
+        while graphs := list(itertools.islice(alike, chunk_size)):
+            yield _from_list(graphs, names)
+
+
+def _from_list(graphs: list[Data], names: Sequence[str]) -> GraphChunk:
+    for data in graphs:
+        if data.edge_index is None:
+            raise ValueError(f"each graph needs edge_index, got data with {data.keys()}")
+    batch = Batch.from_data_list(
+        [Data(edge_index=d.edge_index, num_nodes=d.num_nodes, **{name: d[name] for name in names}) for d in graphs]
+    )
+    kept = {name: batch[name] for name in names}
+    return GraphChunk(batch.edge_index, batch.num_nodes, batch.num_graphs, batch.batch, kept)
+
+
+def is_collated(dataset: Any) -> bool:
+    """Whether a dataset's storage can stand for its elements: in memory, whole, nothing done to elements on access."""
+    return (
+        isinstance(dataset, InMemoryDataset)
+        and dataset._indices is None
+        and dataset.transform is None
+        and isinstance(dataset._data, Data)
+        and dataset._data.edge_index is not None
+    )
+
+
+def node_slices(dataset: InMemoryDataset) -> Tensor:
+    """First node of each graph in a dataset's storage, int64 ``[num_graphs + 1]``."""
+    slices, data = dataset.slices, dataset._data
+    if slices is None:  # PyG's way to store a single graph
+        return torch.tensor([0, data.num_nodes])
+    for name in _NODE_ATTRIBUTES:
+        if name in slices and isinstance(data[name], Tensor):
+            return slices[name]
+    counts = [dataset.get(i).num_nodes for i in range(len(dataset))]
+    return torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64).cumsum(0)])
+
+
+def with_node_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> InMemoryDataset:
+    """A copy of a collated dataset that has one more node attribute; the storage it shares is not changed.
+
+    Args:
+        dataset: one for which :func:`is_collated` holds.
+        name: attribute to write or replace.
+        values: ``[num_nodes, ...]`` for all nodes of the dataset in order.
+    """
+    result = copy.copy(dataset)
+    result._data = copy.copy(dataset._data)
+    result._data[name] = values
+    if dataset.slices is not None:
+        result.slices = {**dataset.slices, name: node_slices(dataset)}
+    result._data_list = None
+    return result
+
+
+def _from_storage(dataset: InMemoryDataset, chunk_size: int, attributes: Sequence[str]) -> Iterator[GraphChunk]:
+    data, slices = dataset._data, dataset.slices
+    if slices is None:
+        kept = {name: data[name] for name in attributes if isinstance(data.get(name), Tensor)}
+        batch = torch.zeros(data.num_nodes, dtype=torch.int64)
+        yield GraphChunk(data.edge_index, data.num_nodes, 1, batch, kept)
+        return
+    node_ptr, edge_ptr = node_slices(dataset), slices["edge_index"]
+    for start in range(0, len(dataset), chunk_size):
+        stop = min(start + chunk_size, len(dataset))
+        nodes, edges = node_ptr[start : stop + 1], edge_ptr[start : stop + 1]
+        graphs = torch.arange(stop - start)
+        batch = torch.repeat_interleave(graphs, nodes.diff())
+        offset = torch.repeat_interleave(nodes[:-1] - nodes[0], edges.diff())
+        kept = {
+            name: data[name][int(slices[name][start]) : int(slices[name][stop])]
+            for name in attributes
+            if name in slices and isinstance(data[name], Tensor)
+        }
+        yield GraphChunk(
+            edge_index=data.edge_index[:, int(edges[0]) : int(edges[-1])] + offset,
+            num_nodes=int(nodes[-1] - nodes[0]),
+            num_graphs=stop - start,
+            batch=batch,
+            attributes=kept,
+        )
