@@ -2,9 +2,10 @@
 
     python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--json FILE]
 
-Batches: ours on a collated dataset and on a list of Data (collation counted), against PyG's AddLaplacianEigenvectorPE and
-AddRandomWalkPE one graph at a time and torch.linalg.eigh on padded batches. Single graphs: ours against PyG's. Every
-figure is the median of repeated runs after a warm-up. Without --data the molecules are those that ship with RDKit.
+Batches: ours on a collated dataset and on a list of Data (collation counted), against PyG's AddLaplacianEigenvectorPE
+and AddRandomWalkPE one graph at a time and torch.linalg.eigh on padded batches. Single graphs: ours against PyG's.
+Every figure is the median of repeated runs after a warm-up. Without --data the molecules are those that ship with
+RDKit.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ def main() -> None:
         laplacian_eigenvectors(graph, K)
 
     rows = [
-        ("LinearTransformerPE.encode_dataset, InMemoryDataset", len(graphs), lambda: ours.encode_dataset(dataset, False)),
+        (
+            "LinearTransformerPE.encode_dataset, InMemoryDataset",
+            len(graphs),
+            lambda: ours.encode_dataset(dataset, False),
+        ),
         ("LinearTransformerPE.encode_dataset, list of Data", len(graphs), lambda: ours.encode_dataset(graphs, False)),
         ("LinearTransformerPE, one graph at a time", len(few), one_by_one(ours, few)),
         ("torch.linalg.eigh on padded batches, float64, list of Data", len(graphs), eigh),
@@ -99,7 +104,13 @@ def main() -> None:
     print(f"{machine['processor']}, {machine['threads']} threads")
     write_json(
         Path(args.json),
-        {"k": K, "num_graphs": len(graphs), "data": "zinc" if args.data else "nci", "results": results, "machine": machine},
+        {
+            "k": K,
+            "num_graphs": len(graphs),
+            "data": "zinc" if args.data else "nci",
+            "results": results,
+            "machine": machine,
+        },
     )
 
 

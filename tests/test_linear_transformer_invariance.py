@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import networkx as nx
 import pytest
 import torch
@@ -150,12 +152,31 @@ def test_seed_and_weights_matter() -> None:
 def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
     model = randomize_(LinearTransformer(k=4, update_incidence=update)).to(dtype)
     batched = batch_of(corner_cases(), dtype)
-    before = model(**batched.arguments())
-    assert model.training and before.requires_grad
+    with_gradient = model(**batched.arguments())
+    assert model.training and with_gradient.requires_grad
+    with torch.no_grad():
+        before = model(**batched.arguments())
     frozen = model.freeze()
     assert frozen is model and not model.training
     after = model(**batched.arguments())
-    assert torch.equal(before, after) and not after.requires_grad
+    assert not after.requires_grad
+    with torch.no_grad():
+        assert torch.equal(before, model(**batched.arguments()))
+    assert relative_error(after, with_gradient) < 100 * torch.finfo(dtype).eps  # the same steps, not in place
+
+
+@both_modes
+def test_a_frozen_module_can_be_cast_and_moved(update: bool) -> None:
+    model = randomize_(LinearTransformer(k=4, update_incidence=update))
+    expected = copy.deepcopy(model).double()(RING)
+    frozen = model.freeze()
+    products = frozen._layers()
+    assert torch.equal(frozen.double()(RING), expected) and expected.dtype == torch.float64
+    wrapped = nn.ModuleList([frozen]).float()  # also as a part of another module
+    assert torch.equal(wrapped[0](RING), copy.deepcopy(frozen)(RING))
+    assert not any(p.requires_grad for p in frozen.parameters()) and not frozen.training
+    assert frozen._layers() is frozen._layers() is not products, "formed anew, and once"
+    assert frozen.to("meta")._layers()[0].residual.device.type == "meta"
 
 
 @both_modes

@@ -16,13 +16,19 @@ from tg_lpe.probes import FeatureProbes, LearnedProbes, RandomProbes, counter_no
 DOUBLE = torch.empty(0, dtype=torch.float64)
 seeds = st.integers(-(2**63), 2**64 - 1)
 PINNED_0 = [
-    [8.533099082104796, 0.4898389941759363, 1.017655451804891],
-    [-1.2078652344131229, -0.5126374659571559, 0.19889414760579952],
+    [-0.2788749225862037, -0.7642228620191804, 0.41892564486752387],
+    [0.34136817510037737, 0.2960293168526119, -1.3191733176244114],
 ]
-PINNED_7 = [-0.13907574539011788, 0.40150653696741995]
+PINNED_7 = [-0.37910414878596527, -0.8690352037976481]
 PINNED_LAST = [
-    *(0.23552502759370417, -0.7814673613178597, 0.5902856065218991, -0.7274520711804203),
-    *(-1.8480862652664374, 0.5812806254381845, -1.2272546277807928, 1.02112223301927),
+    -0.08184054752098134,
+    1.039549831168359,
+    0.6563597671886584,
+    -0.08622466863569936,
+    1.7045226027907405,
+    0.6946447801439035,
+    0.1951594304175965,
+    1.1409338618046,
 ]
 
 
@@ -67,12 +73,10 @@ def test_a_row_does_not_depend_on_how_many_there_are(seed: int, rows: int, colum
     assert torch.equal(counter_normal(seed, rows, columns, DOUBLE), counter_normal(seed, 1000, columns, DOUBLE)[:rows])
 
 
-@pytest.mark.xfail(reason="the second uniform of column c is that of column c + num_columns", strict=True)
 def test_an_entry_does_not_depend_on_how_many_columns_there_are() -> None:
     assert torch.equal(counter_normal(0, 5, 4, DOUBLE), counter_normal(0, 5, 8, DOUBLE)[:, :4])
 
 
-@pytest.mark.xfail(reason="0 is a fixed point of the mixer: the radius at seed 0, row 0, column 0 is 8.65", strict=True)
 def test_the_default_seed_draws_nothing_extraordinary() -> None:
     largest = max(float(counter_normal(0, 1, columns, DOUBLE).abs().max()) for columns in range(1, 17))
     assert largest < 5

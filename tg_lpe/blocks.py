@@ -3,13 +3,13 @@
 Gram matrices, column norms and small dense operators belong to single graphs. In PyG's layout, where the nodes of a
 batch are stacked, each of them would need a pass of scattered sums. Here graphs of similar size are stacked as
 ``[num_graphs, k, height]``, the paper's own orientation ``Phi^T``, in which products of such small matrices run two to
-three times faster than in the other; shorter graphs are filled up with entries that are zero and stay zero (they are nodes
-without edges that start at zero), so nothing leaks between graphs or out of the fill.
+three times faster than in the other; shorter graphs are filled up with entries that are zero and stay zero (they are
+nodes without edges that start at zero), so nothing leaks between graphs or out of the fill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -17,16 +17,62 @@ from torch import Tensor
 
 from tg_lpe.incidence import Incidence
 
-MAX_ROWS = 8192
+MAX_ROWS = 16384
 """Rows of a block of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
 
 DENSE_HEIGHT = 64
-"""Up to this many nodes a graph's operator is a small dense matrix; above, sums over edges. Measured: see benchmarks."""
+"""Up to this many nodes a graph's operator is a small dense matrix; above, sums over edges. See benchmarks."""
 
 MAX_FILL = 2
 """In a block of graphs larger than ``DENSE_HEIGHT``, none is smaller than the largest by more than this factor."""
 
-Operator = Callable[[Tensor], Tensor]
+
+class Operator(ABC):
+    """A linear map of a block's ``Phi^T``, ``[num_graphs, k, height]``, to itself."""
+
+    @abstractmethod
+    def __call__(self, z: Tensor) -> Tensor:
+        """Apply the map."""
+
+    @abstractmethod
+    def scaled(self, factor: Tensor) -> Operator:
+        """The map times a factor per graph, ``[num_graphs, 1, 1]``."""
+
+
+class MatrixOperator(Operator):
+    """Products with small symmetric matrices ``[num_graphs, height, height]``."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return torch.bmm(z, self.matrix)
+
+    def scaled(self, factor: Tensor) -> Operator:
+        return MatrixOperator(self.matrix * factor)
+
+
+class EdgeOperator(Operator):
+    """``diag(s) L diag(s)`` by sums over the edges: ``O(num_edges k)``, for graphs of any size.
+
+    Args:
+        graph: the graphs of a block as one, ``num_graphs * height`` nodes.
+        node_scale: ``s``, one for each of them.
+        factor: a factor per graph, ``[num_graphs, 1, 1]``.
+    """
+
+    def __init__(self, graph: Incidence, node_scale: Tensor, factor: Tensor | None = None) -> None:
+        self.graph, self.node_scale, self.factor = graph, node_scale.unsqueeze(-1), factor
+
+    def __call__(self, z: Tensor) -> Tensor:
+        num_graphs, k, height = z.shape
+        rows = self.node_scale * self.graph.laplacian(self.node_scale * z.mT.reshape(num_graphs * height, k))
+        out = rows.view(num_graphs, height, k).mT
+        return out if self.factor is None else out * self.factor
+
+    def scaled(self, factor: Tensor) -> Operator:
+        factor = factor if self.factor is None else self.factor * factor
+        return EdgeOperator(self.graph, self.node_scale.squeeze(-1), factor)
 
 
 @dataclass(frozen=True)
@@ -71,7 +117,6 @@ class GraphBlocks:
             self.blocks = [Block(graph.tail.new_zeros(1), 0, graph.num_nodes, graph.num_nodes <= dense_height)]
             self.num_rows = graph.num_nodes
             self._row: Tensor | None = None
-            self._height: Tensor | int = graph.num_nodes
             return
         self.blocks = _cut(graph.ptr[1:] - graph.ptr[:-1], max_rows, dense_height)
         self.num_rows = sum(block.num_rows for block in self.blocks)
@@ -92,14 +137,18 @@ class GraphBlocks:
         """Node values ``[num_nodes, k]`` as ``[num_graphs, k, height]`` for each block, the fill zero."""
         if self._row is not None:
             x = x.new_zeros(self.num_rows, x.size(1)).index_copy(0, self._row, x)
-        parts = torch.split(x, [block.num_rows for block in self.blocks])
+        parts = torch.split(x, [block.num_rows for block in self.blocks]) if len(self.blocks) != 1 else [x]
         return [p.view(b.num_graphs, b.height, -1).mT.contiguous() for p, b in zip(parts, self.blocks, strict=True)]
 
     def collect(self, parts: list[Tensor], width: int) -> Tensor:
         """The reverse of :meth:`lay_out`: ``[num_nodes, width]`` in the order of the batch."""
         if not parts:
             return torch.zeros(self.graph.num_nodes, width, device=self.graph.device)
-        rows = torch.cat([part.mT.reshape(-1, width) for part in parts]) if len(parts) > 1 else parts[0].mT.reshape(-1, width)
+        rows = (
+            torch.cat([part.mT.reshape(-1, width) for part in parts])
+            if len(parts) > 1
+            else parts[0].mT.reshape(-1, width)
+        )
         return rows if self._row is None else rows.index_select(0, self._row)
 
     def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
@@ -110,33 +159,38 @@ class GraphBlocks:
                 dtype is the operators' own.
         """
         dense = iter(self.dense_laplacians(node_scale))
-        return [_matrix_operator(next(dense)) if b.dense else self._edge_operator(b, node_scale) for b in self.blocks]
+        return [MatrixOperator(next(dense)) if b.dense else self._edge_operator(b, node_scale) for b in self.blocks]
 
     def dense_laplacians(self, node_scale: Tensor) -> list[Tensor]:
         """``diag(s) L diag(s)`` written out, ``[num_graphs, height, height]``, for each dense block."""
         blocks = [block for block in self.blocks if block.dense]
         if not blocks:
             return []
-        graph, tail, head, s = self.graph, self.graph.tail, self.graph.head, node_scale
-        coupling = -s[tail] * s[head]
+        graph, tail, head = self.graph, self.graph.tail, self.graph.head
+        diagonal = graph.laplacian_diagonal(node_scale) * node_scale.square()
+        coupling = node_scale[tail] * node_scale[head]
         if graph.conductance is not None:
-            coupling = coupling * graph.conductance.to(s.dtype)
-        values = torch.cat([coupling, coupling, graph.laplacian_diagonal(s) * s.square()])
-        matrix_row = self._matrix_rows(blocks)
-        local = graph.local_index
+            coupling = coupling * graph.conductance.to(coupling.dtype)
+        if self._row is None:  # one small graph
+            matrix = diagonal.new_zeros(graph.num_nodes, graph.num_nodes)
+            matrix[tail, head] = matrix[head, tail] = -coupling
+            matrix.diagonal().copy_(diagonal)
+            return [matrix.unsqueeze(0)]
+        matrix_row, local = self._matrix_rows(blocks), graph.local_index
         entry = torch.cat([matrix_row[tail] + local[head], matrix_row[head] + local[tail], matrix_row + local])
+        values = torch.cat([-coupling, -coupling, diagonal])
         if len(blocks) < len(self.blocks):
             in_dense = torch.cat([matrix_row[tail], matrix_row[head], matrix_row]) >= 0
             entry, values = entry[in_dense], values[in_dense]
         sizes = [block.num_graphs * block.height**2 for block in blocks]
         flat = values.new_zeros(sum(sizes)).index_put((entry,), values)
-        parts = torch.split(flat, sizes)
+        parts = torch.split(flat, sizes) if len(blocks) > 1 else [flat]
         return [p.view(b.num_graphs, b.height, b.height) for p, b in zip(parts, blocks, strict=True)]
 
     def _matrix_rows(self, dense: list[Block]) -> Tensor:
         """Where each node's row of its graph's dense matrix starts, int64 ``[num_nodes]``; negative if it has none."""
-        if self._row is None:
-            return self.graph.local_index * self.graph.num_nodes
+        if len(self.blocks) == 1:
+            return self._row * self._height
         first, offset = [], 0
         for block in self.blocks:
             if block.dense:
@@ -147,29 +201,16 @@ class GraphBlocks:
         return self._per_graph(first)[self.graph.batch] + self.graph.local_index * self._height
 
     def _edge_operator(self, block: Block, node_scale: Tensor) -> Operator:
-        """The same by sums over the edges: ``O(num_edges k)``, for graphs of any size."""
         if self._row is None:
-            part, scale = self.graph, node_scale
-        else:
-            row = self._row - block.first_row
-            inside = (row >= 0) & (row < block.num_rows)
-            kept = inside[self.graph.tail]
-            w = self.graph.conductance
-            part = Incidence.from_columns(
-                row[self.graph.tail[kept]], row[self.graph.head[kept]], None if w is None else w[kept], block.num_rows
-            )
-            scale = node_scale.new_zeros(block.num_rows).index_copy(0, row[inside], node_scale[inside])
-        scale = scale.unsqueeze(-1)
-
-        def apply(x: Tensor) -> Tensor:
-            rows = scale * part.laplacian(scale * x.mT.reshape(block.num_rows, -1))
-            return rows.view(block.num_graphs, block.height, -1).mT
-
-        return apply
-
-
-def _matrix_operator(symmetric: Tensor) -> Operator:
-    return lambda z: torch.bmm(z, symmetric)
+            return EdgeOperator(self.graph, node_scale)
+        graph, w = self.graph, self.graph.conductance
+        row = self._row - block.first_row
+        inside = (row >= 0) & (row < block.num_rows)
+        kept = inside[graph.tail]
+        part = Incidence.from_columns(
+            row[graph.tail[kept]], row[graph.head[kept]], None if w is None else w[kept], block.num_rows
+        )
+        return EdgeOperator(part, node_scale.new_zeros(block.num_rows).index_copy(0, row[inside], node_scale[inside]))
 
 
 def _cut(sizes: Tensor, max_rows: int, dense_height: int) -> list[Block]:

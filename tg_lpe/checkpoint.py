@@ -26,8 +26,8 @@ T = TypeVar("T", bound="CheckpointMixin")
 class CheckpointMixin(PyTorchModelHubMixin):
     """``save_pretrained`` and ``from_pretrained`` for a module whose constructor takes JSON-able arguments.
 
-    A checkpoint is a folder with ``config.json`` (the arguments and a digest) and ``model.safetensors``. Nothing is ever
-    unpickled, parameters must match to the last name, and a file that was truncated or altered is refused.
+    A checkpoint is a folder with ``config.json`` (the arguments and a digest) and ``model.safetensors``. Nothing is
+    ever unpickled, parameters must match to the last name, and a file that was truncated or altered is refused.
     """
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
@@ -50,7 +50,9 @@ class CheckpointMixin(PyTorchModelHubMixin):
 
     def _save_pretrained(self, save_directory: Path) -> None:
         save_tensors(save_directory / WEIGHTS, self.state_dict())  # type: ignore[attr-defined]
-        config = dict(self._hub_mixin_config or {})
+        config = self._hub_mixin_config or {}
+        if not isinstance(config, dict):
+            raise TypeError(f"{type(self).__name__} takes a dataclass, but a checkpoint holds plain arguments only")
         write_json(save_directory / CONFIG, {**config, DIGEST: _digest(config, save_directory / WEIGHTS)})
 
     @classmethod
@@ -68,11 +70,14 @@ class CheckpointMixin(PyTorchModelHubMixin):
         name = str(pretrained_model_name_or_path)
         if name in zoo.names():
             folder: str | Path = zoo.path(name)
-        elif os.path.isdir(name) or name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/")):
+        elif os.path.isdir(name) or (
+            name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/"))
+        ):
             folder = name
         else:
             raise ValueError(
-                f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder, nor OWNER/NAME on the Hub"
+                f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder, "
+                "nor OWNER/NAME on the Hub"
             )
         if os.path.isdir(folder):
             for file in (CONFIG, WEIGHTS):
@@ -80,13 +85,17 @@ class CheckpointMixin(PyTorchModelHubMixin):
                     raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
             # A damaged file is named before the mixin stumbles over it.
             if not isinstance(read_json(Path(folder) / CONFIG), dict):
-                raise ValueError(f"{Path(folder) / CONFIG} is no configuration of a checkpoint: it holds no JSON object")
+                raise ValueError(
+                    f"{Path(folder) / CONFIG} is no configuration of a checkpoint: it holds no JSON object"
+                )
         return super().from_pretrained(folder, **kwargs)
 
     @classmethod
     def _from_pretrained(cls: type[T], *, model_id: str, map_location: str = "cpu", **kwargs: Any) -> T:
         download = {
-            key: kwargs.pop(key) for key in ("revision", "cache_dir", "force_download", "local_files_only", "token") if key in kwargs
+            key: kwargs.pop(key)
+            for key in ("revision", "cache_dir", "force_download", "local_files_only", "token")
+            if key in kwargs
         }
         for obsolete in ("proxies", "resume_download", "strict"):  # older releases of huggingface_hub pass these
             kwargs.pop(obsolete, None)
@@ -100,7 +109,8 @@ class CheckpointMixin(PyTorchModelHubMixin):
         expected = config.pop(DIGEST, None)
         if expected != _digest(config, weights_file):
             raise ValueError(
-                f"checkpoint {model_id} was truncated or altered: its files do not match the digest in {CONFIG} ({expected})"
+                f"checkpoint {model_id} was truncated or altered: "
+                f"its files do not match the digest in {CONFIG} ({expected})"
             )
         tensors, _ = load_tensors(weights_file)
         try:

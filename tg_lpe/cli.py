@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 SOURCES = ("zinc", "zinc12k", "qm9", "nci")
 
@@ -19,7 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if absent.
 
     Returns:
-        Exit status: 0 done, 1 the user's input was refused, 130 stopped by Ctrl-C.
+        Exit status: 0 done, 1 the user's input was refused, 130 stopped by Ctrl-C. Arguments that do not parse exit
+        with 2.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     args = _parser().parse_args(argv)
@@ -29,7 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tg-lpe {args.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\nstopped; `tg-lpe {args.command} ... --resume` goes on from the last whole epoch", file=sys.stderr)
+        hints = {
+            "train": "; the same command with --resume goes on from the last whole epoch",
+            "pretrain": "; the same command with --resume goes on from the last whole epoch",
+            "demo": "; the same command goes on from the last whole epoch",
+        }
+        print(f"\ntg-lpe {args.command}: stopped{hints.get(args.command, '')}", file=sys.stderr)
         return 130
     return 0
 
@@ -53,7 +59,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "source",
         help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), or any folder or .smi/.csv file",
     )
-    parser.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not needed for nci")
+    parser.add_argument(
+        "--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not needed for nci"
+    )
     parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
     parser.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and random splits (default: 0)")
@@ -77,7 +85,9 @@ def _add_train(commands: Any) -> None:
 
     defaults = TrainConfig()
     _add_data(parser)
-    parser.add_argument("--pe", choices=ENCODINGS, default=defaults.pe, help="positional encoding (default: %(default)s)")
+    parser.add_argument(
+        "--pe", choices=ENCODINGS, default=defaults.pe, help="positional encoding (default: %(default)s)"
+    )
     parser.add_argument("--pe-dim", type=int, help="its width (default: 16 steps for random-walk; else 3 for qm9, 6)")
     parser.add_argument(
         "--probes",
@@ -88,14 +98,21 @@ def _add_train(commands: Any) -> None:
     )
     parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
     parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)"
+    )
     parser.add_argument("--lr", type=float, default=defaults.lr, help="of the graph transformer (default: %(default)s)")
     parser.add_argument("--encoder-lr", type=float, default=defaults.encoder_lr, help="(default: %(default)s)")
     parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
     parser.add_argument(
-        "--halve-every", type=int, default=defaults.halve_every, help="epochs, for --schedule halving (default: %(default)s)"
+        "--halve-every",
+        type=int,
+        default=defaults.halve_every,
+        help="epochs, for --schedule halving (default: %(default)s)",
     )
-    parser.add_argument("--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)")
+    parser.add_argument(
+        "--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)"
+    )
     parser.add_argument("--readout", choices=("mlp", "paper"), default=defaults.readout, help="(default: %(default)s)")
     parser.add_argument(
         "--precision",
@@ -128,7 +145,8 @@ def _train(args: argparse.Namespace) -> None:
     draw_curve(folder)
     print(
         f"{args.source}, {args.pe}: test MAE {result['test_mae']:.4f} "
-        f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); all in {folder.path}"
+        f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
+        f"all in {folder.path}"
     )
 
 
@@ -140,7 +158,8 @@ def _add_pretrain(commands: Any) -> None:
         "pretrain",
         help="pretrain a linear transformer on Laplacian eigenvectors",
         description="Fit a linear transformer's columns to the first non-trivial eigenvectors of the normalised "
-        "Laplacian, blind to their signs. RUN/encoder is then a checkpoint for `train --encoder` and `encode --encoder`.",
+        "Laplacian, blind to their signs. RUN/encoder is then a checkpoint for `train --encoder` and "
+        "`encode --encoder`.",
         epilog="example: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8 --out runs/eigen-k8",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -152,9 +171,13 @@ def _add_pretrain(commands: Any) -> None:
     parser.add_argument(
         "--probes", choices=("random", "features", "learned"), default=defaults.probes, help="(default: %(default)s)"
     )
-    parser.add_argument("--update-incidence", action="store_true", help="let the incidence matrix change too (small graphs)")
+    parser.add_argument(
+        "--update-incidence", action="store_true", help="let the incidence matrix change too (small graphs)"
+    )
     parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)"
+    )
     parser.add_argument("--lr", type=float, default=defaults.lr, help="(default: %(default)s)")
     parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
     parser.set_defaults(run=_pretrain)
@@ -179,8 +202,8 @@ def _pretrain(args: argparse.Namespace) -> None:
     result = training.fit(resume=going_on)
     draw_curve(folder)
     print(
-        f"{args.source}, {args.eigenvectors} eigenvectors, {args.probes} probes: test loss {result['test_loss']:.3f} of at "
-        f"most {result['max_loss']:.0f}; encoder in {folder.path / 'encoder'}"
+        f"{args.source}, {args.eigenvectors} eigenvectors, {args.probes} probes: "
+        f"test loss {result['test_loss']:.3f} of at most {result['max_loss']:.0f}; encoder in {folder.path / 'encoder'}"
     )
 
 
@@ -208,7 +231,7 @@ def _add_encode(commands: Any) -> None:
 def _encode(args: argparse.Namespace) -> None:
     import torch
 
-    from tg_lpe.datasets import read_molecules
+    from tg_lpe.datasets import MoleculeDataset, read_molecules
     from tg_lpe.files import replacing, save_tensors
     from tg_lpe.transforms import LinearTransformerPE
 
@@ -220,7 +243,7 @@ def _encode(args: argparse.Namespace) -> None:
     dataset, vocabulary, report, used = read_molecules(args.input, strict=args.strict, progress=not args.quiet)
     for molecule in report.skipped:
         print(f"left out: {molecule}", file=sys.stderr)
-    encoded = transform.encode_dataset(dataset, progress=not args.quiet)
+    encoded = cast(MoleculeDataset, transform.encode_dataset(dataset, progress=not args.quiet))
     tensors = {
         "linear_transformer_pe": encoded._data.linear_transformer_pe,
         "x": encoded._data.x,

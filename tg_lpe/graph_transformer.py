@@ -69,7 +69,8 @@ class GraphTransformer(nn.Module):
         self.encoder = encoder
         self.node_embedding = _Embedding("node", num_node_types, in_channels, channels)
         self.edge_embedding = _Embedding("edge", num_edge_types, edge_channels, channels)
-        self.pe_embedding = nn.Linear(pe_channels, channels) if pe_channels is not None else None
+        self.pe_embedding: nn.Linear | None
+        self.register_module("pe_embedding", None)  # its place in the order of parameters
         self.layers = nn.ModuleList(
             EdgeAttentionLayer(channels, heads, update_edges=i + 1 < num_layers) for i in range(num_layers)
         )
@@ -78,6 +79,8 @@ class GraphTransformer(nn.Module):
         if readout == "paper":
             # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
             self.readout[1] = nn.Identity()
+        if pe_channels is not None:  # drawn last: under one seed all else starts the same with and without
+            self.pe_embedding = nn.Linear(pe_channels, channels)
 
     def forward(
         self,
@@ -157,7 +160,9 @@ class _Embedding(nn.Module):
     def __init__(self, what: str, num_types: int | None, in_channels: int | None, channels: int) -> None:
         super().__init__()
         if num_types is not None and in_channels is not None:
-            raise ValueError(f"{what}s have either types or real features, got {num_types} types and {in_channels} channels")
+            raise ValueError(
+                f"{what}s have either types or real features, got {num_types} types and {in_channels} channels"
+            )
         self.what = what
         self.num_types = num_types
         self.linear = nn.Linear(in_channels, channels) if in_channels is not None else None
@@ -169,7 +174,11 @@ class _Embedding(nn.Module):
         if expected and feature is None:
             raise ValueError(f"the model was built for {self.what} features, but none were given")
         if self.linear is not None and feature is not None:
-            if feature.dim() != 2 or feature.shape != (num_rows, self.linear.in_features) or not feature.is_floating_point():
+            if (
+                feature.dim() != 2
+                or feature.shape != (num_rows, self.linear.in_features)
+                or not feature.is_floating_point()
+            ):
                 raise ValueError(
                     f"{self.what} features must be floating point of shape {(num_rows, self.linear.in_features)}, "
                     f"got {feature.dtype} {tuple(feature.shape)}"

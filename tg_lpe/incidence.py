@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 from tg_lpe.scatter import RowGroups, group_pointers, scatter_sum
 
 _INT_DTYPES = (torch.int64, torch.int32)
+
+MARKED_NODES = 128
+"""Up to this many nodes in all, edges are sorted by marking them in a square table: fewer calls than a sort."""
 
 
 class Incidence:
@@ -186,10 +190,11 @@ class Incidence:
         One where ``B`` is zero, so that dividing by it leaves zero.
         """
         if self.conductance is None:
-            squared = (2 * self.edge_counts).to(like.dtype)
-        else:
-            squared = scatter_sum(2 * self.conductance.to(like.dtype), self.batch[self.tail], self.num_graphs)
-        return torch.where(squared == 0, 1.0, squared).sqrt()
+            if self._batch is None:
+                return like.new_full((1,), math.sqrt(max(2 * self.num_edges, 1)))
+            return (2 * self.edge_counts).clamp_min(1).to(like.dtype).sqrt()
+        squared = scatter_sum(2 * self.conductance.to(like.dtype), self.batch[self.tail], self.num_graphs)
+        return squared.masked_fill(squared == 0, 1.0).sqrt()
 
     def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
         """``B`` written out, ``[num_nodes, num_edges]``: for tests and small graphs."""
@@ -207,16 +212,16 @@ class Incidence:
 
 
 def inverse_sqrt(x: Tensor) -> Tensor:
-    """``1/sqrt(x)`` and zero where ``x`` is zero (a node without edges), with a zero derivative there."""
-    absent = x == 0
-    return torch.where(absent, 0.0, torch.where(absent, 1.0, x).rsqrt())
+    """``1/sqrt(x)``, and one with a zero derivative where ``x`` is zero: a node without edges, whose row of ``L`` is zero."""
+    return x.masked_fill(x == 0, 1.0).rsqrt()
 
 
 def _check_edges(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
     """Refuse a malformed edge list; return the number of nodes."""
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
         raise ValueError(
-            f"edge_index must be an int64 tensor of shape [2, num_edges], got {edge_index.dtype} {list(edge_index.shape)}"
+            "edge_index must be an int64 tensor of shape [2, num_edges], "
+            f"got {edge_index.dtype} {list(edge_index.shape)}"
         )
     low, high = (0, -1) if edge_index.numel() == 0 else (int(i) for i in torch.aminmax(edge_index))
     if num_nodes is None:
@@ -232,7 +237,8 @@ def _check_weights(weight: Tensor, edge_index: Tensor) -> None:
     """Refuse conductances of the wrong form or with a value no resistor has."""
     if weight.shape != edge_index.shape[1:] or not weight.is_floating_point():
         raise ValueError(
-            f"edge_weight must be floating point of shape [{edge_index.size(1)}], got {weight.dtype} {list(weight.shape)}"
+            f"edge_weight must be floating point of shape [{edge_index.size(1)}], "
+            f"got {weight.dtype} {list(weight.shape)}"
         )
     bad = ~(torch.isfinite(weight) & (weight >= 0))
     if bad.any():
@@ -274,8 +280,15 @@ def _one_column_per_edge(
     edge_index: Tensor, weight: Tensor | None, num_nodes: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Merge listings of one edge, drop self-loops, sort: ``(tail, head, conductance)``."""
-    row, col = edge_index[0], edge_index[1]
-    key = torch.minimum(row, col) * num_nodes + torch.maximum(row, col)
+    row, col = edge_index.unbind()
+    small, large = torch.minimum(row, col), torch.maximum(row, col)
+    if weight is None and num_nodes <= MARKED_NODES:
+        mark = edge_index.new_zeros(num_nodes, num_nodes, dtype=torch.bool)
+        mark[small, large] = True
+        mark.diagonal().fill_(False)
+        tail, head = mark.nonzero().unbind(1)
+        return tail, head, None
+    key = torch.add(large, small, alpha=num_nodes)
     keep = row != col
     key = key[keep]
     if weight is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.blocks import Block, GraphBlocks, Operator
+from tg_lpe.blocks import Block, GraphBlocks
 from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.incidence import Incidence, inverse_sqrt
 from tg_lpe.probes import RandomProbes, make_probes
@@ -117,6 +119,11 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             self._frozen = self._layers()
         return self
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> LinearTransformer:
+        """What moves or casts the parameters does so to the products of a frozen module too: they are formed anew."""
+        super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return self if self._frozen is None else self.freeze()
+
     def forward(
         self,
         edge_index: Tensor,
@@ -169,20 +176,23 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         Returns:
             Encoding ``[num_nodes, out_channels]``.
         """
-        with torch.autocast(graph.device.type, enabled=False):
+        if torch.is_autocast_enabled(graph.device.type):
             # Nine layers of products and normalisations: 8 bits of mantissa would not survive them, and save nothing.
-            phi = self.probes(graph, x, generator) if probes is None else probes
-            if phi.shape != (graph.num_nodes, self.k):
-                raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
-            if graph.num_nodes:
-                phi = self._run_updated(graph, phi) if self.update_incidence else self._run_fixed(graph, phi)
-            return self.readout(phi)
+            with torch.autocast(graph.device.type, enabled=False):
+                return self.encode(graph, x, generator=generator, probes=probes)
+        phi = self.probes(graph, x, generator) if probes is None else probes
+        if phi.shape != (graph.num_nodes, self.k):
+            raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
+        if graph.num_nodes == 0:
+            return phi.new_zeros(0, self.out_channels)
+        return self._run_updated(graph, phi) if self.update_incidence else self._run_fixed(graph, phi)
 
     def _layers(self) -> list[_Layer]:
         """Parameters of each layer, products formed once per call."""
         if self._frozen is not None:
             return self._frozen
-        return [layer for block in self.blocks for layer in [block.products()] * self.num_loops]
+        blocks = cast(Iterable[_Parameters], self.blocks)
+        return [layer for block in blocks for layer in [block.products()] * self.num_loops]
 
     def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
         layers = self._layers()
@@ -192,29 +202,20 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         parts = []
         operators = layout.laplacian_operators(node_scale)
         for block, apply, z in zip(layout.blocks, operators, layout.lay_out(phi), strict=True):
-            for layer, scale in zip(layers, self._similarity_scales(layers, block, norm, phi), strict=True):
-                z = layer.update_phi(z, apply(z), scale)
+            # B_l = c_l B with c_l = 1 / |B|_F from the second layer on, or else the product of all 1 + alpha^R so far.
+            # S is quadratic in B, but the scaling by D_l^-1/2 takes one power of |c_l| away.
+            power = 1 if self.degree_scaling else 2
+            later = apply if norm is None else apply.scaled(_per_block(norm, block).pow(-power))
+            c = phi.new_ones(())
+            for layer in layers:
+                z = layer.update_phi(z, apply(z), None if self.normalize else c.abs().pow(power))
+                apply = later
                 if self.normalize:
                     z = _normalize_columns(z)
-            parts.append(z)
-        return layout.collect(parts, self.k)
-
-    def _similarity_scales(
-        self, layers: list[_Layer], block: Block, norm: Tensor | None, like: Tensor
-    ) -> list[Tensor | None]:
-        """What ``B_l = c_l B`` means for each layer's ``S``: a factor ``[num_graphs, 1, 1]`` or ``[]``, or nothing.
-
-        ``S`` is quadratic in ``B``, but the scaling by ``D_l^-1/2`` takes one power of ``|c_l|`` away.
-        """
-        power = 1 if self.degree_scaling else 2
-        if norm is not None:
-            after = norm[block.graphs].view(-1, 1, 1) if norm.numel() > 1 else norm.view(1, 1, 1)
-            return [None] + [after.pow(-power)] * (len(layers) - 1)
-        factor, factors = like.new_ones(()), []
-        for layer in layers:
-            factors.append(factor.abs().pow(power))
-            factor = factor * layer.incidence_residual
-        return factors
+                else:
+                    c = c * layer.incidence_residual
+            parts.append(torch.matmul(self.readout.weight, z))
+        return layout.collect(parts, self.out_channels)
 
     def _run_updated(self, graph: Incidence, phi: Tensor) -> Tensor:
         layers = self._layers()
@@ -230,8 +231,8 @@ class LinearTransformer(CheckpointMixin, nn.Module):
                     if self.normalize:
                         b = b / _frobenius(b)
                 z = _normalize_columns(new_z) if self.normalize else new_z
-            parts.append(z)
-        return layout.collect(parts, self.k)
+            parts.append(torch.matmul(self.readout.weight, z))
+        return layout.collect(parts, self.out_channels)
 
     def extra_repr(self) -> str:
         """What decides the output beside the weights."""
@@ -269,17 +270,27 @@ class _Layer:
 
         Args:
             z: ``Phi^T``, ``[num_graphs, k, height]``.
-            similar: ``Phi^T S``, likewise.
-            scale: factor on ``similar``, ``[num_graphs, 1, 1]`` or ``[]``.
+            similar: ``Phi^T S``, likewise; overwritten where no gradient is recorded.
+            scale: factor on ``similar``, ``[]``.
         """
         gram = torch.bmm(z, z.mT)
         similarity = self.similarity if scale is None else self.similarity * scale
-        if self.mix is not None:
+        if self.mix is None:
+            return (self.residual + self.value @ gram @ self.query_key) @ z + similarity @ similar
+        if torch.is_grad_enabled():
             return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.mix), z)
-        return (self.residual + self.value @ gram @ self.query_key) @ z + similarity @ similar
+        # The same in place: on a single molecule, most of the time goes into allocating its few hundred bytes.
+        mix = torch.addcmul(self.residual, gram, self.mix, out=gram)
+        return similar.mul_(similarity).baddbmm_(mix, z)
 
     def update_incidence(self, b: Tensor, scaled: Tensor, z: Tensor) -> Tensor:
-        """``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``, ``[num_graphs, height, max_edges]``."""
+        """``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``.
+
+        Args:
+            b: ``B``, ``[num_graphs, height, max_edges]``; the result likewise.
+            scaled: ``D^-1/2 B``, likewise.
+            z: ``Phi^T``, ``[num_graphs, k, height]``.
+        """
         if self.incidence is None:
             return b * self.incidence_residual
         graph_scale, query_key = self.incidence
@@ -290,19 +301,24 @@ class _Layer:
 class _Parameters(nn.Module):
     """The free parameters of one block of eq. (16)."""
 
-    def __init__(self, k: int, diagonal: bool, independent: bool, update_incidence: bool, scales_incidence: bool) -> None:
+    def __init__(
+        self, k: int, diagonal: bool, independent: bool, update_incidence: bool, scales_incidence: bool
+    ) -> None:
         super().__init__()
         self.diagonal, self.update_incidence = diagonal, update_incidence
 
-        def scalar(value: float, used: bool = True) -> nn.Parameter | None:
+        def scalar(value: float, used: bool) -> nn.Parameter | None:
             return nn.Parameter(torch.tensor(value)) if used else None
 
         # One layer then starts near Phi <- (1.5 I - S) Phi: a low-pass filter, the first step of the subspace
         # iteration of Corollary 7, with a little orthogonalisation from the Phi term.
-        self.alpha_q, self.alpha_k = scalar(1.0), scalar(1.0)
+        self.alpha_q, self.alpha_k = (nn.Parameter(torch.tensor(1.0)) for _ in range(2))
         self.alpha_v = scalar(0.0, update_incidence)
         self.alpha_r = scalar(0.0, scales_incidence)
-        self.beta_1, self.beta_2 = scalar(0.1, independent and update_incidence), scalar(0.1, independent and update_incidence)
+        self.beta_1, self.beta_2 = (
+            scalar(0.1, independent and update_incidence),
+            scalar(0.1, independent and update_incidence),
+        )
         self.beta_3, self.beta_4 = scalar(1.0, independent), scalar(0.1, independent)
         if diagonal:
             self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.full((k,), v)) for v in (1.0, 1.0, -1.0))
@@ -344,9 +360,17 @@ class _Parameters(nn.Module):
         )
 
 
+def _per_block(values: Tensor, block: Block) -> Tensor:
+    """Values ``[num_graphs of the batch]`` as ``[num_graphs of the block, 1, 1]``."""
+    return (values if values.numel() == 1 else values[block.graphs]).view(-1, 1, 1)
+
+
 def _normalize_columns(z: Tensor) -> Tensor:
-    """``Phi^T`` with each graph's columns of ``Phi`` at length one; a zero column stays zero."""
-    return z / torch.linalg.vector_norm(z, dim=2, keepdim=True).clamp(min=NORM_FLOOR)
+    """``Phi^T`` with each graph's columns of ``Phi`` at length one; a zero column stays zero. In place without gradient."""
+    norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
+    if torch.is_grad_enabled():
+        return z / norm.clamp_min(NORM_FLOOR)
+    return z.div_(norm.clamp_min_(NORM_FLOOR))
 
 
 def _frobenius(b: Tensor) -> Tensor:

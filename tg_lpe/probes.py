@@ -32,6 +32,7 @@ class FeatureProbes(nn.Module):
                 "probes='features' needs exactly one of num_node_types and in_channels, "
                 f"got num_node_types={num_node_types} and in_channels={in_channels}"
             )
+        self.num_node_types = num_node_types
         self.embedding = nn.Embedding(num_node_types, k) if num_node_types is not None else None
         self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
 
@@ -49,7 +50,9 @@ class FeatureProbes(nn.Module):
         if types.dim() != 1 or types.dtype != torch.int64:
             raise ValueError(f"node types must be int64 [num_nodes] or [num_nodes, 1], got {x.dtype} {list(x.shape)}")
         if types.numel() and not 0 <= int(types.min()) <= int(types.max()) < table.size(0):
-            raise ValueError(f"node types must lie in 0..{table.size(0) - 1}, got {int(types.min())}..{int(types.max())}")
+            raise ValueError(
+                f"node types must lie in 0..{table.size(0) - 1}, got {int(types.min())}..{int(types.max())}"
+            )
         return table[types]
 
 
@@ -64,6 +67,8 @@ class RandomProbes(nn.Module):
         k: number of probe vectors.
         seed: used where a call brings no generator.
     """
+
+    unit: Tensor
 
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__()
@@ -81,7 +86,11 @@ class RandomProbes(nn.Module):
             generator: draws the seed of this call, so that every call differs; the module's own seed if ``None``.
         """
         largest = graph.num_nodes if graph.num_graphs == 1 else graph.max_nodes
-        rows = self._own_rows(largest) if generator is None else counter_normal(_draw_seed(generator), largest, self.k, self.unit)
+        rows = (
+            self._own_rows(largest)
+            if generator is None
+            else counter_normal(_draw_seed(generator), largest, self.k, self.unit)
+        )
         return rows if graph.num_graphs == 1 else rows[graph.local_index]
 
     def _own_rows(self, num_rows: int) -> Tensor:
@@ -158,8 +167,9 @@ def make_probes(
 def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
     """Standard normal numbers, each a function of ``(seed, row, column)`` alone.
 
-    A counter-based generator (the finaliser of SplitMix64 on a Weyl sequence, then Box-Muller): unlike a stateful one it
-    gives row 7 the same values whether 8 rows are asked for or a million, and the same on every device up to rounding.
+    A counter-based generator (the finaliser of SplitMix64 on a Weyl sequence, then Box-Muller): unlike a stateful one
+    it gives row 7 the same values whether 8 rows are asked for or a million, and the same on every device up to
+    rounding.
 
     Args:
         seed: any 64-bit integer.
@@ -172,10 +182,10 @@ def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> 
     row = torch.arange(num_rows, device=like.device).unsqueeze(-1)
     column = torch.arange(2 * num_columns, device=like.device)
     # Two rounds keep rows and columns of neighbouring counters unrelated; int64 products wrap around as intended.
-    bits = _mix(_mix(row * _WEYL + _signed(seed)) + column * _WEYL)
+    bits = _mix(_mix((row + 1) * _WEYL + _signed(seed)) + (column + 1) * _WEYL)
     uniform = ((bits >> 11) & (2**53 - 1)).to(torch.float64).add_(0.5).mul_(2.0**-53)
-    radius = uniform[:, :num_columns].log().mul_(-2.0).sqrt_()
-    return radius.mul_(uniform[:, num_columns:].mul(2 * torch.pi).cos_()).to(like.dtype)
+    radius = uniform[:, 0::2].log().mul_(-2.0).sqrt_()
+    return radius.mul_(uniform[:, 1::2].mul(2 * torch.pi).cos_()).to(like.dtype)
 
 
 def _signed(value: int) -> int:

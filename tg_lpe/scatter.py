@@ -45,14 +45,14 @@ def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
     Args:
         src: ``[num_rows, ...]``.
         ptr: int64 ``[num_groups + 1]``, as :func:`group_pointers` makes it.
-        group: int64 ``[num_rows]``, the group of each row; ``ptr`` says the same, and each backend reads the one it needs.
+        group: int64 ``[num_rows]``, the group of each row; ``ptr`` says the same, each backend reads the one it needs.
 
     Returns:
         ``[num_groups, ...]``; zero where a group is empty.
     """
     if torch_scatter is not None and not src.is_cuda and src.dtype in (torch.float32, torch.float64):
         if src.requires_grad:
-            return _SegmentSum.apply(src, ptr, group)
+            return _SegmentSum.apply(src, ptr, group)  # type: ignore[no-untyped-call]
         return torch_scatter.segment_csr(src, ptr, reduce="sum")
     return scatter_sum(src, group, ptr.numel() - 1)
 
@@ -123,7 +123,9 @@ class RowGroups:
         """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over sorted groups."""
         if torch_scatter is None or x.is_cuda or not x.requires_grad:
             return x.index_select(0, self.index)
-        return _GatherSorted.apply(x, self.index, self.order, self.ptr, self.sorted_index)
+        return _GatherSorted.apply(  # type: ignore[no-untyped-call]
+            x, self.index, self.order, self.ptr, self.sorted_index
+        )
 
     def sum(self, src: Tensor) -> Tensor:
         """Sum of the rows of each group, ``[num_groups, ...]``."""

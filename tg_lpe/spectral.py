@@ -26,8 +26,8 @@ def laplacian_eigenvectors(graph: Incidence, k: int) -> tuple[Tensor, Tensor]:
         k: number of eigenvectors.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]`` (NaN where there
-        is none), ascending, float64.
+        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]`` (NaN where
+        there is none), ascending, float64.
 
     Raises:
         ValueError: if a graph is too large for dense algebra.

@@ -44,7 +44,9 @@ class EdgeAttention(nn.Module):
         self.key_value = nn.Linear(channels, 2 * channels)
         self.edge = nn.Linear(channels, channels)
 
-    def forward(self, h: Tensor, projected_edges: Tensor, source: RowGroups, target: RowGroups) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, h: Tensor, projected_edges: Tensor, source: RowGroups, target: RowGroups
+    ) -> tuple[Tensor, Tensor]:
         """One round of attention.
 
         Args:

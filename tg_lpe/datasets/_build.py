@@ -74,7 +74,9 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     return MoleculeSplits(**datasets, vocabulary=vocabulary, normalization=normalization, report=report)
 
 
-def build_list(rows: Sequence[Row], options: BuildOptions) -> tuple[MoleculeDataset, AtomVocabulary, LoadReport, list[Row]]:
+def build_list(
+    rows: Sequence[Row], options: BuildOptions
+) -> tuple[MoleculeDataset, AtomVocabulary, LoadReport, list[Row]]:
     """Turns rows into one dataset in their order, without labels (`y` is NaN).
 
     Returns:

@@ -80,7 +80,7 @@ class TrainConfig(LoopConfig):
 
     Attributes:
         pe: positional encoding, one of :data:`ENCODINGS`.
-        pe_dim: its width; eigenvectors for ``laplacian``, steps for ``random-walk``, read-out for ``linear-transformer``.
+        pe_dim: its width: eigenvectors of ``laplacian``, steps of ``random-walk``, read-out of ``linear-transformer``.
         probes: starting vectors of the linear transformer: ``features``, ``random`` or ``learned``.
         k: width of the linear transformer.
         encoder: zoo name or folder of a pretrained linear transformer to start from; ``None`` for a fresh one.

@@ -8,6 +8,7 @@ from torch_geometric.data import InMemoryDataset
 
 from tg_lpe.incidence import Incidence
 from tg_lpe.linear_transformer import LinearTransformer
+from tg_lpe.probes import FeatureProbes
 from tg_lpe.spectral import laplacian_eigenvectors, random_walk_probabilities
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.transforms.storage import iterate_chunks, with_node_attribute
@@ -60,4 +61,9 @@ def build_encoder(config: TrainConfig, num_node_types: int, max_nodes: int) -> L
     encoder = LinearTransformer.from_pretrained(config.encoder)
     if encoder.out_channels != config.pe_dim:
         raise ValueError(f"encoder {config.encoder!r} gives {encoder.out_channels} channels, pe_dim is {config.pe_dim}")
+    if isinstance(encoder.probes, FeatureProbes) and encoder.probes.num_node_types != num_node_types:
+        raise ValueError(
+            f"encoder {config.encoder!r} starts from {encoder.probes.num_node_types} node types, the data has "
+            f"{num_node_types}: pretrain one on this data, or take one with random probes"
+        )
     return encoder.train()

@@ -55,7 +55,7 @@ class JointTraining(TrainingLoop):
         self.model.eval()
         total = 0.0
         with torch.no_grad():
-            for batch in DataLoader(dataset, batch_size=4 * self.config.batch_size):
+            for batch in DataLoader(dataset, batch_size=4 * self.config.batch_size, generator=torch.Generator()):
                 batch = batch.to(self.device)
                 total += float((self._predict(batch) - batch.y).abs().double().sum())
         return total / max(len(dataset), 1)

@@ -80,7 +80,7 @@ class EigenvectorPretraining(TrainingLoop):
         total = torch.zeros(self.config.num_eigenvectors, dtype=torch.float64)
         count = torch.zeros_like(total)
         with torch.no_grad():
-            for batch in DataLoader(dataset, batch_size=1024):
+            for batch in DataLoader(dataset, batch_size=1024, generator=torch.Generator()):
                 batch = batch.to(self.device)
                 there = _exists(batch).sum(0).double().cpu()
                 total += self._column_losses(batch).double().cpu() * there
@@ -131,7 +131,7 @@ def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tenso
 
 
 def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
-    """A copy of the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero columns where there is none."""
+    """A copy of the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero where there is none."""
     parts = []
     for chunk in iterate_chunks(dataset, CHUNK):
         graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)

@@ -50,7 +50,8 @@ class RunFolder:
             ValueError: if the folder holds a run and ``resume`` is not set, or holds one with other settings.
         """
         self._lock()
-        there = self.config.exists()
+        # Settings alone are left by a run that was refused before its first epoch, and bind nobody.
+        there = self.config.exists() and any(file.exists() for file in (self.metrics, self.state, self.result))
         if there and not resume:
             raise ValueError(f"{self.path} already holds a run; resume it with --resume or choose another folder")
         if there:
@@ -59,7 +60,8 @@ class RunFolder:
                 raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
         else:
             write_json(self.config, config)
-        write_json(self.environment, environment())
+        if not self.result.exists():
+            write_json(self.environment, environment())
         return there and self.state.exists()
 
     def _lock(self) -> None:
@@ -84,14 +86,14 @@ class RunFolder:
         return load_tensors(self.state) if self.state.exists() else None
 
     def save_result(self, result: dict[str, Any], model: nn.Module) -> None:
-        """Write the best weights and the final figures, and drop the checkpoint, which has served."""
+        """Write the best weights, and the final figures, which end the run."""
         save_tensors(self.model, model.state_dict())
         write_json(self.result, result)
 
 
 def environment() -> dict[str, Any]:
     """Machine, interpreter and package versions, JSON-able."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
             versions[name] = version(name)

@@ -69,6 +69,7 @@ class LinearTransformerPE(BaseTransform):
         self.attr_name = attr_name
         self.edge_weight = edge_weight
         self._on_device = {torch.device("cpu"): encoder.cpu().freeze()}
+        self._reads_features = encoder.probe_kind == "features"
         self._digest = module_digest(encoder)
 
     @classmethod
@@ -95,7 +96,7 @@ class LinearTransformerPE(BaseTransform):
             data.num_nodes,
             data.batch if is_batch else None,
             weight,
-            data.get("x"),
+            data.get("x") if self._reads_features else None,
             data.num_graphs if is_batch else None,
         )
         if self.attr_name is not None:
@@ -129,7 +130,12 @@ class LinearTransformerPE(BaseTransform):
                 weight = chunk.attributes.get(self.edge_weight) if self.edge_weight is not None else None
                 parts.append(
                     self._encode(
-                        chunk.edge_index, chunk.num_nodes, chunk.batch, weight, chunk.attributes.get("x"), chunk.num_graphs
+                        chunk.edge_index,
+                        chunk.num_nodes,
+                        chunk.batch,
+                        weight,
+                        chunk.attributes.get("x"),
+                        chunk.num_graphs,
                     )
                 )
                 bar.update(chunk.num_graphs)
@@ -140,7 +146,9 @@ class LinearTransformerPE(BaseTransform):
             if self.attr_name is not None:
                 data[self.attr_name] = rows
             else:
-                data.x = rows if data.x is None else torch.cat([data.x.view(data.num_nodes, -1).to(rows.dtype), rows], -1)
+                data.x = (
+                    rows if data.x is None else torch.cat([data.x.view(data.num_nodes, -1).to(rows.dtype), rows], -1)
+                )
         return graphs
 
     def _encode(
@@ -156,9 +164,9 @@ class LinearTransformerPE(BaseTransform):
         if encoder is None:
             master = self._on_device[torch.device("cpu")]
             encoder = self._on_device[edge_index.device] = copy.deepcopy(master).to(edge_index.device).freeze()
-        with torch.no_grad():
+        with torch.inference_mode():
             pe = encoder(edge_index, num_nodes, batch, weight, x, num_graphs=num_graphs)
-        return pe if self.k == encoder.out_channels else pe[:, : self.k].contiguous()
+        return pe[:, : self.k].clone()  # outside of inference mode: a tensor that autograd may use
 
     def __repr__(self) -> str:
         """Changes when anything does that changes the output: PyG compares it to detect a stale cache."""

@@ -24,8 +24,7 @@ class GraphChunk:
         edge_index: int64 ``[2, num_edges]``, counted within the chunk.
         num_nodes, num_graphs: counts.
         batch: graph of each node, int64 ``[num_nodes]``, from 0.
-        node_attributes: the requested attributes with one row per node, where the dataset has them.
-        edge_attributes: likewise with one row per edge.
+        attributes: the requested node and edge attributes, those that the graphs have.
     """
 
     edge_index: Tensor
@@ -39,8 +38,8 @@ def iterate_chunks(dataset: Any, chunk_size: int, attributes: Sequence[str] = ()
     """A dataset as batches of ``chunk_size`` graphs in order.
 
     Args:
-        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform`` is read straight
-            from its storage; everything else is collated.
+        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform`` is read
+            straight from its storage; everything else is collated.
         chunk_size: graphs per batch, the last may have fewer.
         attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``.
     """

@@ -1,0 +1,106 @@
+"""The sign-invariant loss against an oracle, and a pretraining that learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import fewer, normal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe import LinearTransformer
+from tg_lpe.datasets import MoleculeSplits
+from tg_lpe.scatter import RowGroups
+from tg_lpe.training.config import PretrainConfig
+from tg_lpe.training.pretrain import EigenvectorPretraining, attach_eigenvectors, sign_invariant_loss
+from tg_lpe.training.run_folder import RunFolder
+
+
+def oracle(out: np.ndarray, target: np.ndarray, sizes: list[int]) -> np.ndarray:
+    """min(|phi - v|^2, |phi + v|^2), phi at length one, graph by graph and column by column."""
+    losses, start = [], 0
+    for size in sizes:
+        row = []
+        for column in range(out.shape[1]):
+            phi, v = out[start : start + size, column], target[start : start + size, column]
+            phi = phi / np.linalg.norm(phi)
+            row.append(min(((phi - v) ** 2).sum(), ((phi + v) ** 2).sum()))
+        losses.append(row)
+        start += size
+    return np.array(losses)
+
+
+def example(sizes: list[int], k: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, RowGroups]:
+    graphs = RowGroups(torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)), len(sizes))
+    out, target = normal(sum(sizes), k, seed=seed), normal(sum(sizes), k, seed=seed + 1)
+    return out, target / graphs.gather(graphs.sum(target.square()).sqrt()), graphs
+
+
+@fewer
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 99))
+def test_the_loss_against_the_oracle(sizes: list[int], k: int, seed: int) -> None:
+    out, target, graphs = example(sizes, k, seed)
+    loss = sign_invariant_loss(out, target, graphs)
+    np.testing.assert_allclose(loss.numpy(), oracle(out.numpy(), target.numpy(), sizes), atol=1e-12)
+
+
+def test_the_loss_knows_neither_sign_nor_length() -> None:
+    out, target, graphs = example([4, 6, 3], 3, 0)
+    loss = sign_invariant_loss(out, target, graphs)
+    factor = torch.tensor([[-1.0, 2.0, 1e-6], [1e6, -3.0, 1.0], [1.0, -1.0, -0.5]], dtype=torch.float64)
+    torch.testing.assert_close(sign_invariant_loss(out * graphs.gather(factor), target, graphs), loss)
+    torch.testing.assert_close(sign_invariant_loss(out, target * graphs.gather(factor.sign()), graphs), loss)
+    assert sign_invariant_loss(-3 * target, target, graphs).abs().max() < 1e-12
+    mixed = sign_invariant_loss(out + normal(13, 3, seed=8), target, graphs)
+    assert (mixed - loss).abs().min() > 1e-4
+
+
+def test_the_loss_of_a_zero_column_is_that_of_an_orthogonal_one_and_has_a_gradient() -> None:
+    out, target, graphs = example([4, 3], 2, 0)
+    out[:4, 0] = 0
+    out.requires_grad_()
+    loss = sign_invariant_loss(out, target, graphs)
+    assert loss[0, 0] == 2
+    loss.sum().backward()
+    assert out.grad is not None and torch.isfinite(out.grad).all()
+
+
+def test_graphs_with_fewer_eigenvectors(splits: MoleculeSplits) -> None:
+    """Columns that a graph does not have count nowhere: the mean of each is over the graphs that have it."""
+    k = 6
+    sizes = splits.train.slices["x"].diff()
+    assert int(sizes.min()) <= 5 and int(sizes.max()) > k, "some graphs have all eigenvectors, some do not"
+    target = attach_eigenvectors(splits.train, k)
+    for data in target:
+        norms = data.eigenvectors.double().square().sum(0)
+        there = torch.arange(k) < data.num_nodes - 1
+        torch.testing.assert_close(norms, there.double(), atol=1e-5, rtol=0)
+
+    training = EigenvectorPretraining(PretrainConfig(num_eigenvectors=k, k=4), splits, progress=False)
+    got = training.column_losses(training.train_set)
+    sums, count = np.zeros(k), np.zeros(k)
+    for data in target:
+        out = training.encoder(data.edge_index, data.num_nodes).detach().double().numpy()
+        there = min(k, data.num_nodes - 1)
+        sums[:there] += oracle(out[:, :there], data.eigenvectors[:, :there].double().numpy(), [data.num_nodes])[0]
+        count[:there] += 1
+    assert count.min() < count.max()
+    np.testing.assert_allclose(got.numpy(), sums / np.maximum(count, 1), atol=1e-4)
+
+
+@pytest.mark.parametrize("probes", ["random", "features", "learned"])
+def test_pretraining_learns(splits: MoleculeSplits, tmp_path: Path, probes: str) -> None:
+    config = PretrainConfig(epochs=15, batch_size=6, num_eigenvectors=2, k=4, probes=probes, lr=3e-2)
+    training = EigenvectorPretraining(config, splits, RunFolder(tmp_path), progress=False)
+    before = training.evaluate(training.train_set)
+    result = training.fit()
+    assert training.evaluate(training.train_set) < 0.9 * before
+    assert result["kind"] == "pretrain" and len(result["test_loss_by_eigenvector"]) == 2
+    assert 0 < result["test_loss"] < result["max_loss"] == 4.0
+    encoder = LinearTransformer.from_pretrained(tmp_path / "encoder")
+    data = splits.test[0]
+    expected = training.encoder(data.edge_index, data.num_nodes, x=data.x)
+    assert torch.equal(encoder(data.edge_index, data.num_nodes, x=data.x), expected)

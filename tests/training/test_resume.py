@@ -1,0 +1,103 @@
+"""A run killed at some moment and resumed leaves the files of an undisturbed one, bit by bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tg_lpe.cli import main
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.state import read_metrics
+
+EPOCHS = 12
+
+
+def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
+    common = ["--data", str(molecules), "--cache", str(cache), "--out", str(out), "--threads", "1", "--quiet"]
+    return ["train", str(molecules), *common, "--epochs", str(EPOCHS), "--batch-size", "8", *more]
+
+
+def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, and send it a signal once its first line of metrics is there."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tg_lpe.cli", *command], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    metrics = out / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    try:
+        while not (metrics.exists() and b"\n" in metrics.read_bytes()):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "no epoch in two minutes"
+            time.sleep(0.002)
+        if sys.platform != "win32":
+            with pytest.raises(ValueError, match="in use by another process"):
+                RunFolder(out).start({}, resume=True)
+    finally:
+        process.send_signal(how)
+        _, said = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, None, said)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The run folder of a run that nobody stopped, and a cache of molecules."""
+    import torch
+
+    cache, out = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("runs") / "undisturbed"
+    threads = torch.get_num_threads()
+    assert main(arguments(molecules, cache, out)) == 0
+    torch.set_num_threads(threads)
+    return out, cache
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill", "ctrl-c"])
+@pytest.mark.usefixtures("one_thread")
+def test_a_stopped_run_goes_on_to_the_same_end(
+    molecules: Path,
+    undisturbed: tuple[Path, Path],
+    tmp_path: Path,
+    how: signal.Signals,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected, cache = undisturbed
+    out = tmp_path / "stopped"
+    stopped = stop_after_one_epoch(arguments(molecules, cache, out), out, how)
+    if how == signal.SIGINT:
+        assert stopped.returncode == 130
+        assert stopped.stderr.splitlines()[-1] == (
+            "tg-lpe train: stopped; the same command with --resume goes on from the last whole epoch"
+        )
+        assert "Traceback" not in stopped.stderr
+    else:
+        assert stopped.returncode == -signal.SIGKILL
+    assert 1 <= len(read_metrics(out / "metrics.jsonl")) < EPOCHS, "stopped on the way"
+    assert not (out / "result.json").exists() and not (out / "model.safetensors").exists()
+
+    capsys.readouterr()
+    assert main(arguments(molecules, cache, out)) == 1
+    assert "already holds a run; resume it with --resume" in capsys.readouterr().err
+    assert main(arguments(molecules, cache, out, "--lr", "0.5", "--resume")) == 1
+    assert "train.lr was 0.001, is 0.5" in capsys.readouterr().err
+    assert main(arguments(molecules, cache, out, "--resume")) == 0
+    assert not [path.name for path in out.iterdir() if path.name.startswith(".") and path.name != ".lock"]
+
+    times = ("seconds", "graphs_per_second")
+    rows = [
+        [{name: value for name, value in row.items() if name not in times} for row in metrics]
+        for metrics in (read_metrics(folder / "metrics.jsonl") for folder in (expected, out))
+    ]
+    assert rows[0] == rows[1] and len(rows[0]) == EPOCHS
+    for name in ("result.json", "model.safetensors", "config.json"):
+        assert (out / name).read_bytes() == (expected / name).read_bytes(), name
+
+    before = (out / "result.json").stat().st_mtime_ns
+    assert main(arguments(molecules, cache, out, "--resume")) == 0
+    assert "is complete already" in capsys.readouterr().err
+    assert (out / "result.json").stat().st_mtime_ns == before
