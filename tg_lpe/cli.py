@@ -130,6 +130,7 @@ def _train(args: argparse.Namespace) -> None:
     from tg_lpe.training.run_folder import RunFolder
 
     _set_threads(args.threads)
+    device = _device(args.device)
     pe_dim = args.pe_dim or (16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6)
     names = ("pe", "probes", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
     settings = {name: getattr(args, name) for name in (*names, "readout", "precision", "seed")}
@@ -140,7 +141,7 @@ def _train(args: argparse.Namespace) -> None:
     if folder.result.exists():
         print(f"{folder.path} is complete already", file=sys.stderr)
         return
-    training = JointTraining(config, splits, folder, args.device, progress=not args.quiet)
+    training = JointTraining(config, splits, folder, device, progress=not args.quiet)
     result = training.fit(resume=going_on)
     draw_curve(folder)
     print(
@@ -190,6 +191,7 @@ def _pretrain(args: argparse.Namespace) -> None:
     from tg_lpe.training.run_folder import RunFolder
 
     _set_threads(args.threads)
+    device = _device(args.device)
     names = ("k", "probes", "update_incidence", "epochs", "batch_size", "lr", "schedule", "seed")
     config = PretrainConfig(num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names})
     splits = _load(args)
@@ -198,7 +200,7 @@ def _pretrain(args: argparse.Namespace) -> None:
     if folder.result.exists():
         print(f"{folder.path} is complete already", file=sys.stderr)
         return
-    training = EigenvectorPretraining(config, splits, folder, args.device, progress=not args.quiet)
+    training = EigenvectorPretraining(config, splits, folder, device, progress=not args.quiet)
     result = training.fit(resume=going_on)
     draw_curve(folder)
     print(
@@ -233,14 +235,19 @@ def _encode(args: argparse.Namespace) -> None:
 
     from tg_lpe.datasets import MoleculeDataset, read_molecules
     from tg_lpe.files import replacing, save_tensors
+    from tg_lpe.linear_transformer import LinearTransformer
     from tg_lpe.transforms import LinearTransformerPE
 
     _set_threads(args.threads)
     output = Path(args.output)
     if output.suffix not in (".pt", ".safetensors"):
         raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
-    transform = LinearTransformerPE.from_pretrained(args.encoder, k=args.k)
-    dataset, vocabulary, report, used = read_molecules(args.input, strict=args.strict, progress=not args.quiet)
+    encoder = LinearTransformer.from_pretrained(args.encoder)
+    transform = LinearTransformerPE(args.k, encoder=encoder)
+    known = _atom_types_of(args.encoder) if encoder.probe_kind == "features" else None
+    dataset, vocabulary, report, used = read_molecules(
+        args.input, vocabulary=known, strict=args.strict, progress=not args.quiet
+    )
     for molecule in report.skipped:
         print(f"left out: {molecule}", file=sys.stderr)
     encoded = cast(MoleculeDataset, transform.encode_dataset(dataset, progress=not args.quiet))
@@ -258,6 +265,23 @@ def _encode(args: argparse.Namespace) -> None:
         with replacing(output) as temporary:
             torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
     print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns: {output}")
+
+
+def _atom_types_of(encoder: str) -> Any:
+    """The atom types that an encoder with feature probes was pretrained on, from the run folder that it lies in."""
+    from tg_lpe.datasets import AtomVocabulary
+    from tg_lpe.files import read_json
+    from tg_lpe.training.run_folder import RunFolder
+
+    config = RunFolder(Path(encoder).resolve().parent).config
+    types = read_json(config).get("data", {}).get("atom_types") if config.is_file() else None
+    if not types:
+        raise ValueError(
+            f"encoder {encoder} starts from atom types, and which number means which type is written in the run folder "
+            f"of its pretraining, but there is no {config} that says so; name the encoder inside its run folder, or one "
+            "with random probes"
+        )
+    return AtomVocabulary(tuple(types))
 
 
 def _add_report(commands: Any) -> None:
@@ -348,6 +372,18 @@ def _describe(args: argparse.Namespace, splits: Any) -> dict[str, Any]:
         "normalization": asdict(splits.normalization) if splits.normalization is not None else None,
         "skipped": [str(molecule) for molecule in splits.report.skipped],
     }
+
+
+def _device(name: str) -> Any:
+    """The device of a name, refused while nothing has been read or written yet if this machine has none such."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without it
+        raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
 
 
 def _set_threads(threads: int | None) -> None:

