@@ -180,6 +180,14 @@ def test_a_frozen_module_can_be_cast_and_moved(update: bool) -> None:
 
 
 @both_modes
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_encoding_is_contiguous(update: bool, parts: int) -> None:
+    batched = batch_of([corner_cases()[7]] * parts)
+    encoding = LinearTransformer(k=4, out_channels=3, update_incidence=update).double()(**batched.arguments())
+    assert encoding.is_contiguous(), "as safetensors, view and all who come after expect"
+
+
+@both_modes
 def test_float32_is_close_to_float64(update: bool) -> None:
     torch.manual_seed(0)
     model = LinearTransformer(k=8, update_incidence=update)

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tg_lpe.report import benchmark_json, compare, comparison_table, read_run, write_report
+from tg_lpe.report import benchmark_json, compare, comparison_table, draw_curve, read_run, write_report
 from tg_lpe.training.config import PretrainConfig, TrainConfig
-from tg_lpe.training.figures import draw_curve
 from tg_lpe.training.run_folder import RunFolder
 
 MakeRun = Callable[..., Path]

@@ -149,7 +149,7 @@ class GraphBlocks:
             if len(parts) > 1
             else parts[0].mT.reshape(-1, width)
         )
-        return rows if self._row is None else rows.index_select(0, self._row)
+        return rows.contiguous() if self._row is None else rows.index_select(0, self._row)
 
     def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
         """``diag(s) L diag(s)`` per block, each a linear map of ``[num_graphs, k, height]`` to itself.
@@ -189,7 +189,7 @@ class GraphBlocks:
 
     def _matrix_rows(self, dense: list[Block]) -> Tensor:
         """Where each node's row of its graph's dense matrix starts, int64 ``[num_nodes]``; negative if it has none."""
-        if len(self.blocks) == 1:
+        if len(self.blocks) == 1 and self._row is not None:
             return self._row * self._height
         first, offset = [], 0
         for block in self.blocks:

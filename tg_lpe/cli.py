@@ -124,8 +124,8 @@ def _add_train(commands: Any) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
+    from tg_lpe.report import draw_curve
     from tg_lpe.training.config import TrainConfig
-    from tg_lpe.training.figures import draw_curve
     from tg_lpe.training.joint import JointTraining
     from tg_lpe.training.run_folder import RunFolder
 
@@ -185,8 +185,8 @@ def _add_pretrain(commands: Any) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> None:
+    from tg_lpe.report import draw_curve
     from tg_lpe.training.config import PretrainConfig
-    from tg_lpe.training.figures import draw_curve
     from tg_lpe.training.pretrain import EigenvectorPretraining
     from tg_lpe.training.run_folder import RunFolder
 
@@ -277,8 +277,8 @@ def _atom_types_of(encoder: str) -> Any:
     types = read_json(config).get("data", {}).get("atom_types") if config.is_file() else None
     if not types:
         raise ValueError(
-            f"encoder {encoder} starts from atom types, and which number means which type is written in the run folder "
-            f"of its pretraining, but there is no {config} that says so; name the encoder inside its run folder, or one "
+            f"encoder {encoder} starts from atom types, and which number is which type is written in the run folder of "
+            f"its pretraining, but there is no {config} that says so; name the encoder inside its run folder, or one "
             "with random probes"
         )
     return AtomVocabulary(tuple(types))

@@ -212,7 +212,10 @@ class Incidence:
 
 
 def inverse_sqrt(x: Tensor) -> Tensor:
-    """``1/sqrt(x)``, and one with a zero derivative where ``x`` is zero: a node without edges, whose row of ``L`` is zero."""
+    """``1/sqrt(x)``, and one with a zero derivative where ``x`` is zero.
+
+    That is at a node without edges, whose row of ``L`` is zero.
+    """
     return x.masked_fill(x == 0, 1.0).rsqrt()
 
 

@@ -366,7 +366,7 @@ def _per_block(values: Tensor, block: Block) -> Tensor:
 
 
 def _normalize_columns(z: Tensor) -> Tensor:
-    """``Phi^T`` with each graph's columns of ``Phi`` at length one; a zero column stays zero. In place without gradient."""
+    """``Phi^T`` with each graph's columns of ``Phi`` at length one; zero stays zero. In place without gradient."""
     norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
     if torch.is_grad_enabled():
         return z / norm.clamp_min(NORM_FLOOR)

@@ -54,5 +54,7 @@ def test_round_trip_through_json(config: LoopConfig) -> None:
 
 
 def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ValueError, match=r"unknown settings \['learning_rate', 'zeal'\]; known are \['batch_size', .*'lr'"):
+    with pytest.raises(
+        ValueError, match=r"unknown settings \['learning_rate', 'zeal'\]; known are \['batch_size', .*'lr'"
+    ):
         TrainConfig.from_dict({"zeal": 1, "learning_rate": 2, "lr": 1e-3})

@@ -126,7 +126,9 @@ def test_training_learns_and_validation_chooses(splits: MoleculeSplits, tmp_path
     for name, value in training.by_epoch[best].items():
         assert torch.equal(weights[name], value) and torch.equal(training.model.state_dict()[name], value)
     assert read_json(folder.result) == result
-    expected = torch.cat([training._predict(Batch.from_data_list([data])).detach() - data.y for data in training.test_set])
+    expected = torch.cat(
+        [training._predict(Batch.from_data_list([data])).detach() - data.y for data in training.test_set]
+    )
     assert result["test_mae"] == pytest.approx(float(expected.abs().mean()), rel=1e-4)
     assert (result["encoder_parameters"] > 0) == (pe == "linear-transformer")
 

@@ -1,4 +1,4 @@
-"""Pictures of training runs."""
+"""Pictures of training runs, for a run's own folder and for the page."""
 
 from __future__ import annotations
 

@@ -1,0 +1,253 @@
+"""Runs sorted into data sets and rows: never ranked across data, one row where nothing but the seed differs."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
+from tg_lpe.report.runs import Run
+from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, number_in
+
+# Settings that belong to the encoding; two runs that agree in all others are compared like with like.
+ENCODING_SETTINGS = ("pe", "pe_dim", "probes", "k", "encoder", "encoder_lr")
+SIZES = ("num_train", "num_val", "num_test")
+# Sets known by a name: that does not say where they lie, so two of them need not be the same.
+_NAMED = ("zinc", "zinc12k", "qm9")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of a figure over seeds; one seed has no deviation."""
+
+    mean: float
+    std: float | None
+    count: int
+
+    def __str__(self) -> str:
+        if self.std is None:
+            return figure_text(self.mean)
+        return f"{figure_text(self.mean)} ± {format(self.std, figure_form(self.mean))}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Runs that differ in nothing but the seed: all finished, or all unfinished.
+
+    Attributes:
+        runs: by seed.
+        settings: those that had an effect, without the seed.
+        label: what tells it from the other variants on the same data.
+        color: of its marks in every picture.
+    """
+
+    runs: tuple[Run, ...]
+    settings: Mapping[str, Any]
+    label: str = ""
+    color: str = BLUE
+
+    @property
+    def finished(self) -> bool:
+        """Whether the runs have ended."""
+        return self.runs[0].finished
+
+    @property
+    def seeds(self) -> list[str]:
+        """The seeds, as text."""
+        return [str(run.settings.get("seed", DASH)) for run in self.runs]
+
+    @property
+    def test(self) -> Spread | None:
+        """Test error over seeds."""
+        return spread_of([run.test_error for run in self.runs])
+
+    @property
+    def validation(self) -> Spread | None:
+        """Validation error over seeds."""
+        return spread_of([run.validation_error for run in self.runs])
+
+    @property
+    def speed(self) -> float | None:
+        """Median graphs per second over all epochs of all runs."""
+        column = [value for run in self.runs for _, value in run.curve("graphs_per_second")]
+        return statistics.median(column) if column else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """All runs of one kind on one data set.
+
+    Attributes:
+        kind: ``train`` or ``pretrain``.
+        source: what the data was called, numbered where other data goes by the same name.
+        data: its description, of the first run.
+        variants: best first, unfinished ones last; pretrainings in the order they were named.
+    """
+
+    kind: str
+    source: str
+    data: Mapping[str, Any]
+    variants: tuple[Variant, ...]
+
+    @property
+    def ranked(self) -> list[Variant]:
+        """Finished variants with a finite test error, best first; none for pretraining, whose losses differ in kind."""
+        if self.kind != "train":
+            return []
+        return [v for v in self.variants if v.finished and v.test is not None and math.isfinite(v.test.mean)]
+
+    @property
+    def best(self) -> Variant | None:
+        """The lowest test error, where there is something to compare it with."""
+        return self.ranked[0] if len(self.ranked) > 1 else None
+
+    def baseline(self, variant: Variant) -> Variant | None:
+        """The runs without a positional encoding whose other settings are the same."""
+        for other in self.ranked:
+            if other.settings.get("pe") == "none" and _apart_from_encoding(other) == _apart_from_encoding(variant):
+                return other
+        return None
+
+    def difference(self, variant: Variant) -> float | None:
+        """Mean test error less that of :meth:`baseline`, where both have ended."""
+        base = self.baseline(variant)
+        if base is None or base is variant or variant not in self.ranked or base.test is None or variant.test is None:
+            return None
+        return variant.test.mean - base.test.mean
+
+    @property
+    def sizes(self) -> str:
+        """Graphs of each split, in words."""
+        counts = [(name.removeprefix("num_"), number_in(self.data, name)) for name in SIZES]
+        return ", ".join(f"{count:,.0f} {name}" for name, count in counts if count is not None)
+
+
+def compare(runs: Sequence[Run]) -> list[Group]:
+    """Sort runs into data sets and rows.
+
+    Args:
+        runs: in any order.
+
+    Returns:
+        One group per kind of run and data set, trainings first.
+    """
+    by_data: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.kind != "train"):
+        by_data.setdefault(_data_key(run), []).append(run)
+    names: Counter[tuple[str, str]] = Counter()
+    groups = []
+    for group in map(_group, by_data.values()):
+        names[group.kind, group.source] += 1
+        number = names[group.kind, group.source]
+        groups.append(group if number == 1 else replace(group, source=f"{group.source} ({number})"))
+    return groups
+
+
+def _data_key(run: Run) -> str:
+    """Equal for runs on the same data.
+
+    A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
+    """
+    names = (*SIZES, "normalization", "atom_types") if run.source in _NAMED else SIZES
+    return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names)], sort_keys=True)
+
+
+def _effective(run: Run) -> dict[str, Any]:
+    """The settings that had an effect, without the seed."""
+    settings = {name: value for name, value in run.settings.items() if name != "seed"}
+    idle: set[str] = set()
+    if settings.get("pe", "linear-transformer") != "linear-transformer":
+        idle |= {"probes", "k", "encoder", "encoder_lr"}
+    if settings.get("pe") == "none":
+        idle.add("pe_dim")
+    if settings.get("encoder") is not None:
+        idle |= {"probes", "k"}  # the encoder brings its own
+    if settings.get("schedule", "halving") != "halving":
+        idle.add("halve_every")
+    if settings.get("schedule", "one-cycle") != "one-cycle":
+        idle.add("warmup")
+    if run.precision is not None:
+        settings["precision"] = run.precision
+    return {name: value for name, value in settings.items() if name not in idle}
+
+
+def _group(runs: Sequence[Run]) -> Group:
+    """Runs on the same data, as rows."""
+    copies: Counter[str] = Counter()
+    members: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=_seed_order):
+        key = json.dumps([_effective(run), run.finished, run.test_error is None], sort_keys=True)
+        seed = json.dumps([key, run.settings.get("seed")])
+        copies[seed] += 1  # the same seed again adds no spread: a row of its own
+        members.setdefault(f"{key}{copies[seed]}", []).append(run)
+    order = {id(run): number for number, run in enumerate(runs)}
+    variants = [Variant(tuple(same), _effective(same[0])) for same in members.values()]
+    variants.sort(key=lambda v: min(order[id(run)] for run in v.runs) if runs[0].kind != "train" else _rank(v))
+    return Group(runs[0].kind, runs[0].source, runs[0].data, _told_apart(variants))
+
+
+def _seed_order(run: Run) -> tuple[float, str]:
+    return first_of(number_in(run.settings, "seed"), math.inf), str(run.path)
+
+
+def _rank(variant: Variant) -> tuple[int, float]:
+    spread = variant.test if variant.finished else variant.validation
+    finite = spread is not None and math.isfinite(spread.mean)
+    return 2 * (not variant.finished) + (not finite), spread.mean if spread is not None and finite else 0.0
+
+
+def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """The same variants with labels and colours of their own."""
+    bases = [_base_label(variant) for variant in variants]
+    spare, used, labels = list(SPARE_COLORS), set[str](), Counter[str]()
+    named = []
+    for base, variant in zip(bases, variants, strict=True):
+        alike = [v.settings for b, v in zip(bases, variants, strict=True) if b == base]
+        label = ", ".join([base, *(f"{name} {variant.settings.get(name, DASH)}" for name in differing(alike))])
+        labels[label] += 1
+        color = ENCODING_COLORS.get(str(variant.settings.get("pe", "linear-transformer")), BLUE)
+        if color in used:
+            color = spare[0]
+            spare = spare[1:] + spare[:1]
+        used.add(color)
+        number = f" ({labels[label]})" if labels[label] > 1 else ""
+        named.append(replace(variant, label=label + number, color=color))
+    return tuple(named)
+
+
+def _base_label(variant: Variant) -> str:
+    encoding = str(variant.settings.get("pe", "linear-transformer"))
+    if encoder := variant.settings.get("encoder"):
+        path = Path(str(encoder))  # a pretraining leaves it in `encoder/` of its run folder
+        return f"{encoding} from {path.parent.name or path.name if path.name == 'encoder' else path.name}"
+    return f"{encoding}, {variant.settings['probes']} probes" if "probes" in variant.settings else encoding
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of settings that are not the same in all; what ``auto`` will become is not known to differ."""
+    values: dict[str, set[str]] = {}
+    for each in settings:
+        for name, value in each.items():
+            if (name, value) != ("precision", "auto"):
+                values.setdefault(name, set()).add(str(value))
+    return [name for name, different in values.items() if len(different) > 1]
+
+
+def _apart_from_encoding(variant: Variant) -> dict[str, Any]:
+    return {name: value for name, value in variant.settings.items() if name not in ENCODING_SETTINGS}
+
+
+def spread_of(values: Sequence[float | None]) -> Spread | None:
+    """Mean and deviation of those values that are there; ``None`` if none is."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return None
+    if not all(map(math.isfinite, there)):
+        return Spread(math.nan, None, len(there))
+    return Spread(statistics.fmean(there), statistics.stdev(there) if len(there) > 1 else None, len(there))

@@ -1,0 +1,129 @@
+"""The comparison as plain text: rows, remarks, outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tg_lpe.report.groups import ENCODING_SETTINGS, Group, Spread, Variant, compare, differing, spread_of
+from tg_lpe.report.runs import Run
+from tg_lpe.report.values import DASH, duration_text, first_of, number_in, signed
+
+
+def comparison_table(runs: Sequence[Run]) -> str:
+    """The comparison as plain text for a terminal.
+
+    Args:
+        runs: in any order.
+
+    Returns:
+        One aligned table per data set, the best row marked with a star, with what to bear in mind below it.
+    """
+    blocks = []
+    for group in compare(runs):
+        rows = [row_of(group, variant) for variant in group.variants]
+        marks = ["* " if variant is group.best else "  " for variant in group.variants]
+        columns = list(rows[0])
+        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
+        lines = [_heading(group), "  " + "  ".join(name.ljust(widths[name]) for name in columns)]
+        lines += [
+            mark + "  ".join(row[name].ljust(widths[name]) for name in columns)
+            for mark, row in zip(marks, rows, strict=True)
+        ]
+        notes = [f"  - {note}" for note in notes_on(group)]
+        blocks.append("\n".join(line.rstrip() for line in lines + notes))
+    return "\n\n".join(blocks)
+
+
+def row_of(group: Group, variant: Variant) -> dict[str, str]:
+    """Cells of the table by column."""
+    first, training = variant.runs[0], group.kind == "train"
+    seconds = spread_of([run.seconds for run in variant.runs])
+    test = _or_dash(variant.test) if variant.finished else "unfinished"
+    cells = {"encoding": variant.label, ("test MAE" if training else "test loss"): test}
+    if training:
+        cells["against none"] = _difference(group, variant)
+    cells |= {
+        ("validation MAE" if training else "validation loss"): _or_dash(variant.validation),
+        "seeds": ", ".join(variant.seeds),
+        "epochs": _progress(variant),
+        ("model + encoder" if training else "parameters"): _parameters(first),
+        "graphs/s": DASH if variant.speed is None else f"{variant.speed:,.0f}",
+        "time a run": DASH if seconds is None else duration_text(seconds.mean),
+        "precision": first_of(first.precision, DASH),
+    }
+    return cells
+
+
+def _difference(group: Group, variant: Variant) -> str:
+    difference, base = group.difference(variant), group.baseline(variant)
+    if difference is None or base is None or base.test is None:
+        return DASH
+    share = f" ({signed(100 * difference / base.test.mean, '.1f')} %)" if base.test.mean > 0 else ""
+    return signed(difference, ".4f") + share
+
+
+def _progress(variant: Variant) -> str:
+    """Epochs done, of how many where that is not all."""
+    done = sorted({run.epochs for run in variant.runs})
+    planned = number_in(variant.settings, "epochs")
+    text = f"{done[0]}" if len(done) == 1 else f"{done[0]}–{done[-1]}"
+    return text if planned is None or done == [planned] else f"{text} of {planned:.0f}"
+
+
+def _parameters(run: Run) -> str:
+    total, encoder = number_in(run.result, "num_parameters"), number_in(run.result, "encoder_parameters")
+    if total is None:
+        return DASH
+    return f"{total - encoder:,.0f} + {encoder:,.0f}" if encoder else f"{total:,.0f}"
+
+
+def _heading(group: Group) -> str:
+    title = group.source if group.kind == "train" else f"{group.source}, pretraining"
+    return f"{title}: {group.sizes} graphs" if group.sizes else title
+
+
+def verdict_on(group: Group) -> str:
+    """The outcome in a sentence or two; empty where there is nothing to compare."""
+    best = group.best
+    if best is None:
+        return ""
+    second = group.ranked[1]
+    against = f", against none {_difference(group, best)}" if group.difference(best) is not None else ""
+    text = f"Lowest test MAE: {best.label}, {best.test}{against}. Next: {second.label}, {second.test}."
+    tests = [variant.test for variant in (best, second) if variant.test is not None]
+    if tests[-1].mean - tests[0].mean < max(test.std or 0.0 for test in tests):
+        text += " The two are closer than the spread over seeds."
+    return text
+
+
+def notes_on(group: Group) -> list[str]:
+    """What a reader of the table must bear in mind."""
+    variants, runs = group.variants, [run for variant in group.variants for run in variant.runs]
+    notes = []
+    if any(len(v.runs) > 1 for v in variants):
+        notes.append("± is the sample standard deviation over seeds; a row of one seed has none.")
+    elif group.best is not None:
+        notes.append("One seed a row: how far another seed would move a figure is not known.")
+    if len({tuple(v.seeds) for v in variants if v.finished}) > 1:
+        notes.append("Not all rows were run with the same seeds.")
+    others = [name for name in differing([v.settings for v in variants]) if name not in ENCODING_SETTINGS]
+    if others and group.kind == "train":
+        names = ", ".join(others)
+        notes.append(f"Rows differ in more than the encoding: {names}. `against none` compares like with like.")
+    if len({json.dumps([r.data.get("normalization"), r.data.get("atom_types")], sort_keys=True) for r in runs}) > 1:
+        notes.append("The split was drawn by the seed: runs with different seeds were tested on different molecules.")
+    machines = {json.dumps([_machine(run), run.environment.get("threads")]) for run in runs if run.environment}
+    if len(machines) > 1:
+        notes.append("Not all runs had the same machine and threads: graphs/s and times do not compare.")
+    if any(not v.finished for v in variants):
+        notes.append("Unfinished runs are not ranked; their validation figure is the lowest so far.")
+    return notes
+
+
+def _machine(run: Run) -> str:
+    return str(run.environment.get("accelerator") or run.environment.get("processor") or DASH)
+
+
+def _or_dash(spread: Spread | None) -> str:
+    return DASH if spread is None else str(spread)
