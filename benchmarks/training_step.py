@@ -2,9 +2,9 @@
 
     python benchmarks/training_step.py [--quick] [--data ZINC_DIR] [--json FILE]
 
-The same batches of 128 molecules go through the same graph transformer with each encoding in turn, step by step, so that
-whatever else slows the machine slows all alike. Medians over the steps; a step is forward, backward, clipping and AdamW,
-without collation. Encodings that are computed beforehand (laplacian, random-walk) cost only their embedding here.
+The same batches of 128 molecules go through the same graph transformer with each encoding in turn, step by step, so
+that whatever else slows the machine slows all alike. Medians over the steps; a step is forward, backward, clipping and
+AdamW, without collation. Encodings computed beforehand (laplacian, random-walk) cost only their embedding here.
 Without --data the molecules are those that ship with RDKit.
 """
 
@@ -76,13 +76,14 @@ def main() -> None:
         print(f"{pe:20} {1e3 * middle:9.1f}   {BATCH / middle:8.0f}   {ratio:9.3f}")
     machine = environment()
     machine.pop("command")
-    print(f"{machine['processor']}, {machine['threads']} threads, {'bfloat16' if trainings['none'].autocast_dtype else 'float32'}")
+    precision = "bfloat16" if trainings["none"].autocast_dtype else "float32"
+    print(f"{machine['processor']}, {machine['threads']} threads, {precision}")
     write_json(
         Path(args.json),
         {
             "batch_size": BATCH,
             "data": "zinc" if args.data else "nci",
-            "precision": "bfloat16" if trainings["none"].autocast_dtype else "float32",
+            "precision": precision,
             "seconds_none": none,
             "results": results,
             "machine": machine,

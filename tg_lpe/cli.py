@@ -124,31 +124,48 @@ def _add_train(commands: Any) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from tg_lpe.report import draw_curve
     from tg_lpe.training.config import TrainConfig
     from tg_lpe.training.joint import JointTraining
+
+    pe_dim = args.pe_dim or (16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6)
+    names = ("pe", "probes", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
+    settings = {name: getattr(args, name) for name in (*names, "readout", "precision", "seed")}
+    done = _run_training(args, "train", TrainConfig(pe_dim=pe_dim, **settings), JointTraining, args.pe)
+    if done is not None:
+        folder, result = done
+        print(
+            f"{args.source}, {args.pe}: test MAE {result['test_mae']:.4f} "
+            f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
+            f"all in {folder}"
+        )
+
+
+def _run_training(
+    args: argparse.Namespace, kind: str, config: Any, training: Any, label: str
+) -> tuple[Path, dict[str, Any]] | None:
+    """Run a training into its folder, from the beginning or on from where it was; ``None`` if it is complete already.
+
+    Args:
+        args: the command's arguments.
+        kind: key of the settings in ``config.json``.
+        config: the settings.
+        training: class of the training loop.
+        label: what the default folder's name says between data and seed.
+    """
+    from tg_lpe.report import draw_curve
     from tg_lpe.training.run_folder import RunFolder
 
     _set_threads(args.threads)
     device = _device(args.device)
-    pe_dim = args.pe_dim or (16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6)
-    names = ("pe", "probes", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
-    settings = {name: getattr(args, name) for name in (*names, "readout", "precision", "seed")}
-    config = TrainConfig(pe_dim=pe_dim, **settings)
     splits = _load(args)
-    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{args.pe}-s{args.seed}")
-    going_on = folder.start({"train": config.to_dict(), "data": _describe(args, splits)}, args.resume)
+    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
+    going_on = folder.start({kind: config.to_dict(), "data": _describe(args, splits)}, args.resume)
     if folder.result.exists():
         print(f"{folder.path} is complete already", file=sys.stderr)
-        return
-    training = JointTraining(config, splits, folder, device, progress=not args.quiet)
-    result = training.fit(resume=going_on)
+        return None
+    result = training(config, splits, folder, device, progress=not args.quiet).fit(resume=going_on)
     draw_curve(folder)
-    print(
-        f"{args.source}, {args.pe}: test MAE {result['test_mae']:.4f} "
-        f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
-        f"all in {folder.path}"
-    )
+    return folder.path, result
 
 
 def _add_pretrain(commands: Any) -> None:
@@ -185,28 +202,18 @@ def _add_pretrain(commands: Any) -> None:
 
 
 def _pretrain(args: argparse.Namespace) -> None:
-    from tg_lpe.report import draw_curve
     from tg_lpe.training.config import PretrainConfig
     from tg_lpe.training.pretrain import EigenvectorPretraining
-    from tg_lpe.training.run_folder import RunFolder
 
-    _set_threads(args.threads)
-    device = _device(args.device)
     names = ("k", "probes", "update_incidence", "epochs", "batch_size", "lr", "schedule", "seed")
     config = PretrainConfig(num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names})
-    splits = _load(args)
-    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-pretrain-{args.probes}-s{args.seed}")
-    going_on = folder.start({"pretrain": config.to_dict(), "data": _describe(args, splits)}, args.resume)
-    if folder.result.exists():
-        print(f"{folder.path} is complete already", file=sys.stderr)
-        return
-    training = EigenvectorPretraining(config, splits, folder, device, progress=not args.quiet)
-    result = training.fit(resume=going_on)
-    draw_curve(folder)
-    print(
-        f"{args.source}, {args.eigenvectors} eigenvectors, {args.probes} probes: "
-        f"test loss {result['test_loss']:.3f} of at most {result['max_loss']:.0f}; encoder in {folder.path / 'encoder'}"
-    )
+    done = _run_training(args, "pretrain", config, EigenvectorPretraining, f"pretrain-{args.probes}")
+    if done is not None:
+        folder, result = done
+        print(
+            f"{args.source}, {args.eigenvectors} eigenvectors, {args.probes} probes: test loss "
+            f"{result['test_loss']:.3f} of at most {result['max_loss']:.0f}; encoder in {folder / 'encoder'}"
+        )
 
 
 def _add_encode(commands: Any) -> None:
