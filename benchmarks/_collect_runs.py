@@ -8,6 +8,7 @@ writes benchmarks/results/NAME.json and NAME.png. The runs come from `tg-lpe tra
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -31,7 +32,10 @@ def main() -> None:
     runs = [read_run(path) for path in args.runs]
     print(comparison_table(runs))
     curves = {Path(path).name: read_metrics(RunFolder(path).metrics) for path in args.runs}
-    write_json(RESULTS / f"{args.name}.json", {**benchmark_json(runs), "curves": curves})
+    collected = benchmark_json(runs)
+    for row in collected["runs"]:  # where the data lay on this machine is nobody's business
+        row["command"] = re.sub(r"--data \S+", "--data DIR", row["command"])
+    write_json(RESULTS / f"{args.name}.json", {**collected, "curves": curves})
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     FigureCanvasAgg(figure)

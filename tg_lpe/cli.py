@@ -92,9 +92,8 @@ def _add_train(commands: Any) -> None:
     parser.add_argument(
         "--probes",
         choices=("features", "random", "learned"),
-        default=defaults.probes,
         help="starting vectors of the linear transformer: from atom types, random, or one learned row per atom index "
-        "(the paper's, which reads the order of the atoms) (default: %(default)s)",
+        "(the paper's, which reads the order of the atoms) (default: features, or the pretrained encoder's)",
     )
     parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
     parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
@@ -127,10 +126,10 @@ def _train(args: argparse.Namespace) -> None:
     from tg_lpe.training.config import TrainConfig
     from tg_lpe.training.joint import JointTraining
 
-    pe_dim = args.pe_dim or (16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6)
-    names = ("pe", "probes", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
+    names = ("pe", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
     settings = {name: getattr(args, name) for name in (*names, "readout", "precision", "seed")}
-    done = _run_training(args, "train", TrainConfig(pe_dim=pe_dim, **settings), JointTraining, args.pe)
+    config = TrainConfig(**_encoder_settings(args), **settings)
+    done = _run_training(args, "train", config, JointTraining, args.pe)
     if done is not None:
         folder, result = done
         print(
@@ -138,6 +137,23 @@ def _train(args: argparse.Namespace) -> None:
             f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
             f"all in {folder}"
         )
+
+
+def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Width and probes of the encoding: a pretrained encoder's own, else what was asked for, else the defaults."""
+    from tg_lpe.linear_transformer import LinearTransformer
+
+    if args.encoder is None:
+        pe_dim = 16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6
+        return {"pe_dim": pe_dim if args.pe_dim is None else args.pe_dim, "probes": args.probes or "features"}
+    if args.pe != "linear-transformer":
+        raise ValueError(f"--encoder belongs to --pe linear-transformer, got --pe {args.pe}")
+    encoder = LinearTransformer.from_pretrained(args.encoder)
+    own = {"pe_dim": encoder.out_channels, "probes": encoder.probe_kind}
+    for name, value in own.items():
+        if getattr(args, name) not in (None, value):
+            raise ValueError(f"encoder {args.encoder} has {name}={value!r}, got {name}={getattr(args, name)!r}")
+    return {**own, "k": encoder.k}
 
 
 def _run_training(
@@ -162,9 +178,14 @@ def _run_training(
     going_on = folder.start({kind: config.to_dict(), "data": _describe(args, splits)}, args.resume)
     if folder.result.exists():
         print(f"{folder.path} is complete already", file=sys.stderr)
+        folder.release()
         return None
-    result = training(config, splits, folder, device, progress=not args.quiet).fit(resume=going_on)
-    draw_curve(folder)
+    try:
+        result = training(config, splits, folder, device, progress=not args.quiet).fit(resume=going_on)
+    finally:
+        if folder.metrics.exists():
+            draw_curve(folder)  # of an interrupted run too
+        folder.release()
     return folder.path, result
 
 
@@ -198,6 +219,15 @@ def _add_pretrain(commands: Any) -> None:
     )
     parser.add_argument("--lr", type=float, default=defaults.lr, help="(default: %(default)s)")
     parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
+    parser.add_argument(
+        "--halve-every",
+        type=int,
+        default=defaults.halve_every,
+        help="epochs, for --schedule halving (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)"
+    )
     parser.set_defaults(run=_pretrain)
 
 
@@ -205,7 +235,7 @@ def _pretrain(args: argparse.Namespace) -> None:
     from tg_lpe.training.config import PretrainConfig
     from tg_lpe.training.pretrain import EigenvectorPretraining
 
-    names = ("k", "probes", "update_incidence", "epochs", "batch_size", "lr", "schedule", "seed")
+    names = ("k", "probes", "update_incidence", "epochs", "batch_size", "lr", "schedule", "halve_every", "clip", "seed")
     config = PretrainConfig(num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names})
     done = _run_training(args, "pretrain", config, EigenvectorPretraining, f"pretrain-{args.probes}")
     if done is not None:
@@ -353,6 +383,10 @@ def _load(args: argparse.Namespace) -> Any:
     from tg_lpe.datasets import load_molecules
 
     named = args.source in SOURCES
+    if not named and not Path(args.source).exists():
+        raise ValueError(
+            f"the source is one of {', '.join(SOURCES)}, or a folder or file that exists; got {args.source!r}"
+        )
     if args.data is None and args.source in ("zinc", "zinc12k", "qm9"):
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
     return load_molecules(

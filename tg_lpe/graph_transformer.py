@@ -92,6 +92,7 @@ class GraphTransformer(nn.Module):
         *,
         num_nodes: int | None = None,
         num_graphs: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Predict one row per graph.
 
@@ -104,6 +105,7 @@ class GraphTransformer(nn.Module):
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
             num_nodes: needed only where ``x`` is ``None``.
             num_graphs: number of graphs; found from ``batch`` if absent.
+            generator: for an encoder with random probes, to draw them anew; without it they are the same always.
 
         Returns:
             Predictions ``[num_graphs, out_channels]``.
@@ -115,9 +117,11 @@ class GraphTransformer(nn.Module):
             known = x if x is not None else batch
             num_nodes = known.size(0) if known is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
         if batch is None:
-            batch = edge_index.new_zeros(num_nodes)
+            batch = torch.zeros(num_nodes, dtype=torch.int64, device=edge_index.device)
         elif batch.shape != (num_nodes,):
             raise ValueError(f"batch must have shape {(num_nodes,)}, got {tuple(batch.shape)}")
+        elif bool((batch[1:] < batch[:-1]).any()):
+            raise ValueError("batch must be sorted ascending, as PyG's Batch makes it")
         if num_graphs is None:
             num_graphs = int(batch[-1]) + 1 if batch.numel() else 1
 
@@ -125,7 +129,11 @@ class GraphTransformer(nn.Module):
         source = RowGroups(edge_index[0][order], num_nodes)
         target = RowGroups(edge_index[1][order], num_nodes)
 
-        h = self._embed_nodes(x, edge_index, batch, pe, num_nodes)
+        if self.encoder is not None:
+            if pe is not None:
+                raise ValueError("the model has an encoder of its own, so pe= must not be given")
+            pe = self.encoder(edge_index, num_nodes, batch, x=x, num_graphs=num_graphs, generator=generator)
+        h = self._embed_nodes(x, pe, num_nodes)
         e, edge_types = self.edge_embedding.table(edge_attr, edge_index.size(1))
         if edge_types is not None:
             edge_types = edge_types[order]
@@ -135,15 +143,11 @@ class GraphTransformer(nn.Module):
             h, e = layer(h, e, source, target, edge_types if i == 0 else None)
         return self.readout(RowGroups(batch, num_graphs).mean(h))
 
-    def _embed_nodes(
-        self, x: Tensor | None, edge_index: Tensor, batch: Tensor, pe: Tensor | None, num_nodes: int
-    ) -> Tensor:
+    def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, num_nodes: int) -> Tensor:
+        if self.encoder is not None and not self.node_embedding.expects_feature:
+            x = None  # features that the encoder alone reads
         table, types = self.node_embedding.table(x, num_nodes)
         h = table if types is None else nn.functional.embedding(types, table)
-        if self.encoder is not None:
-            if pe is not None:
-                raise ValueError("the model has an encoder of its own, so pe= must not be given")
-            pe = self.encoder(edge_index, num_nodes=num_nodes, batch=batch, x=x)
         if self.pe_embedding is None:
             if pe is not None:
                 raise ValueError("the model was built without pe_channels or encoder, so pe= must not be given")
@@ -165,14 +169,15 @@ class _Embedding(nn.Module):
             )
         self.what = what
         self.num_types = num_types
+        self.expects_feature = num_types is not None or in_channels is not None
         self.linear = nn.Linear(in_channels, channels) if in_channels is not None else None
         self.rows = nn.Embedding(num_types if num_types is not None else 1, channels) if in_channels is None else None
 
     def table(self, feature: Tensor | None, num_rows: int) -> tuple[Tensor, Tensor | None]:
         """Either ``(features [num_rows, channels], None)``, or ``(table, row of the table for each of num_rows)``."""
-        expected = self.linear is not None or self.num_types is not None
-        if expected and feature is None:
-            raise ValueError(f"the model was built for {self.what} features, but none were given")
+        if self.expects_feature != (feature is not None):
+            built, given = ("for", "none were") if self.expects_feature else ("without", "some were")
+            raise ValueError(f"the model was built {built} {self.what} features, but {given} given")
         if self.linear is not None and feature is not None:
             if (
                 feature.dim() != 2
@@ -192,5 +197,9 @@ class _Embedding(nn.Module):
             raise ValueError(
                 f"{self.what} types must be int64 of shape {(num_rows,)} or {(num_rows, 1)}, "
                 f"got {feature.dtype} {tuple(feature.shape)}"
+            )
+        if num_rows and not 0 <= int(types.min()) <= int(types.max()) < self.num_types:
+            raise ValueError(
+                f"{self.what} types must lie in 0..{self.num_types - 1}, got {int(types.min())}..{int(types.max())}"
             )
         return table, types

@@ -102,7 +102,9 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         # Nobody reads the last layer's B, so a last block of one layer needs none of the parameters of its update.
         updates = [num_loops > 1 or i + 1 < num_blocks for i in range(num_blocks)]
         self.blocks = nn.ModuleList(
-            _Parameters(k, diagonal, independent_scaling, update_incidence and used, scales_incidence and used)
+            _Parameters(
+                k, diagonal, independent_scaling, update_incidence and used, scales_incidence and used, normalize
+            )
             for used in updates
         )
         self.readout = nn.Linear(k, self.out_channels, bias=False)
@@ -302,7 +304,13 @@ class _Parameters(nn.Module):
     """The free parameters of one block of eq. (16)."""
 
     def __init__(
-        self, k: int, diagonal: bool, independent: bool, update_incidence: bool, scales_incidence: bool
+        self,
+        k: int,
+        diagonal: bool,
+        independent: bool,
+        update_incidence: bool,
+        scales_incidence: bool,
+        normalize: bool,
     ) -> None:
         super().__init__()
         self.diagonal, self.update_incidence = diagonal, update_incidence
@@ -329,6 +337,9 @@ class _Parameters(nn.Module):
         with torch.no_grad():
             for weight in (self.w_q, self.w_k, self.w_v):
                 weight.add_(0.1 * torch.randn_like(weight))
+            if not normalize:
+                # The Phi term is cubic in Phi: unless columns are kept short, it starts from nothing or explodes.
+                self.w_q.zero_()
 
     def products(self) -> _Layer:
         """Form everything that does not depend on the graph."""
@@ -368,9 +379,11 @@ def _per_block(values: Tensor, block: Block) -> Tensor:
 def _normalize_columns(z: Tensor) -> Tensor:
     """``Phi^T`` with each graph's columns of ``Phi`` at length one; zero stays zero. In place without gradient."""
     norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
+    # Not a clamp: the derivative of z / 1e-12 would overflow within a few layers.
+    short = norm < NORM_FLOOR
     if torch.is_grad_enabled():
-        return z / norm.clamp_min(NORM_FLOOR)
-    return z.div_(norm.clamp_min_(NORM_FLOOR))
+        return z / norm.masked_fill(short, 1.0)
+    return z.div_(norm.masked_fill_(short, 1.0))
 
 
 def _frobenius(b: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ class RandomProbes(nn.Module):
         self.seed = seed
         self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's device and dtype
         self._table: Tensor | None = None
+        self._table_key: tuple[int, torch.device, torch.dtype] | None = None
 
     def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``.
@@ -97,10 +98,12 @@ class RandomProbes(nn.Module):
         """The draw of the module's own seed, remembered for small graphs: it never changes."""
         if num_rows > REMEMBERED_ROWS:
             return counter_normal(self.seed, num_rows, self.k, self.unit)
-        table = self._table
-        if table is None or table.device != self.unit.device or table.dtype != self.unit.dtype:
-            table = self._table = counter_normal(self.seed, REMEMBERED_ROWS, self.k, self.unit)
-        return table[:num_rows]
+        key = (self.seed, self.unit.device, self.unit.dtype)
+        if self._table is None or self._table_key != key:
+            with torch.inference_mode(False):  # or it could never take part in training
+                self._table = counter_normal(self.seed, REMEMBERED_ROWS, self.k, self.unit)
+            self._table_key = key
+        return self._table[:num_rows]
 
 
 class LearnedProbes(nn.Module):

@@ -16,7 +16,7 @@ torch_scatter: Any = None
 if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
     try:
         import torch_scatter  # type: ignore[no-redef]
-    except (ImportError, OSError):  # OSError: a wheel compiled against another torch
+    except (ImportError, OSError, RuntimeError):  # a build against another torch or another CUDA
         torch_scatter = None
 
 

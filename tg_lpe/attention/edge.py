@@ -108,15 +108,26 @@ class EdgeAttentionLayer(nn.Module):
         return h, e
 
 
+class _BatchNorm(nn.BatchNorm1d):
+    """Batch norm that takes its running statistics where a batch of fewer than two rows has none of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and x.size(0) < 2:
+            return nn.functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        return super().forward(x)
+
+
 class _StreamUpdate(nn.Module):
     """Output projection and feed-forward net of one stream, each followed by residual and batch norm."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.out = nn.Linear(channels, channels)
-        self.norm_attention = nn.BatchNorm1d(channels)
+        self.norm_attention = _BatchNorm(channels)
         self.feed_forward = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
-        self.norm_feed_forward = nn.BatchNorm1d(channels)
+        self.norm_feed_forward = _BatchNorm(channels)
 
     def forward(self, x: Tensor, update: Tensor) -> Tensor:
         x = self.norm_attention(x + self.out(update))

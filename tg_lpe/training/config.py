@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
@@ -25,7 +26,6 @@ class LoopConfig:
         warmup: share of the steps in which ``one-cycle`` rises.
         halve_every: epochs between two halvings; 800 for ZINC and 400 for QM9 in the paper.
         clip: largest norm of the gradient, of graph transformer and linear transformer separately.
-        precision: ``auto`` is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
         seed: decides initial weights, order of the data and random signs.
     """
 
@@ -36,12 +36,10 @@ class LoopConfig:
     warmup: float = 0.1
     halve_every: int = 800
     clip: float = 1.0
-    precision: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._one_of("schedule", SCHEDULES)
-        self._one_of("precision", PRECISIONS)
         self._at_least_one("epochs", "batch_size", "halve_every")
         self._positive("lr", "clip")
         if not 0 < self.warmup < 1:
@@ -58,8 +56,8 @@ class LoopConfig:
 
     def _positive(self, *names: str) -> None:
         for name in names:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON-able dictionary."""
@@ -87,6 +85,7 @@ class TrainConfig(LoopConfig):
         encoder_lr: peak learning rate of the linear transformer.
         weight_decay: of the graph transformer; the linear transformer's few scalars are never decayed.
         channels, heads, num_layers, readout: of :class:`~tg_lpe.GraphTransformer`.
+        precision: ``auto`` is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
     """
 
     pe: str = "linear-transformer"
@@ -100,11 +99,13 @@ class TrainConfig(LoopConfig):
     heads: int = 8
     num_layers: int = 4
     readout: str = "mlp"
+    precision: str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._one_of("pe", ENCODINGS)
         self._one_of("probes", PROBES)
+        self._one_of("precision", PRECISIONS)
         self._at_least_one("pe_dim", "k")
         self._positive("encoder_lr")
 

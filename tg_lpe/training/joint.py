@@ -73,12 +73,21 @@ class JointTraining(TrainingLoop):
         }
 
     def _predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """Predictions ``[num_graphs]``; with a generator, eigenvectors get random signs."""
+        """Predictions ``[num_graphs]``; a generator draws signs of eigenvectors and random probes."""
         pe = batch.get(PE_ATTRIBUTE)
+        draws = generator if self.config.pe == "linear-transformer" else None
         if pe is not None and self.config.pe == "laplacian" and generator is not None:
             pe = flip_signs(pe, batch.batch, batch.num_graphs, generator)
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
-            out = self.model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, pe, num_graphs=batch.num_graphs)
+            out = self.model(
+                batch.x,
+                batch.edge_index,
+                batch.edge_attr,
+                batch.batch,
+                pe,
+                num_graphs=batch.num_graphs,
+                generator=draws,
+            )
         return out.float().squeeze(-1)
 
 

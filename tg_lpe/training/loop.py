@@ -82,6 +82,11 @@ class TrainingLoop(ABC):
         while self.epoch < self.loop_config.epochs:
             row = self.train_epoch()
             row[self.metric] = self.evaluate(self.val_set)
+            if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
+                raise ValueError(
+                    f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
+                    f"{row[self.metric]}, at learning rate {row['lr']:.3g}; a lower one, or a smaller clip, may help"
+                )
             if row[self.metric] < self.best_value:
                 self.best_value, self.best_epoch = row[self.metric], self.epoch
                 self.best_state = _copy_state(self.model)

@@ -77,6 +77,10 @@ class RunFolder:
         except OSError as error:
             raise ValueError(f"{self.path} is in use by another process") from error
 
+    def release(self) -> None:
+        """Let other runs into the folder again."""
+        self._lock_file.close()
+
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
         """Write the checkpoint to resume from."""
         save_tensors(self.state, tensors, metadata)

@@ -88,21 +88,30 @@ class LinearTransformerPE(BaseTransform):
         if not isinstance(data, Data):
             raise TypeError(f"LinearTransformerPE takes Data or Batch of one node type, got {type(data).__name__}")
         if data.edge_index is None:
-            raise ValueError(f"LinearTransformerPE needs edge_index, got data with {data.keys()}")
+            raise ValueError(
+                f"LinearTransformerPE needs edge_index, got data with {data.keys()}; for a graph without edges it is "
+                "an empty [2, 0] tensor, and T.ToSparseTensor, which removes it, comes after this transform"
+            )
         weight = data.get(self.edge_weight) if self.edge_weight is not None else None
-        is_batch = isinstance(data, Batch)
         pe = self._encode(
             data.edge_index,
             data.num_nodes,
-            data.batch if is_batch else None,
+            data.get("batch"),  # also of a Data that says which nodes belong together
             weight,
             data.get("x") if self._reads_features else None,
-            data.num_graphs if is_batch else None,
+            data.num_graphs if isinstance(data, Batch) else None,
         )
+        return self._write(data, pe)
+
+    def _write(self, data: Data, pe: Tensor) -> Data:
+        """Put the encoding where ``attr_name`` says."""
         if self.attr_name is not None:
             data[self.attr_name] = pe
+        elif data.x is None:
+            data.x = pe
         else:
-            data.x = pe if data.x is None else torch.cat([data.x.view(data.num_nodes, -1).to(pe.dtype), pe], dim=-1)
+            x = data.x.unsqueeze(-1) if data.x.dim() == 1 else data.x
+            data.x = torch.cat([x.to(pe.dtype), pe], dim=-1)
         return data
 
     def encode_dataset(
@@ -123,7 +132,7 @@ class LinearTransformerPE(BaseTransform):
         collated = is_collated(dataset) and self.attr_name is not None
         # What is encoded is what is returned: a dataset's own transform may give another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
-        carried = ("x",) if self.edge_weight is None else ("x", self.edge_weight)
+        carried = ("x",) * self._reads_features + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[Tensor] = []
         with tqdm(total=len(dataset), desc="encoding", unit="graph", disable=not progress) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried):
@@ -143,12 +152,7 @@ class LinearTransformerPE(BaseTransform):
         if collated:
             return with_node_attribute(dataset, self.attr_name, pe)  # type: ignore[arg-type]
         for data, rows in zip(graphs, pe.split([data.num_nodes for data in graphs]), strict=True):
-            if self.attr_name is not None:
-                data[self.attr_name] = rows
-            else:
-                data.x = (
-                    rows if data.x is None else torch.cat([data.x.view(data.num_nodes, -1).to(rows.dtype), rows], -1)
-                )
+            self._write(data, rows)
         return graphs
 
     def _encode(

@@ -111,14 +111,15 @@ def _from_storage(dataset: InMemoryDataset, chunk_size: int, attributes: Sequenc
     data, slices = dataset._data, dataset.slices
     if slices is None:
         kept = {name: data[name] for name in attributes if isinstance(data.get(name), Tensor)}
-        batch = torch.zeros(data.num_nodes, dtype=torch.int64)
+        batch = torch.zeros(data.num_nodes, dtype=torch.int64, device=data.edge_index.device)
         yield GraphChunk(data.edge_index, data.num_nodes, 1, batch, kept)
         return
-    node_ptr, edge_ptr = node_slices(dataset), slices["edge_index"]
+    device = data.edge_index.device
+    node_ptr, edge_ptr = node_slices(dataset).to(device), slices["edge_index"].to(device)
     for start in range(0, len(dataset), chunk_size):
         stop = min(start + chunk_size, len(dataset))
         nodes, edges = node_ptr[start : stop + 1], edge_ptr[start : stop + 1]
-        graphs = torch.arange(stop - start)
+        graphs = torch.arange(stop - start, device=device)
         batch = torch.repeat_interleave(graphs, nodes.diff())
         offset = torch.repeat_interleave(nodes[:-1] - nodes[0], edges.diff())
         kept = {

@@ -1,0 +1,108 @@
+"""Corners in which a plausible implementation returns NaN, a stale value or somebody else's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+
+from tg_lpe import GraphTransformer, Incidence, LinearTransformer, LinearTransformerPE
+from tg_lpe.spectral import laplacian_eigenvectors
+
+TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])
+RING = torch.stack([torch.arange(23), (torch.arange(23) + 1) % 23])
+
+
+def test_gradients_past_zero_columns_are_finite() -> None:
+    """A graph with fewer nodes than columns: its own eigenvectors as probes have columns of zeros."""
+    graph = Incidence(TRIANGLE, 3)
+    probes = laplacian_eigenvectors(graph, 8)[0].float()
+    assert (probes.norm(dim=0) == 0).any()
+    model = LinearTransformer(k=8)
+    model.encode(graph, probes=probes).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    assert any(p.grad.abs().sum() > 0 for p in model.parameters() if p.grad is not None)
+
+    model = LinearTransformer(k=4, probes="features", in_channels=4)
+    x = torch.randn(3, 4)
+    x[:, 1] = 0
+    torch.nn.init.zeros_(model.probes.linear.bias)
+    with torch.no_grad():
+        model.probes.linear.weight.copy_(torch.eye(4))
+    model(TRIANGLE, x=x).square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("normalize, diagonal, independent, scaled, update", itertools.product([True, False], repeat=5))
+def test_default_weights_give_finite_encodings(
+    normalize: bool, diagonal: bool, independent: bool, scaled: bool, update: bool
+) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = LinearTransformer(
+            normalize=normalize,
+            diagonal=diagonal,
+            independent_scaling=independent,
+            degree_scaling=scaled,
+            update_incidence=update,
+        )
+        out = model(RING)
+        out.square().sum().backward()
+        assert out.isfinite().all()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_training_after_inference_mode() -> None:
+    model = LinearTransformer(k=1)
+    with torch.inference_mode():
+        model(RING)
+    model(RING).sum().backward()
+
+
+def test_another_seed_is_another_draw() -> None:
+    model = LinearTransformer(k=4)
+    before = model(RING)
+    model.probes.seed = 5
+    assert not torch.equal(before, model(RING))
+
+
+def test_joint_model_draws_random_probes_anew() -> None:
+    model = GraphTransformer(encoder=LinearTransformer(k=4), channels=8, heads=2, num_layers=1).eval()
+    generator = torch.Generator().manual_seed(0)
+    first, second = (model(None, RING, num_nodes=23, generator=generator) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(model(None, RING, num_nodes=23), model(None, RING, num_nodes=23))
+
+
+def test_unsorted_batch_is_refused() -> None:
+    model = GraphTransformer(channels=8, heads=2, num_layers=1)
+    with pytest.raises(ValueError, match="batch must be sorted"):
+        model(None, torch.tensor([[0], [1]]), batch=torch.tensor([1, 1, 0, 0]))
+
+
+def test_features_that_nobody_reads_are_refused() -> None:
+    model = GraphTransformer(channels=8, heads=2, num_layers=1)
+    with pytest.raises(ValueError, match="built without edge features"):
+        model(None, TRIANGLE, torch.randn(3, 7))
+
+
+def test_training_on_a_single_node() -> None:
+    model = GraphTransformer(channels=8, heads=2, num_layers=2)
+    out = model(None, torch.empty(2, 0, dtype=torch.int64), num_nodes=1)
+    out.sum().backward()
+    assert out.shape == (1, 1) and out.isfinite().all()
+
+
+def test_int32_edges_serve_the_joint_model() -> None:
+    model = GraphTransformer(encoder=LinearTransformer(k=4), channels=8, heads=2, num_layers=1).eval()
+    assert torch.equal(model(None, RING.int(), num_nodes=23), model(None, RING, num_nodes=23))
+
+
+def test_data_with_a_batch_vector_is_a_batch() -> None:
+    graphs = [Data(edge_index=TRIANGLE, num_nodes=3), Data(edge_index=RING, num_nodes=23)]
+    batch = Batch.from_data_list(graphs)
+    transform = LinearTransformerPE(encoder=LinearTransformer(k=4))
+    plain = Data(edge_index=batch.edge_index, batch=batch.batch, num_nodes=26)
+    assert torch.equal(transform(plain).linear_transformer_pe, transform(batch).linear_transformer_pe)
