@@ -379,11 +379,10 @@ def _per_block(values: Tensor, block: Block) -> Tensor:
 def _normalize_columns(z: Tensor) -> Tensor:
     """``Phi^T`` with each graph's columns of ``Phi`` at length one; zero stays zero. In place without gradient."""
     norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
-    # Not a clamp: the derivative of z / 1e-12 would overflow within a few layers.
-    short = norm < NORM_FLOOR
+    # Short columns are divided by one, not by the floor: its derivative would overflow within a few layers.
     if torch.is_grad_enabled():
-        return z / norm.masked_fill(short, 1.0)
-    return z.div_(norm.masked_fill_(short, 1.0))
+        return z / torch.threshold(norm, NORM_FLOOR, 1.0)
+    return z.div_(torch.threshold_(norm, NORM_FLOOR, 1.0))
 
 
 def _frobenius(b: Tensor) -> Tensor:
