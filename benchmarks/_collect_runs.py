@@ -13,6 +13,7 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tg_lpe.files import replacing, write_json
 from tg_lpe.report import benchmark_json, comparison_table, read_run
@@ -45,6 +46,7 @@ def main() -> None:
         label = f"{pe}, test {run.result['test_mae']:.3f}" if run.result else f"{pe} (unfinished)"
         axes.plot([r["epoch"] for r in rows], [r["val_mae"] for r in rows], color=ENCODING_COLORS[pe], label=label)
     axes.set(xlabel="epoch", ylabel="validation MAE", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter("{x:.2f}")
     axes.yaxis.set_minor_formatter("{x:.2f}")
     axes.grid(alpha=0.25, which="both")

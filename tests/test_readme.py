@@ -25,7 +25,7 @@ def tables() -> dict[str, list[list[str]]]:
     found = {}
     for name, table in re.findall(r"<!-- benchmarks/results/(\w+)\.json -->\n((?:\|.*\n)+)", README):
         lines = table.splitlines()[2:]
-        found[name] = [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in lines]
+        found[name] = [[cell.replace("*", "").strip(" `") for cell in line.strip("|").split("|")] for line in lines]
     return found
 
 
