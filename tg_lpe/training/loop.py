@@ -130,7 +130,9 @@ class TrainingLoop(ABC):
             if self.progress and step % 10 == 0:
                 speed = seen / (time.perf_counter() - start)
                 left = ((config.epochs - self.epoch) * len(self.train_set) - seen) / speed / 60
-                bar.set_postfix_str(f"loss {float(loss):.3f}, {speed:.0f} graphs/s, all done in {left:.1f} min")
+                bar.set_postfix_str(
+                    f"loss {float(loss.detach()):.3f}, {speed:.0f} graphs/s, all done in {left:.1f} min"
+                )
         seconds = time.perf_counter() - start
         self.epoch += 1
         return {
