@@ -168,12 +168,12 @@ class GraphBlocks:
             return []
         graph, tail, head = self.graph, self.graph.tail, self.graph.head
         diagonal = graph.laplacian_diagonal(node_scale) * node_scale.square()
-        coupling = node_scale[tail] * node_scale[head]
+        coupling = node_scale.index_select(0, tail) * node_scale.index_select(0, head)
         if graph.conductance is not None:
             coupling = coupling * graph.conductance.to(coupling.dtype)
         if self._row is None:  # one small graph
-            matrix = diagonal.new_zeros(graph.num_nodes, graph.num_nodes)
-            matrix[tail, head] = matrix[head, tail] = -coupling
+            upper = diagonal.new_zeros(graph.num_nodes, graph.num_nodes).index_put((tail, head), -coupling)
+            matrix = upper + upper.mT
             matrix.diagonal().copy_(diagonal)
             return [matrix.unsqueeze(0)]
         matrix_row, local = self._matrix_rows(blocks), graph.local_index

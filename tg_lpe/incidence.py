@@ -287,7 +287,7 @@ def _one_column_per_edge(
     small, large = torch.minimum(row, col), torch.maximum(row, col)
     if weight is None and num_nodes <= MARKED_NODES:
         mark = edge_index.new_zeros(num_nodes, num_nodes, dtype=torch.bool)
-        mark[small, large] = True
+        mark.view(-1).index_fill_(0, torch.add(large, small, alpha=num_nodes), True)
         mark.diagonal().fill_(False)
         tail, head = mark.nonzero().unbind(1)
         return tail, head, None

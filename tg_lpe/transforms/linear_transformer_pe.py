@@ -15,6 +15,7 @@ from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
 from tg_lpe.checkpoint import module_digest
+from tg_lpe.incidence import Incidence
 from tg_lpe.linear_transformer import LinearTransformer
 from tg_lpe.transforms.storage import is_collated, iterate_chunks, with_node_attribute
 
@@ -169,7 +170,8 @@ class LinearTransformerPE(BaseTransform):
             master = self._on_device[torch.device("cpu")]
             encoder = self._on_device[edge_index.device] = copy.deepcopy(master).to(edge_index.device).freeze()
         with torch.inference_mode():
-            pe = encoder(edge_index, num_nodes, batch, weight, x, num_graphs=num_graphs)
+            graph = Incidence(edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs)
+            pe = encoder.encode(graph, x)
         return pe[:, : self.k].clone()  # outside of inference mode: a tensor that autograd may use
 
     def __repr__(self) -> str:
