@@ -59,6 +59,7 @@ def test_training_after_inference_mode() -> None:
     with torch.inference_mode():
         model(RING)
     model(RING).sum().backward()
+    assert model.readout.weight.grad is not None and model.readout.weight.grad.isfinite().all()
 
 
 def test_another_seed_is_another_draw() -> None:

@@ -72,6 +72,26 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
+def _add_loop(parser: argparse.ArgumentParser, defaults: Any) -> None:
+    """Options of the training loop itself, with a command's own defaults."""
+    from tg_lpe.training.config import SCHEDULES
+
+    parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)"
+    )
+    parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
+    parser.add_argument(
+        "--halve-every",
+        type=int,
+        default=defaults.halve_every,
+        help="epochs, for --schedule halving (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)"
+    )
+
+
 def _add_train(commands: Any) -> None:
     parser = commands.add_parser(
         "train",
@@ -81,7 +101,7 @@ def _add_train(commands: Any) -> None:
         epilog="example: tg-lpe train zinc --data ZINC_DIR --pe linear-transformer --epochs 20 --seed 0",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    from tg_lpe.training.config import ENCODINGS, PRECISIONS, SCHEDULES, TrainConfig
+    from tg_lpe.training.config import ENCODINGS, PRECISIONS, TrainConfig
 
     defaults = TrainConfig()
     _add_data(parser)
@@ -96,22 +116,9 @@ def _add_train(commands: Any) -> None:
         "(the paper's, which reads the order of the atoms) (default: features, or the pretrained encoder's)",
     )
     parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
-    parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)"
-    )
     parser.add_argument("--lr", type=float, default=defaults.lr, help="of the graph transformer (default: %(default)s)")
     parser.add_argument("--encoder-lr", type=float, default=defaults.encoder_lr, help="(default: %(default)s)")
-    parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
-    parser.add_argument(
-        "--halve-every",
-        type=int,
-        default=defaults.halve_every,
-        help="epochs, for --schedule halving (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)"
-    )
+    _add_loop(parser, defaults)
     parser.add_argument("--readout", choices=("mlp", "paper"), default=defaults.readout, help="(default: %(default)s)")
     parser.add_argument(
         "--precision",
@@ -190,7 +197,7 @@ def _run_training(
 
 
 def _add_pretrain(commands: Any) -> None:
-    from tg_lpe.training.config import SCHEDULES, PretrainConfig
+    from tg_lpe.training.config import PretrainConfig
 
     defaults = PretrainConfig()
     parser = commands.add_parser(
@@ -213,21 +220,8 @@ def _add_pretrain(commands: Any) -> None:
     parser.add_argument(
         "--update-incidence", action="store_true", help="let the incidence matrix change too (small graphs)"
     )
-    parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)"
-    )
     parser.add_argument("--lr", type=float, default=defaults.lr, help="(default: %(default)s)")
-    parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
-    parser.add_argument(
-        "--halve-every",
-        type=int,
-        default=defaults.halve_every,
-        help="epochs, for --schedule halving (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)"
-    )
+    _add_loop(parser, defaults)
     parser.set_defaults(run=_pretrain)
 
 

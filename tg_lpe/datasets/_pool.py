@@ -108,6 +108,7 @@ class _Worker:
         self._process.stdin.flush()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Sends one request and waits for its answer; a `RuntimeError` if the worker dies or fails over it."""
         line = b""
         with contextlib.suppress(BrokenPipeError):  # of a dead worker; the empty line says so below
             self._send(request)
