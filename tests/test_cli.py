@@ -11,7 +11,7 @@ import torch
 from helpers import randomize_
 from safetensors.torch import load_file
 
-from tg_lpe import LinearTransformer, LinearTransformerPE
+from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.cli import main
 from tg_lpe.datasets import read_molecules
 from tg_lpe.training.run_folder import RunFolder
@@ -99,6 +99,8 @@ def test_refusals_of_encoding(
     missing = str(tmp_path / "missing.smi")
     assert missing in refused(capsys, "encode", missing, out, "--encoder", encoder)
     assert "k must lie in 1..4" in refused(capsys, "encode", input_file, out, "--encoder", encoder, "--k", "9")
+    said = refused(capsys, "encode", input_file, out, "--encoder", encoder, "--edges")
+    assert "needs an encoder with edge channels" in said and said.endswith("got a LinearTransformer\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "in.smi"]
 
 
@@ -148,7 +150,7 @@ def test_encoding_from_atom_types(tmp_path: Path, input_file: str, capsys: pytes
     encoder, out = folder.path / "encoder", tmp_path / "out.safetensors"
     randomize_(LinearTransformer(k=4, probes="features", num_node_types=3)).save_pretrained(encoder)
     said = refused(capsys, "encode", input_file, str(out), "--encoder", str(encoder), "--quiet")
-    assert "starts from atom types" in said and str(folder.config) in said
+    assert "reads atom types" in said and str(folder.config) in said and str(encoder / "card.json") in said
     own = list(read_molecules(input_file, progress=False)[1].types)
     types = ["Br", *reversed([t for t in own if t != "N"])][:3]
     folder.config.write_text(json.dumps({"pretrain": {}, "data": {"atom_types": types}}), encoding="utf-8")
@@ -156,6 +158,70 @@ def test_encoding_from_atom_types(tmp_path: Path, input_file: str, capsys: pytes
     got = load_file(out)
     assert got["line"].tolist() == [1, 2, 4], "nitrogen was not in the pretraining"
     assert [types[i] for i in got["x"][:3, 0]] == ["C", "C", "O"]
+
+
+def test_encoding_edges(tmp_path: Path, input_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder, out = tmp_path / "encoder", tmp_path / "out.safetensors"
+    # Bond types have the same numbers everywhere: an encoder that reads them alone needs no list of atom types.
+    gram = randomize_(GramTransformer(6, 3, num_filters=2, num_layers=3, num_edge_types=4))
+    gram.save_pretrained(encoder)
+    command = ["encode", input_file, str(out), "--encoder", str(encoder), "--quiet"]
+    assert main(command) == 0
+    assert capsys.readouterr().out == f"4 molecules, 14 atoms, 6 columns: {out}\n"
+    nodes_alone = load_file(out)
+    assert "linear_transformer_edge_pe" not in nodes_alone
+    assert main([*command, "--edges", "--k", "2"]) == 0
+    assert capsys.readouterr().out == f"4 molecules, 14 atoms, 2 columns, 3 for each bond: {out}\n"
+    tensors = load_file(out)
+    assert set(tensors) == {*nodes_alone, "linear_transformer_edge_pe"}
+    assert tensors["linear_transformer_edge_pe"].shape == (tensors["edge_index"].size(1), 3)
+    for number, data in enumerate(read_molecules(input_file, progress=False)[0]):
+        nodes, edges = (slice(*tensors[key][number : number + 2].tolist()) for key in ("node_ptr", "edge_ptr"))
+        with torch.no_grad():
+            node, edge = gram(data.edge_index, data.num_nodes, edge_attr=data.edge_attr)
+        assert torch.equal(tensors["edge_index"][:, edges], data.edge_index)
+        assert torch.allclose(tensors["linear_transformer_pe"][nodes], node[:, :2], atol=1e-6)
+        assert torch.allclose(tensors["linear_transformer_edge_pe"][edges], edge, atol=1e-6)
+        assert torch.allclose(nodes_alone["linear_transformer_pe"][nodes], node, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", ["run folder", "card", "both", "zoo"])
+def test_atom_types_of_a_gram_encoder(
+    tmp_path: Path, input_file: str, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the run folder that the encoder lies in, or from its own card, which comes first."""
+    folder = tmp_path / "shipped" / "run"
+    encoder, out = folder / "encoder", tmp_path / "out.pt"
+    gram = randomize_(GramTransformer(4, 2, num_layers=3, num_edge_types=4, num_node_types=6, end_features=True))
+    gram.save_pretrained(encoder)
+    name = str(encoder)
+    command = ["encode", input_file, str(out), "--edges", "--quiet", "--encoder"]
+    assert "reads atom types" in refused(capsys, *command, name)
+    own = list(read_molecules(input_file, progress=False)[1].types)
+    types = ["Br", *reversed(own)]
+    right, wrong = ({"data": {"atom_types": listed}} for listed in (types, own))
+    if place == "run folder":
+        (folder / "config.json").write_text(json.dumps({"train": {}, **right}), encoding="utf-8")
+        (encoder / "card.json").write_text(json.dumps({"data": {"source": "zinc"}}), encoding="utf-8")
+    else:
+        (encoder / "card.json").write_text(json.dumps({"class": "GramTransformer", **right}), encoding="utf-8")
+    if place == "both":
+        (folder / "config.json").write_text(json.dumps({"train": {}, **wrong}), encoding="utf-8")
+    if place == "zoo":
+        monkeypatch.setattr("tg_lpe.zoo._FOLDER", folder)
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "config.json").write_text(json.dumps({"train": {}, **wrong}), encoding="utf-8")
+        name = "encoder"
+    assert main([*command, name]) == 0
+    tensors = torch.load(out, weights_only=True)
+    assert tensors["atom_types"] == types and tensors["line"].tolist() == [1, 2, 4, 5]
+    transform = LinearTransformerPE(encoder=gram, edge_attr_name="edge_pe")
+    for number, data in enumerate(read_molecules(input_file, progress=False)[0]):
+        data.x = torch.tensor([[types.index(own[atom])] for atom in data.x[:, 0]])
+        expected = transform(data)
+        nodes, edges = (slice(*tensors[key][number : number + 2].tolist()) for key in ("node_ptr", "edge_ptr"))
+        assert torch.allclose(tensors["linear_transformer_pe"][nodes], expected.linear_transformer_pe, atol=1e-6)
+        assert torch.allclose(tensors["linear_transformer_edge_pe"][edges], expected.edge_pe, atol=1e-6)
 
 
 def small_folder(path: Path) -> Path:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import GraphTransformer, LinearTransformer
+from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 
 SMALL = {"channels": 8, "heads": 2, "num_layers": 3}
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 4, 5, 5, 6], [1, 0, 2, 1, 0, 2, 5, 4, 6, 5]])
@@ -27,8 +27,9 @@ def small(**options: Any) -> GraphTransformer:
         if isinstance(module, torch.nn.BatchNorm1d):  # so that running averages matter
             module.running_mean.copy_(torch.randn(module.num_features, generator=generator) / 4)
             module.running_var.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
-            module.weight.data.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
-            module.bias.data.copy_(torch.randn(module.num_features, generator=generator) / 4)
+            if module.affine:
+                module.weight.data.copy_(torch.rand(module.num_features, generator=generator) + 0.5)
+                module.bias.data.copy_(torch.randn(module.num_features, generator=generator) / 4)
     return model.double()
 
 
@@ -48,6 +49,8 @@ def reference(
     batch: list[int],
     pe: Any,
     graphs: int,
+    edge_pe: Any = None,
+    pooling: str = "mean",
 ) -> np.ndarray:
     """One node, one edge, one head at a time."""
     state = {name: value.numpy() for name, value in model.state_dict().items()}
@@ -59,7 +62,8 @@ def reference(
 
     def norm(name: str, v: np.ndarray) -> np.ndarray:
         std = np.sqrt(state[f"{name}.running_var"] + 1e-5)
-        return (v - state[f"{name}.running_mean"]) / std * state[f"{name}.weight"] + state[f"{name}.bias"]
+        v = (v - state[f"{name}.running_mean"]) / std
+        return v * state[f"{name}.weight"] + state[f"{name}.bias"] if f"{name}.weight" in state else v
 
     def embed(name: str, value: Any) -> np.ndarray:
         if f"{name}.linear.weight" in state:
@@ -72,9 +76,15 @@ def reference(
         return norm(f"{name}.norm_feed_forward", v + linear(f"{name}.feed_forward.2", hidden))
 
     h = [embed("node_embedding", None if x is None else x[i]) for i in range(n)]
+
+    def encoded(name: str, v: np.ndarray) -> np.ndarray:
+        return linear(name, norm(f"{name}.norm", v) if f"{name}.norm.running_var" in state else v)
+
     if pe is not None:
-        h = [v + linear("pe_embedding", pe[i]) for i, v in enumerate(h)]
+        h = [v + encoded("pe_embedding", pe[i]) for i, v in enumerate(h)]
     e = [embed("edge_embedding", None if edge_attr is None else edge_attr[j]) for j in range(len(edges))]
+    if edge_pe is not None:
+        e = [v + encoded("edge_pe_embedding", edge_pe[j]) for j, v in enumerate(e)]
     for layer in range(SMALL["num_layers"]):
         at = f"layers.{layer}.attention"
         new_h, scores = [], [np.zeros(C) for _ in edges]
@@ -99,8 +109,9 @@ def reference(
     rows = []
     for graph in range(graphs):
         mine = [h[i] for i in range(n) if batch[i] == graph]
-        mean = np.mean(mine, axis=0) if mine else np.zeros(C)
-        hidden = linear("readout.0", mean)
+        mean, total = (f(mine, axis=0) if mine else np.zeros(C) for f in (np.mean, np.sum))
+        both = norm("pool_norm", np.concatenate([mean, total])) if pooling == "both" else None
+        hidden = linear("readout.0", {"mean": mean, "sum": total, "both": both}[pooling])
         if hidden.size > 1:  # the paper's single unit has no nonlinearity
             hidden = np.maximum(hidden, 0)
         rows.append(linear("readout.2", hidden))
@@ -121,21 +132,33 @@ KINDS = ("types", "features", "nothing")
 
 
 @few
-@given(batches(), st.sampled_from(KINDS), st.sampled_from(KINDS), st.booleans(), st.sampled_from(["mlp", "paper"]))
-def test_against_loops_over_edges(drawn, nodes: str, edges: str, with_pe: bool, readout: str) -> None:
+@given(
+    batches(),
+    st.sampled_from(KINDS),
+    st.sampled_from(KINDS),
+    st.sampled_from([(False, False), (True, False), (True, True), (False, True)]),
+    st.sampled_from(["mlp", "paper"]),
+    st.sampled_from(["mean", "sum", "both"]),
+    st.booleans(),
+)
+def test_against_loops_over_edges(drawn, nodes: str, edges: str, given_pe, readout: str, pooling: str, pe_norm) -> None:
+    with_pe, with_edge_pe = given_pe
     edge_index, batch, graphs = drawn
     n, m = batch.numel(), edge_index.size(1)
     node_options = {"types": {"num_node_types": 4}, "features": {"in_channels": 3}, "nothing": {}}[nodes]
     edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_channels": 2}, "nothing": {}}[edges]
-    model = small(**node_options, **edge_options, pe_channels=2 if with_pe else None, readout=readout, out_channels=2)
+    pe_options = {"pe_channels": 2 if with_pe else None, "edge_pe_channels": 3 if with_edge_pe else None}
+    options = {**node_options, **edge_options, **pe_options, "pe_norm": pe_norm}
+    model = small(**options, readout=readout, out_channels=2, pooling=pooling)
     randomize_(model.layers[0].attention, scale=3.0)  # some scores beyond the clamp
     x = {"types": torch.arange(n) % 4, "features": normal(n, 3), "nothing": None}[nodes]
     edge_attr = {"types": torch.arange(m) % 3, "features": normal(m, 2, seed=1), "nothing": None}[edges]
     pe = normal(n, 2, seed=2) if with_pe else None
-    got = model.eval()(x, edge_index, edge_attr, batch, pe, num_graphs=graphs)
-    arrays = [None if a is None else a.numpy() for a in (x, edge_attr, pe)]
+    edge_pe = normal(m, 3, seed=3) if with_edge_pe else None
+    got = model.eval()(x, edge_index, edge_attr, batch, pe, edge_pe, num_graphs=graphs)
+    arrays = [None if a is None else a.numpy() for a in (x, edge_attr, pe, edge_pe)]
     pairs = list(zip(*edge_index.tolist(), strict=True)) if m else []
-    expected = reference(model, arrays[0], pairs, arrays[1], batch.tolist(), arrays[2], graphs)
+    expected = reference(model, arrays[0], pairs, arrays[1], batch.tolist(), *arrays[2:3], graphs, arrays[3], pooling)
     assert relative_error(got, expected) < 1e-10
 
 
@@ -187,8 +210,9 @@ def test_running_statistics_move_in_training_only() -> None:
     model.eval()(edge_index=EDGES, batch=BATCH, **inputs())
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
     model.train()(edge_index=EDGES, batch=BATCH, **inputs())
-    unchanged = [name for name, value in model.named_buffers() if torch.equal(value, before[name])]
-    assert unchanged == []
+    statistics = set(model.state_dict()) & set(before)  # saved, that is: constants are not
+    assert [name for name in statistics if torch.equal(model.state_dict()[name], before[name])] == []
+    assert any(name.endswith("running_mean") for name in statistics)
 
 
 @pytest.mark.parametrize("readout", ["mlp", "paper"])
@@ -283,6 +307,17 @@ def test_number_of_nodes_without_features() -> None:
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
         ({"num_edge_types": 2, "edge_channels": 3}, "edges have either .* got 2 types and 3 channels"),
         ({"pe_channels": 5, "encoder": LinearTransformer(k=4)}, "pe_channels=5 contradicts the encoder's 4"),
+        (
+            {"edge_pe_channels": 5, "encoder": LinearTransformer(k=4)},
+            "edge_pe_channels=5 contradicts the encoder's None",
+        ),
+        ({"pe_channels": 5, "encoder": GramTransformer(4, 3)}, "pe_channels=5 contradicts the encoder's 4"),
+        ({"edge_pe_channels": 5, "encoder": GramTransformer(4, 3)}, "edge_pe_channels=5 contradicts the encoder's 3"),
+        (
+            {"edge_pe_channels": 5, "encoder": GramTransformer(4, 0)},
+            "edge_pe_channels=5 contradicts the encoder's None",
+        ),
+        ({"pooling": "max"}, r"pooling must be one of \('mean', 'sum', .*got 'max'"),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
@@ -319,3 +354,155 @@ def test_an_encoding_that_nobody_reads_is_refused() -> None:
     for types in ([0, 1, 4], [0, -1, 2]):
         with pytest.raises(ValueError, match=r"node types must lie in 0..3"):
             small(num_node_types=4)(torch.tensor(types), EDGES[:, :6])
+
+
+# Encodings of edges, and encoders that make them.
+
+WITH_EDGES = {"num_node_types": 4, "num_edge_types": 3, "pe_channels": 2, "edge_pe_channels": 3}
+
+
+def encoded_inputs() -> dict[str, Tensor]:
+    return {**inputs(), "edge_pe": normal(10, 3, seed=5)}
+
+
+def gram(**options: Any) -> GramTransformer:
+    options = {"num_filters": 2, "num_layers": 3, "num_edge_types": 3, "num_node_types": 4, **options}
+    return randomize_(GramTransformer(**options)).double()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_edge_encodings_follow_their_edges(train: bool) -> None:
+    model = small(**WITH_EDGES, pe_norm=True).train(train)
+    expected = model(edge_index=EDGES, batch=BATCH, **encoded_inputs())
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
+    moved = {name: v[order] if name.startswith("edge") else v for name, v in encoded_inputs().items()}
+    got = model(edge_index=EDGES[:, order], batch=BATCH, **moved)
+    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
+    moved["edge_pe"] = moved["edge_pe"].flip(0)
+    assert relative_error(model(edge_index=EDGES[:, order], batch=BATCH, **moved), expected) > 1e-3
+
+
+def test_sum_grows_with_the_graph_and_mean_does_not() -> None:
+    index = torch.tensor([[0, 1], [1, 0]])
+    twice = torch.cat([index, index + 2], 1)  # the same graph, two copies of it as one
+    x = torch.tensor([1, 2])
+    for pooling, factor in (("mean", 1.0), ("sum", 2.0)):
+        model = small(num_node_types=4, pooling=pooling).eval()
+        model.readout = torch.nn.Identity()
+        once = model(x, index)
+        torch.testing.assert_close(model(x.repeat(2), twice), factor * once, rtol=1e-10, atol=1e-12)
+
+
+def test_norm_forgets_the_scale_of_an_encoding() -> None:
+    """Of a training batch channel by channel; in eval mode it is the running average's."""
+    plain, normed = (small(**WITH_EDGES, pe_norm=norm).train() for norm in (False, True))
+    scaled = encoded_inputs()
+    scaled["pe"] = scaled["pe"] * torch.tensor([1e3, 1e-1], dtype=torch.float64) + 7
+    scaled["edge_pe"] = 50 * scaled["edge_pe"]
+    changed = {}
+    for name, model in (("plain", plain), ("normed", normed)):
+        outs = [model(edge_index=EDGES, batch=BATCH, **given) for given in (encoded_inputs(), scaled)]
+        changed[name] = relative_error(*outs)
+    assert changed["normed"] < 1e-3 < 0.1 < changed["plain"]
+    norm = small(**WITH_EDGES, pe_norm=True).train().pe_embedding.norm
+    norm.reset_running_stats()
+    rows = 3 * normal(100, 2) + 5
+    out = norm(rows)
+    torch.testing.assert_close(out.mean(0), torch.zeros(2).double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(out.var(0, unbiased=False), torch.ones(2).double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(norm.running_mean, 0.1 * rows.mean(0))
+    assert list(norm.parameters()) == []
+
+
+@pytest.mark.parametrize("edge_channels", [0, 3, None])
+@pytest.mark.parametrize("pe_norm", [False, True])
+def test_a_gram_encoder_is_the_same_as_its_encoding(edge_channels: int | None, pe_norm: bool) -> None:
+    encoder = gram(out_channels=2, edge_channels=edge_channels)
+    width = encoder.edge_channels or None
+    types = {"num_node_types": 4, "num_edge_types": 3, "pe_norm": pe_norm}
+    joint = small(**types, encoder=encoder).eval()
+    fed = small(**types, pe_channels=2, edge_pe_channels=width).eval()
+    fed.load_state_dict({name: v for name, v in joint.state_dict().items() if not name.startswith("encoder.")})
+    arguments = {**inputs(), "pe": None}
+    node, edge = encoder(EDGES, batch=BATCH, x=arguments["x"], edge_attr=arguments["edge_attr"])
+    assert (edge is None) == (edge_channels == 0)
+    expected = fed(edge_index=EDGES, batch=BATCH, **{**arguments, "pe": node, "edge_pe": edge})
+    got = joint(edge_index=EDGES, batch=BATCH, **arguments)
+    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("probes", ["identity", "rademacher"])
+@pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
+def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pooling: str) -> None:
+    encoder = gram(out_channels=3, edge_channels=2, probes=probes, num_probes=4, end_features=True)
+    # In eval mode: batch norm over a batch takes away what a bias before it adds, but for rounding.
+    model = small(num_node_types=4, num_edge_types=3, encoder=encoder, pooling=pooling, pe_norm=True).eval()
+    out = model(inputs()["x"], EDGES, inputs()["edge_attr"], BATCH)
+    (out * normal(*out.shape)).sum().backward()
+    dead = [name for name, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12]
+    assert dead == []
+
+
+def test_an_encoder_may_read_what_the_model_does_not() -> None:
+    """A model built without node and edge types hands them to an encoder that was built for them."""
+    model = small(encoder=gram(out_channels=3, edge_channels=2)).eval()
+    given = inputs()
+    first = model(given["x"], EDGES, given["edge_attr"], BATCH)
+    other = model(given["x"], EDGES, (given["edge_attr"] + 1) % 3, BATCH)
+    assert relative_error(first, other) > 1e-6
+    with pytest.raises(ValueError, match=r"edge_attr must be int64 types \[10\]"):
+        model(given["x"], EDGES, None, BATCH)
+
+
+@pytest.mark.parametrize("probes", ["identity", "rademacher"])
+def test_predictions_of_a_graph_do_not_depend_on_its_batch(probes: str) -> None:
+    model = small(num_node_types=4, num_edge_types=3, encoder=gram(probes=probes, num_probes=3), pe_norm=True).eval()
+    given = inputs()
+    together = model(given["x"], EDGES, given["edge_attr"], BATCH)
+    for graph, nodes, edges in ((0, slice(0, 4), slice(0, 6)), (1, slice(4, 7), slice(6, 10))):
+        alone = model(given["x"][nodes], EDGES[:, edges] - nodes.start, given["edge_attr"][edges])
+        torch.testing.assert_close(alone[0], together[graph], rtol=1e-10, atol=1e-12)
+    drawn = model(given["x"], EDGES, given["edge_attr"], BATCH, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(drawn, together) == (probes == "identity"), "a generator draws random probes anew"
+
+
+def test_all_else_starts_the_same_with_and_without_encodings() -> None:
+    states = []
+    for options in ({}, {"pe_channels": 2}, {"pe_channels": 2, "edge_pe_channels": 3}, {"edge_pe_channels": 3}):
+        torch.manual_seed(0)
+        states.append(GraphTransformer(num_node_types=4, **SMALL, **options).state_dict())
+    for state in states[1:]:
+        assert all(torch.equal(state[name], value) for name, value in states[0].items())
+    assert torch.equal(states[1]["pe_embedding.weight"], states[2]["pe_embedding.weight"])
+    order = [name.split(".")[0] for name in states[2]]
+    assert sorted(set(order), key=order.index) == [
+        *("node_embedding", "edge_embedding", "pe_embedding", "edge_pe_embedding", "layers", "readout"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"edge_pe": None}, r"edge_pe must have shape \(10, 3\), got None"),
+        ({"edge_pe": torch.zeros(10, 2)}, r"edge_pe must have shape \(10, 3\), got \(10, 2\)"),
+        ({"edge_pe": torch.zeros(7, 3)}, r"edge_pe must have shape \(10, 3\), got \(7, 3\)"),
+    ],
+)
+def test_edge_encodings_are_checked(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**WITH_EDGES)(edge_index=EDGES, batch=BATCH, **{**encoded_inputs(), **change})
+
+
+def test_an_edge_encoding_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(ValueError, match="built without edge_pe_channels"):
+        typed()(edge_index=EDGES, batch=BATCH, **encoded_inputs())
+    with pytest.raises(ValueError, match="pe= and edge_pe= must not be given"):
+        small(encoder=GramTransformer())(None, EDGES, edge_pe=torch.zeros(10, 64))
+
+
+def test_small_and_empty_graphs_with_encodings_of_edges() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    model = small(encoder=gram(num_edge_types=None, num_node_types=None), pe_norm=True).train()
+    for arguments in ((1, None), (0, None), (3, torch.tensor([0, 2, 2]))):
+        out = model(None, none, num_nodes=arguments[0], batch=arguments[1])
+        assert out.isfinite().all() and out.shape == (3 if arguments[1] is not None else 1, 1)

@@ -210,3 +210,167 @@ def test_listings_that_outnumber_an_int32_of_keys() -> None:
     index = torch.tensor([[n - 1, 0], [n - 2, n - 1]], dtype=torch.int32)
     graph = Incidence(index, n)
     assert (graph.tail.tolist(), graph.head.tolist()) == ([0, n - 2], [n - 1, n - 1])
+
+
+# Ground conductances: an edge from each node to a common one at potential zero.
+
+
+def grounded(graph: Graph, ground: torch.Tensor, weighted: bool = True) -> Incidence:
+    weight = graph.edge_weight() if weighted else None
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
+
+
+def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
+    """Of all sizes, every third node without."""
+    low, high = exponents
+    values = 10.0 ** (low + (high - low) * torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(0)))
+    return values.double() * (torch.arange(graph.num_nodes) % 3 != 2)
+
+
+@few
+@given(graphs(exponents=(-2.0, 2.0)), st.sampled_from([(-1.0, 1.0), (-5.0, 5.0)]))
+def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[float, float]) -> None:
+    q = grounds(graph, exponents)
+    operator, n, m = grounded(graph, q), graph.num_nodes, len(graph.edges)
+    # networkx's Laplacian of the graph with that node, which then is struck off.
+    larger = Graph(n + 1, [*graph.edges, *((i, n) for i in range(n))], [*graph.weights, *q.tolist()])
+    L = larger.laplacian()[:n, :n]
+    B = np.abs(larger.incidence()[:n])  # of a ground edge the sign is of no account
+    assert relative_error(operator.dense().abs(), B) < 1e-14
+    x, y = normal(n, 3, seed=1), normal(m, 3, seed=2)
+    assert relative_error(operator.laplacian(x), L @ x.numpy()) < 1e-12
+    assert relative_error(operator.dense() @ operator.dense().T, L) < 1e-12
+    assert relative_error(operator.laplacian_diagonal(LIKE), np.diag(L)) < 1e-12
+    assert relative_error(operator.degree(LIKE), B.sum(1)) < 1e-12
+    norm = np.linalg.norm(B)
+    assert relative_error(operator.frobenius_norm(LIKE), np.array([norm if norm else 1.0])) < 1e-12
+    # Differences and sums stay those of the edges between nodes.
+    assert relative_error(operator.differences(x), graph.incidence().T @ x.numpy()) < 1e-12
+    assert relative_error(operator.sums(y), graph.incidence() @ y.numpy()) < 1e-12
+
+
+def test_ground_of_a_path_by_hand() -> None:
+    path = Incidence(torch.tensor([[1, 2], [0, 0]]), ground=torch.tensor([4.0, 0.0, 9.0]))
+    assert path.dense().tolist() == [[-1.0, -1.0, 2.0, 0, 0], [1.0, 0.0, 0, 0, 0], [0.0, 1.0, 0, 0, 3.0]]
+    assert path.laplacian(torch.eye(3)).tolist() == [[6.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 10.0]]
+    assert path.degree(torch.empty(0)).tolist() == [4.0, 1.0, 4.0]
+    assert path.frobenius_norm(LIKE).item() == pytest.approx(17**0.5, rel=1e-15)
+    eigenvalues = torch.linalg.eigvalsh(path.laplacian(torch.eye(3, dtype=F64)))
+    assert eigenvalues[0] > 0.1, "a component that has one is regular"
+    assert repr(path) == "Incidence(num_nodes=3, num_edges=2, num_graphs=1, conductance=unit, grounded)"
+
+
+def test_ground_of_a_batch_is_counted_by_graph() -> None:
+    parts = [Graph(2, [(0, 1)], [2.0]), Graph(0, [], []), Graph(1, [], []), Graph(2, [], [])]
+    q = torch.tensor([1.0, 0.0, 5.0, 0.0, 0.0], dtype=F64)
+    norms = Incidence(**batch_of(parts).arguments(), ground=q).frobenius_norm(LIKE)
+    torch.testing.assert_close(norms, torch.tensor([5.0, 1.0, 5.0, 1.0], dtype=F64).sqrt(), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("product", ["laplacian", "degree", "laplacian_diagonal", "frobenius_norm"])
+def test_gradients_of_ground(product: str) -> None:
+    index, batch = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 0, 0, 1, 1])
+
+    def of(ground, x):
+        return getattr(Incidence(index, 5, batch=batch, ground=ground), product)(x)
+
+    q = torch.tensor([0.3, 2.0, 5.0, 1.0, 0.1], dtype=F64)
+    assert torch.autograd.gradcheck(of, [q.requires_grad_(), normal(5, 2).requires_grad_()])
+
+
+def test_gradient_of_ground_is_finite_at_zero() -> None:
+    ground = torch.tensor([0.0, 2.0], requires_grad=True)
+    Incidence(EDGE, 2, ground=ground).degree(ground).sum().backward()
+    assert ground.grad[0] == 0 and ground.grad[1] == pytest.approx(8**-0.5)
+
+
+@pytest.mark.parametrize(
+    ("ground", "message"),
+    [
+        (weights(1.0), r"ground .* \[2\], got torch.float32 \[1\]"),
+        (torch.tensor([1, 2]), r"ground must be floating point .* got torch.int64 \[2\]"),
+        (weights(1.0, -0.5), r"ground must be finite and not negative, got -0.5 at node 1"),
+        (weights(float("nan"), 0.0), r"got nan at node 0"),
+        (weights(float("inf"), 0.0), r"got inf at node 0"),
+    ],
+)
+def test_ground_is_checked(ground: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Incidence(EDGE, 2, ground=ground)
+
+
+@few
+@given(st.data(), st.booleans())
+def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_before: bool) -> None:
+    graph = data.draw(graphs(exponents=(-2.0, 2.0)))
+    q = grounds(graph, (-1.0, 1.0))
+    bare, x = operator(graph, weighted=False), normal(graph.num_nodes, 2)
+    if asked_before:  # what was computed of the structure is shared, what depends on conductances is not
+        _ = bare.laplacian(x), bare.degree(x), bare.frobenius_norm(x), bare.edge_counts, bare.column_of_listing
+    for new, fresh in (
+        (bare.with_conductances(graph.edge_weight()), operator(graph)),
+        (bare.with_conductances(graph.edge_weight(), q), grounded(graph, q)),
+        (bare.with_conductances(None, q), grounded(graph, q, weighted=False)),
+        (operator(graph).with_conductances(None), operator(graph, weighted=False)),
+    ):
+        assert repr(new) == repr(fresh)
+        for product in ("laplacian", "degree", "laplacian_diagonal", "frobenius_norm", "differences"):
+            assert torch.equal(getattr(new, product)(x), getattr(fresh, product)(x)), product
+    assert bare.conductance is None and bare.ground is None, "the first is left alone"
+
+
+def test_other_conductances_are_per_column_and_share_what_is_known() -> None:
+    both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    graph = Incidence(both, 3)
+    known = graph.column_of_listing
+    assert graph.with_conductances(weights(1.0, 2.0)).column_of_listing is known
+    with pytest.raises(ValueError, match=r"conductance must be \[2\], got \[4\]"):
+        graph.with_conductances(torch.ones(4))
+    with pytest.raises(ValueError, match=r"ground must be \[3\], got \[2\]"):
+        graph.with_conductances(None, torch.ones(2))
+
+
+# From listed edges to columns and back.
+
+
+@few
+@given(st.data())
+def test_columns_of_listings(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    index, _ = data.draw(listings(graph))
+    column_of = {edge: column for column, edge in enumerate(graph.edges)}
+    expected = [column_of.get((min(u, v), max(u, v)), -1) for u, v in index.T.tolist()]
+    for listed in (index, index.int()):
+        incidence = Incidence(listed, graph.num_nodes)
+        assert incidence.num_listed_edges == len(expected)
+        assert incidence.column_of_listing.tolist() == expected
+        values = normal(len(expected), 2)
+        merged = incidence.merge_listings(values)
+        columns = range(len(graph.edges))
+        rows = [[values[i].numpy() for i, c in enumerate(expected) if c == column] for column in columns]
+        assert merged.shape == (len(graph.edges), 2)
+        assert relative_error(merged, np.array([np.mean(row, axis=0) for row in rows]).reshape(-1, 2)) < 1e-14
+        assert relative_error(incidence.merge_listings(values[:, 0]), merged[:, 0]) < 1e-14
+        spread = incidence.spread_to_listings(merged)
+        assert [row.tolist() for row in spread] == [merged[c].tolist() if c >= 0 else [0.0, 0.0] for c in expected]
+        assert relative_error(incidence.merge_listings(spread), merged) < 1e-14
+        x = normal(graph.num_nodes, 3)
+        assert torch.equal(incidence.end_sums(x), x[index[0]] + x[index[1]])
+
+
+def test_listings_of_a_batch() -> None:
+    index = torch.tensor([[1, 0, 3, 3, 4], [0, 1, 3, 4, 3]])
+    graph = Incidence(index, batch=torch.tensor([0, 0, 1, 1, 1]))
+    assert graph.column_of_listing.tolist() == [0, 0, -1, 1, 1]
+    assert graph.merge_listings(torch.tensor([1.0, 2.0, 9.0, 4.0, 8.0])).tolist() == [1.5, 6.0]
+    assert graph.spread_to_listings(torch.tensor([[7], [8]])).flatten().tolist() == [7, 7, 0, 8, 8]
+    assert Incidence(index[:, 2:3], 5).spread_to_listings(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]]
+
+
+def test_gradients_of_merging_and_spreading() -> None:
+    graph = Incidence(torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]]), 4)
+    assert torch.autograd.gradcheck(graph.merge_listings, normal(5, 2).requires_grad_())
+    assert torch.autograd.gradcheck(graph.spread_to_listings, normal(3, 2).requires_grad_())
+    values = normal(3, 1).requires_grad_()
+    graph.spread_to_listings(values).sum().backward()
+    assert values.grad.flatten().tolist() == [2.0, 1.0, 1.0], "nothing comes back from a self-loop"

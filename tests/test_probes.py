@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tg_lpe import Incidence
-from tg_lpe.probes import FeatureProbes, LearnedProbes, RandomProbes, counter_normal, make_probes
+from tg_lpe.probes import (
+    FeatureProbes,
+    LearnedProbes,
+    RandomProbes,
+    counter_normal,
+    counter_signs,
+    draw_seed,
+    make_probes,
+)
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
 seeds = st.integers(-(2**63), 2**64 - 1)
@@ -30,6 +38,8 @@ PINNED_LAST = [
     0.1951594304175965,
     1.1409338618046,
 ]
+PLUS_0 = [[1, 1, 1, 0, 0, 0, 1, 0, 0, 1], [0, 1, 0, 1, 1, 1, 0, 1, 1, 0], [1, 1, 0, 0, 1, 0, 0, 0, 1, 1]]
+PLUS_7 = [0, 1, 1, 1, 0, 0, 1, 1, 0, 0]
 
 
 def incidence(num_nodes: int) -> Incidence:
@@ -172,3 +182,52 @@ def test_learned_probes_are_rows_by_index() -> None:
 def test_make_probes_refuses(kind: str, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_probes(kind, 4, **arguments)
+
+
+@few
+@given(seeds)
+def test_signs_are_fair_and_independent(seed: int) -> None:
+    sample = counter_signs(seed, 2000, torch.arange(8), DOUBLE).numpy()
+    assert set(np.unique(sample)) == {-1.0, 1.0}
+    # 16,000 tosses: five standard errors of the mean; correlations of columns, of neighbours, and of triples.
+    assert abs(sample.mean()) < 5 / np.sqrt(sample.size)
+    bound = 5.5 / np.sqrt(2000)
+    assert np.abs(sample.T @ sample / 2000 - np.eye(8)).max() < bound
+    assert np.abs((sample[1:] * sample[:-1]).mean(0)).max() < bound
+    assert np.abs((sample[:, :6] * sample[:, 1:7] * sample[:, 2:8]).mean(0)).max() < bound
+
+
+def test_signs_of_different_rows_are_independent() -> None:
+    wide = counter_signs(0, 8, torch.arange(4000), DOUBLE).numpy()
+    assert np.abs(wide @ wide.T / 4000 - np.eye(8)).max() < 5.5 / np.sqrt(4000)
+
+
+@few
+@given(seeds, st.integers(0, 300), st.lists(st.integers(0, 200), max_size=5))
+def test_a_sign_depends_on_seed_row_and_column_alone(seed: int, rows: int, columns: list[int]) -> None:
+    whole = counter_signs(seed, 300, torch.arange(201), DOUBLE)
+    picked = torch.tensor(columns, dtype=torch.int64)
+    assert torch.equal(counter_signs(seed, rows, picked, DOUBLE), whole[:rows, picked])
+    single = counter_signs(seed, rows, picked, torch.empty(0))
+    assert single.dtype == torch.float32 and torch.equal(single.double(), whole[:rows, picked])
+
+
+def test_signs_that_may_never_change() -> None:
+    """An encoding that was saved must come out again: the draw is a format."""
+    plus = [[int(s > 0) for s in row] for row in counter_signs(0, 3, torch.arange(10), DOUBLE)]
+    assert plus == PLUS_0
+    assert [int(s > 0) for s in counter_signs(7, 1, torch.arange(10), DOUBLE)[0]] == PLUS_7
+    assert torch.equal(
+        counter_signs(-1, 9, torch.arange(9), DOUBLE), counter_signs(2**64 - 1, 9, torch.arange(9), DOUBLE)
+    )
+
+
+def test_the_seed_of_a_call_comes_from_its_generator() -> None:
+    generator, state = torch.Generator().manual_seed(3), torch.get_rng_state()
+    drawn = [draw_seed(generator) for _ in range(1000)]
+    assert torch.equal(torch.get_rng_state(), state), "the global one is left alone"
+    again = torch.Generator().manual_seed(3)
+    assert drawn[:9] == [draw_seed(again) for _ in range(9)]
+    assert len(set(drawn)) == 1000 and all(0 <= seed < 2**62 for seed in drawn)
+    mean, error = 2**61, 2**62 / np.sqrt(12 * 1000)
+    assert abs(np.mean(drawn) - mean) < 5 * error, "spread over the whole range"

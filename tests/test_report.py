@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tg_lpe.report import benchmark_json, compare, comparison_table, draw_curve, read_run, write_report
-from tg_lpe.training.config import PretrainConfig, TrainConfig
+from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
 MakeRun = Callable[..., Path]
@@ -196,10 +196,148 @@ def test_settings_with_effect_do(make_run: MakeRun) -> None:
     runs = [read_run(make_run(f"a{lr}", seed=seed, test=0.3, lr=lr)) for seed, lr in enumerate([0.001, 0.01])]
     (group,) = compare(runs)
     assert sorted(variant.label for variant in group.variants) == [
-        "linear-transformer, features probes, lr 0.001",
-        "linear-transformer, features probes, lr 0.01",
+        "linear-transformer, identity probes, lr 0.001",
+        "linear-transformer, identity probes, lr 0.01",
     ]
     assert "Rows differ in more than the encoding: lr." in comparison_table(runs)
+
+
+@pytest.mark.parametrize(
+    ("shared", "idle"),
+    [
+        ({"pe": "none"}, {"edge_pe": False, "pe_norm": True, "num_filters": 2, "basis": "chebyshev", "pe_dim": 3}),
+        ({"pe": "laplacian"}, {"probes": "random", "num_filters": 2, "end_features": True, "encoder_lr": 0.5}),
+        ({"pe": "random-walk"}, {"ground": False, "conductances": "fixed", "k": 3, "encoder_layers": 4}),
+        ({"probes": "features"}, {"edge_pe": False, "num_filters": 2, "ground": False, "pe_dim": 6}),
+        ({"probes": "identity"}, {"k": 3}),
+        ({"probes": "identity", "conductances": "fixed", "ground": False}, {"encoder_lr": 0.5}),
+        ({"encoder": "eigen-k8"}, {"probes": "random", "pe_dim": 8, "edge_pe": False, "num_filters": 2, "k": 3}),
+        ({"pe": "laplacian"}, {"pe_dim": 6}),
+        ({"pe": "random-walk"}, {"pe_dim": 16}),
+    ],
+    ids=lambda settings: ",".join(f"{name}={value}" for name, value in settings.items()),
+)
+def test_what_an_encoding_does_not_read_does_not_part_runs(
+    make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]
+) -> None:
+    runs = [read_run(make_run("a", test=0.3, **shared)), read_run(make_run("b", seed=1, test=0.3, **shared, **idle))]
+    assert [variant.seeds for variant in compare(runs)[0].variants] == [["0", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("shared", "change", "words"),
+    [
+        ({"edge_pe": True}, {"edge_pe": False}, ["with edge encoding", "without edge encoding"]),
+        ({"pe_norm": False}, {"pe_norm": True}, ["without normalized encoding", "with normalized encoding"]),
+        ({}, {"ground": False}, ["with ground", "without ground"]),
+        ({}, {"end_features": True}, ["without end features", "with end features"]),
+        ({}, {"conductances": "fixed"}, ["learned conductances", "fixed conductances"]),
+        ({}, {"basis": "chebyshev"}, ["power basis", "chebyshev basis"]),
+        ({"pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),
+        ({"attention": "edge"}, {"attention": "gps"}, ["edge attention", "gps attention"]),
+        ({}, {"pe_dim": 8}, ["all channels", "pe_dim 8"]),
+        ({"num_filters": 2}, {"num_filters": 9}, ["num_filters 2", "num_filters 9"]),
+        ({}, {"encoder_layers": 8}, ["encoder_layers 16", "encoder_layers 8"]),
+        ({}, {"num_squarings": 2}, ["num_squarings 0", "num_squarings 2"]),
+        (
+            {"conductances": "fixed", "ground": False, "pe_dim": 4},
+            {"encoder_lr": 0.5},
+            ["encoder_lr 0.01", "encoder_lr 0.5"],
+        ),
+        ({"pe": "laplacian"}, {"edge_pe": False}, ["with edge encoding", "without edge encoding"]),
+        ({"pe": "random-walk"}, {"pe_dim": 20}, ["pe_dim 16", "pe_dim 20"]),
+        ({"pe": "none", "pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),
+        ({"probes": "features"}, {"k": 3}, ["k 8", "k 3"]),
+    ],
+    ids=str,
+)
+def test_what_an_encoding_reads_is_told(
+    make_run: MakeRun, shared: dict[str, Any], change: dict[str, Any], words: list[str]
+) -> None:
+    runs = [read_run(make_run("a", test=0.3, **shared)), read_run(make_run("b", test=0.4, **{**shared, **change}))]
+    base = runs[0].settings["pe"]
+    if base == "linear-transformer":
+        base += f", {runs[0].settings['probes']} probes"
+    (group,) = compare(runs)
+    assert [variant.label for variant in group.variants] == [f"{base}, {word}" for word in words]
+    assert group.difference(group.variants[0]) is None
+    more = [name for name in ("pooling", "attention") if name in change]
+    told = [f"Rows differ in more than the encoding: {name}." in comparison_table(runs) for name in more]
+    assert all(told) and ("Rows differ" in comparison_table(runs)) == bool(more)
+
+
+def test_kinds_of_probes_are_different_rows(make_run: MakeRun) -> None:
+    probes = ["identity", "rademacher", "auto", "features"]
+    runs = [read_run(make_run(kind, test=0.3 + i / 10, probes=kind)) for i, kind in enumerate(probes)]
+    (group,) = compare(runs)
+    assert [variant.label for variant in group.variants] == [f"linear-transformer, {kind} probes" for kind in probes]
+    assert len({variant.color for variant in group.variants}) == 4
+
+
+def test_edge_encoding_is_told_of_every_row_that_has_the_choice(make_run: MakeRun) -> None:
+    runs = [
+        read_run(make_run("none", pe="none", test=0.5)),
+        read_run(make_run("walk", pe="random-walk", test=0.4, edge_pe=False)),
+        read_run(make_run("ours", test=0.3)),
+        read_run(make_run("features", probes="features", test=0.45)),
+    ]
+    (group,) = compare(runs)
+    found = {variant.label: group.difference(variant) for variant in group.variants}
+    assert found == {
+        "linear-transformer, identity probes, with edge encoding": pytest.approx(-0.2),
+        "random-walk, without edge encoding": pytest.approx(-0.1),
+        "linear-transformer, features probes": pytest.approx(-0.05),  # it encodes no edges
+        "none": None,
+    }
+    assert "Rows differ in more than the encoding" not in comparison_table(runs)
+
+
+def test_none_is_compared_at_the_same_pooling(make_run: MakeRun) -> None:
+    runs = [
+        read_run(make_run("a", pe="none", test=0.5, pooling="mean")),
+        read_run(make_run("b", pe="none", test=0.4, pooling="sum")),
+        read_run(make_run("c", test=0.3, pooling="sum", edge_pe=False, pe_norm=True, num_filters=2)),
+    ]
+    (group,) = compare(runs)
+    assert group.difference(group.variants[0]) == pytest.approx(-0.1)
+
+
+# The settings of a run of release 0.1.0, word for word.
+SETTINGS_0_1_0 = {
+    **{"epochs": 3, "batch_size": 128, "lr": 0.001, "schedule": "one-cycle", "warmup": 0.1, "halve_every": 800},
+    **{"clip": 1.0, "precision": "auto", "seed": 0, "pe": "linear-transformer", "pe_dim": 6, "probes": "features"},
+    **{"k": 8, "encoder": None, "encoder_lr": 0.01, "weight_decay": 0.01, "channels": 128, "heads": 8},
+    **{"num_layers": 4, "readout": "mlp"},
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "same", "other"),
+    [
+        ({"pe": "none"}, {"pe": "none", "edge_pe": True}, {"pe": "none", "pooling": "sum"}),
+        ({"pe": "none"}, {"pe": "none", "pe_norm": True}, {"pe": "none", "attention": "gps"}),
+        ({"pe": "laplacian"}, {"pe": "laplacian", "edge_pe": False}, {"pe": "laplacian", "edge_pe": True}),
+        ({"pe": "random-walk", "pe_dim": 16}, {"pe": "random-walk", "edge_pe": False}, {"pe": "random-walk"}),
+        ({}, {"probes": "features", "edge_pe": True}, {"probes": "features", "pe_norm": True}),
+    ],
+    ids=str,
+)
+def test_runs_of_earlier_releases_are_read(
+    make_run: MakeRun, page: Callable[..., Page], old: dict[str, Any], same: dict[str, Any], other: dict[str, Any]
+) -> None:
+    then = {"pooling": "mean", "attention": "edge", "pe_norm": False}
+    folders = [
+        make_run("old", test=0.3),
+        make_run("same", test=0.5, seed=1, **{**then, **same}),
+        make_run("c", test=0.6, **{**then, **other}),
+    ]
+    before = json.loads((folders[0] / "config.json").read_text())
+    before["train"] = {**SETTINGS_0_1_0, **old}
+    (folders[0] / "config.json").write_text(json.dumps(before), encoding="utf-8")
+    (group,) = compare([read_run(folder) for folder in folders])
+    assert [[run.name for run in variant.runs] for variant in group.variants] == [["old", "same"], ["c"]]
+    assert len({variant.label for variant in group.variants}) == 2
+    assert "0.4000 ± 0.1414" in page(*folders).text
 
 
 @pytest.mark.parametrize(
@@ -221,7 +359,7 @@ def test_difference_to_none(make_run: MakeRun) -> None:
     found = {variant.label: group.difference(variant) for variant in group.variants}
     assert found == {
         "none, epochs 30": None,
-        "linear-transformer, features probes": pytest.approx(-0.1),
+        "linear-transformer, identity probes": pytest.approx(-0.1),
         "none, epochs 3": None,
         "random-walk": pytest.approx(0.04),
     }
@@ -307,6 +445,39 @@ def test_pretraining(make_run: MakeRun, make_pretraining: MakeRun, page: Callabl
     assert "zinc: pretraining" in shown.text
 
 
+def test_kernel_pretraining(tmp_path: Path, make_pretraining: MakeRun, page: Callable[..., Page]) -> None:
+    folders = [make_pretraining("eigenvectors")]
+    for name, settings in (("a", {"num_filters": 3}), ("b", {"num_filters": 9}), ("c", {"kernels": ("heat",)})):
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        config = {
+            "pretrain-kernels": KernelPretrainConfig(
+                **{"epochs": 1, "kernels": ("heat", "resistance"), **settings}
+            ).to_dict(),
+            "data": DATA,
+        }
+        (folders[-1] / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        (folders[-1] / "metrics.jsonl").write_text('{"epoch": 1, "val_loss": 0.5}\n', encoding="utf-8")
+    result = {"kind": "pretrain-kernels", "test_loss": 0.0625, "val_loss": 0.05}
+    (folders[1] / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    runs = [read_run(folder) for folder in folders]
+    assert [(run.kind, run.finished) for run in runs] == [
+        ("pretrain", True),
+        ("pretrain", True),
+        ("pretrain", False),
+        ("pretrain", False),
+    ]
+    (group,) = compare(runs)
+    assert [variant.label for variant in group.variants] == [
+        "linear-transformer, random probes",
+        "linear-transformer, heat and resistance kernels, num_filters 3",
+        "linear-transformer, heat and resistance kernels, num_filters 9",
+        "linear-transformer, heat kernels",
+    ]
+    (row,) = (row for row in page(*folders).rows if row[0].endswith("num_filters 3"))
+    assert row[1:3] == ["0.0625", "0.0500"]
+
+
 def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[..., Page]) -> None:
     skipped = [f"train.smi:{line}: 'C{line}': no bond" for line in range(1200)]
     folders = [make_run(f"none-{seed}", pe="none", seed=seed, test=0.3 + seed / 100) for seed in (0, 1)]
@@ -326,8 +497,8 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[
     assert rows["none"][0] == f"0.3050 ± {spread:.4f}"
     assert rows["none"][3:6] == ["0, 1", "3", "500,000"]
     assert rows["none"][6:] == ["200", "3 min", "float32"]
-    assert "500,000 + 232" in rows["linear-transformer, features probes"]
-    assert "Lowest test MAE: linear-transformer, features probes, 0.2000 ± 0.0000, against none −0.1050" in shown.text
+    assert "500,000 + 232" in rows["linear-transformer, identity probes"]
+    assert "Lowest test MAE: linear-transformer, identity probes, 0.2000 ± 0.0000, against none −0.1050" in shown.text
     assert shown.text.count("1,200 molecules skipped") == 2
     assert shown.text.count("no bond") == 1000
     assert "and 200 more" in shown.text

@@ -9,9 +9,15 @@ import torch
 from helpers import Graph, few, graphs, normal
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from tg_lpe.transforms.storage import is_collated, iterate_chunks, node_slices, with_node_attribute
+from tg_lpe.transforms.storage import (
+    is_collated,
+    iterate_chunks,
+    node_slices,
+    with_edge_attribute,
+    with_node_attribute,
+)
 
 
 class Stored(InMemoryDataset):
@@ -112,6 +118,24 @@ def test_a_new_attribute_on_a_copy_that_shares_the_rest(parts: list[Graph]) -> N
     assert "pe" not in dataset._data and (dataset.slices is None or "pe" not in dataset.slices)
     again = with_node_attribute(result, "pe", -values)
     assert torch.equal(again[0].pe, -rows[0]) and torch.equal(result[0].pe, rows[0])
+
+
+@few
+@given(lists)
+def test_a_new_edge_attribute_follows_the_edges(parts: list[Graph]) -> None:
+    expected = [as_data(graph, i) for i, graph in enumerate(parts)]
+    dataset = Stored(expected)
+    _ = [dataset[i] for i in range(len(dataset))]
+    values = normal(sum(data.num_edges for data in expected), 3)
+    result = with_edge_attribute(with_node_attribute(dataset, "pe", dataset._data.x), "edge_pe", values)
+    rows = values.split([data.num_edges for data in expected])
+    for i, data in enumerate(expected):
+        assert torch.equal(result[i].edge_pe, rows[i]) and torch.equal(result[i].pe, data.x)
+        assert torch.equal(result[i].edge_index, data.edge_index)
+        assert "edge_pe" not in dataset[i]
+    assert "edge_pe" not in dataset._data and (dataset.slices is None or "edge_pe" not in dataset.slices)
+    batch = Batch.from_data_list([result[i] for i in range(len(result))])
+    assert torch.equal(batch.edge_pe, values), "stacked, nothing added to the values"
 
 
 def test_a_collated_dataset_can_be_split_saved_and_stacked(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ nodes without edges that start at zero), so nothing leaks between graphs or out 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.incidence import Incidence
+from tg_lpe.walks import EdgePositions
 
 MAX_ROWS = 16384
 """Rows of a block of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
@@ -104,13 +106,21 @@ class GraphBlocks:
         graph: the batch.
         max_rows: rows of a block at most (a larger single graph is a block of its own).
         dense_height: number of nodes up to which a graph's operators are dense matrices.
+        max_fill: in a block, no graph is smaller than the largest by more than this factor. If absent, a batch of small
+            graphs may be one block: the fewest calls. Where the work grows with the cube of the height, less fill pays.
 
     Attributes:
         blocks: the blocks, each graph with at least one node in exactly one of them.
         num_rows: rows of all blocks together.
     """
 
-    def __init__(self, graph: Incidence, max_rows: int = MAX_ROWS, dense_height: int = DENSE_HEIGHT) -> None:
+    def __init__(
+        self,
+        graph: Incidence,
+        max_rows: int = MAX_ROWS,
+        dense_height: int = DENSE_HEIGHT,
+        max_fill: float | None = None,
+    ) -> None:
         self.graph = graph
         if graph.num_graphs == 1 and graph.num_nodes:
             # The layout is the identity: a single graph, however large, is not copied.
@@ -118,7 +128,7 @@ class GraphBlocks:
             self.num_rows = graph.num_nodes
             self._row: Tensor | None = None
             return
-        self.blocks = _cut(graph.ptr[1:] - graph.ptr[:-1], max_rows, dense_height)
+        self.blocks = _cut(graph.ptr[1:] - graph.ptr[:-1], max_rows, dense_height, max_fill)
         self.num_rows = sum(block.num_rows for block in self.blocks)
         first_row = self._per_graph([torch.arange(b.num_graphs) * b.height + b.first_row for b in self.blocks])
         height = self._per_graph([torch.full((b.num_graphs,), b.height) for b in self.blocks])
@@ -144,11 +154,11 @@ class GraphBlocks:
         """The reverse of :meth:`lay_out`: ``[num_nodes, width]`` in the order of the batch."""
         if not parts:
             return torch.zeros(self.graph.num_nodes, width, device=self.graph.device)
-        rows = (
-            torch.cat([part.mT.reshape(-1, width) for part in parts])
-            if len(parts) > 1
-            else parts[0].mT.reshape(-1, width)
-        )
+        return self.collect_rows([part.mT.reshape(-1, width) for part in parts])
+
+    def collect_rows(self, parts: list[Tensor]) -> Tensor:
+        """The rows of each block, ``[num_rows, width]``, as nodes in the order of the batch, ``[num_nodes, width]``."""
+        rows = torch.cat(parts) if len(parts) > 1 else parts[0]
         return rows.contiguous() if self._row is None else rows.index_select(0, self._row)
 
     def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
@@ -187,6 +197,22 @@ class GraphBlocks:
         parts = torch.split(flat, sizes) if len(blocks) > 1 else [flat]
         return [p.view(b.num_graphs, b.height, b.height) for p, b in zip(parts, blocks, strict=True)]
 
+    def edge_positions(self) -> list[EdgePositions]:
+        """The edges of each block, in the block's own rows."""
+        graph = self.graph
+        tail, head = graph.tail, graph.head
+        every = torch.arange(graph.num_edges, device=graph.device)
+        if self._row is not None:
+            tail, head = self._row[tail], self._row[head]
+        if len(self.blocks) == 1:
+            return [EdgePositions(self.blocks[0].num_graphs, self.blocks[0].height, every, tail, head)]
+        positions = []
+        for block in self.blocks:
+            columns = ((tail >= block.first_row) & (tail < block.first_row + block.num_rows)).nonzero().squeeze(1)
+            ends = tail[columns] - block.first_row, head[columns] - block.first_row
+            positions.append(EdgePositions(block.num_graphs, block.height, columns, *ends))
+        return positions
+
     def _matrix_rows(self, dense: list[Block]) -> Tensor:
         """Where each node's row of its graph's dense matrix starts, int64 ``[num_nodes]``; negative if it has none."""
         if len(self.blocks) == 1 and self._row is not None:
@@ -210,15 +236,21 @@ class GraphBlocks:
         part = Incidence.from_columns(
             row[graph.tail[kept]], row[graph.head[kept]], None if w is None else w[kept], block.num_rows
         )
-        return EdgeOperator(part, node_scale.new_zeros(block.num_rows).index_copy(0, row[inside], node_scale[inside]))
+
+        def laid_out(values: Tensor) -> Tensor:
+            return values.new_zeros(block.num_rows).index_copy(0, row[inside], values[inside])
+
+        if graph.ground is not None:
+            part = part.with_conductances(part.conductance, laid_out(graph.ground))
+        return EdgeOperator(part, laid_out(node_scale))
 
 
-def _cut(sizes: Tensor, max_rows: int, dense_height: int) -> list[Block]:
+def _cut(sizes: Tensor, max_rows: int, dense_height: int, max_fill: float | None) -> list[Block]:
     """Cut the graphs of a batch into blocks: one if all is small, else graphs sorted by size, largest first."""
     if sizes.numel() == 0:
         return []
     largest = int(sizes.max())
-    if 0 < largest <= DENSE_HEIGHT and largest * sizes.numel() <= max_rows:
+    if max_fill is None and 0 < largest <= DENSE_HEIGHT and largest * sizes.numel() <= max_rows:
         return [Block(torch.arange(sizes.numel(), device=sizes.device), 0, largest, largest <= dense_height)]
     sorted_sizes, order = torch.sort(sizes, descending=True, stable=True)
     ascending = (-sorted_sizes).cpu()
@@ -226,7 +258,11 @@ def _cut(sizes: Tensor, max_rows: int, dense_height: int) -> list[Block]:
     blocks, start, row = [], 0, 0
     while start < num_filled:
         height = -int(ascending[start])
-        smallest = -(-height // MAX_FILL) if height > DENSE_HEIGHT else 1
+        if max_fill is not None:
+            # A small graph beside a large one stays dense: what is computed with it may not depend on its batch-mates.
+            smallest = max(math.ceil(height / max_fill), dense_height + 1 if height > dense_height else 1)
+        else:
+            smallest = -(-height // MAX_FILL) if height > DENSE_HEIGHT else 1
         alike = int(torch.searchsorted(ascending, -smallest, right=True))
         stop = min(num_filled, alike, start + max(1, max_rows // height))
         blocks.append(Block(order[start:stop], row, height, height <= dense_height))

@@ -67,28 +67,7 @@ class CheckpointMixin(PyTorchModelHubMixin):
         Raises:
             ValueError: if there is no such checkpoint, or it is incomplete, damaged or of another class.
         """
-        name = str(pretrained_model_name_or_path)
-        if name in zoo.names():
-            folder: str | Path = zoo.path(name)
-        elif os.path.isdir(name) or (
-            name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/"))
-        ):
-            folder = name
-        else:
-            raise ValueError(
-                f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder, "
-                "nor OWNER/NAME on the Hub"
-            )
-        if os.path.isdir(folder):
-            for file in (CONFIG, WEIGHTS):
-                if not (Path(folder) / file).is_file():
-                    raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
-            # A damaged file is named before the mixin stumbles over it.
-            if not isinstance(read_json(Path(folder) / CONFIG), dict):
-                raise ValueError(
-                    f"{Path(folder) / CONFIG} is no configuration of a checkpoint: it holds no JSON object"
-                )
-        return super().from_pretrained(folder, **kwargs)
+        return super().from_pretrained(_resolve(pretrained_model_name_or_path), **kwargs)
 
     @classmethod
     def _from_pretrained(cls: type[T], *, model_id: str, map_location: str = "cpu", **kwargs: Any) -> T:
@@ -119,9 +98,49 @@ class CheckpointMixin(PyTorchModelHubMixin):
             if len(dtypes) == 1:
                 model.to(dtypes.pop())  # type: ignore[attr-defined]
             model.load_state_dict(tensors)  # type: ignore[attr-defined]
-        except (TypeError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {model_id} does not fit {cls.__name__}: {error}") from error
         return model.to(map_location).eval()  # type: ignore[attr-defined]
+
+
+def read_config(name_or_dir: str | Path, **kwargs: Any) -> dict[str, Any]:
+    """The configuration of a checkpoint: its constructor's arguments and the digest.
+
+    Args:
+        name_or_dir: as :meth:`CheckpointMixin.from_pretrained`.
+        kwargs: of :func:`huggingface_hub.hf_hub_download`, such as ``revision``.
+
+    Raises:
+        ValueError: if there is no such checkpoint, or its configuration is damaged.
+    """
+    folder = _resolve(name_or_dir)
+    file = Path(folder) / CONFIG if os.path.isdir(folder) else Path(hf_hub_download(str(folder), CONFIG, **kwargs))
+    config: dict[str, Any] = read_json(file)
+    return config
+
+
+def _resolve(name_or_dir: str | Path) -> str | Path:
+    """The folder of a checkpoint, seen to be complete, or its name on the Hub."""
+    name = str(name_or_dir)
+    if name in zoo.names():
+        folder: str | Path = zoo.path(name)
+    elif os.path.isdir(name) or (
+        name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/"))
+    ):
+        folder = name
+    else:
+        raise ValueError(
+            f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder, "
+            "nor OWNER/NAME on the Hub"
+        )
+    if os.path.isdir(folder):
+        for file in (CONFIG, WEIGHTS):
+            if not (Path(folder) / file).is_file():
+                raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
+        # A damaged file is named before the mixin stumbles over it.
+        if not isinstance(read_json(Path(folder) / CONFIG), dict):
+            raise ValueError(f"{Path(folder) / CONFIG} is no configuration of a checkpoint: it holds no JSON object")
+    return folder
 
 
 def module_digest(module: nn.Module) -> str:

@@ -1,4 +1,4 @@
-"""The command line: ``tg-lpe train | pretrain | encode | report | demo``."""
+"""The command line: ``tg-lpe train | pretrain | encode | report | zoo | demo``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 SOURCES = ("zinc", "zinc12k", "qm9", "nci")
+EDGE_ENCODING = "linear_transformer_edge_pe"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pretrain(commands)
     _add_encode(commands)
     _add_report(commands)
+    _add_zoo(commands)
     _add_demo(commands)
     return parser
 
@@ -70,6 +72,12 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-PE-sSEED)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
+
+
+def _add_switch(parser: Any, name: str, default: bool, text: str) -> None:
+    """An option that is on or off, ``--name`` or ``--no-name``."""
+    state = "on" if default else "off"
+    parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=default, help=f"{text} ({state})")
 
 
 def _add_loop(parser: argparse.ArgumentParser, defaults: Any) -> None:
@@ -101,25 +109,59 @@ def _add_train(commands: Any) -> None:
         epilog="example: tg-lpe train zinc --data ZINC_DIR --pe linear-transformer --epochs 20 --seed 0",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    from tg_lpe.training.config import ENCODINGS, PRECISIONS, TrainConfig
+    from tg_lpe.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
+    from tg_lpe.training.config import CONDUCTANCES, ENCODER_PROBES, ENCODINGS, PRECISIONS, TrainConfig
+    from tg_lpe.walks import BASES
 
     defaults = TrainConfig()
     _add_data(parser)
     parser.add_argument(
         "--pe", choices=ENCODINGS, default=defaults.pe, help="positional encoding (default: %(default)s)"
     )
-    parser.add_argument("--pe-dim", type=int, help="its width (default: 16 steps for random-walk; else 3 for qm9, 6)")
+    parser.add_argument(
+        "--pe-dim", type=int, help="its width (default: 6 eigenvectors, 16 steps, all that Gram read-outs see)"
+    )
+    _add_switch(parser, "edge-pe", defaults.edge_pe, "encode the edges too")
+    _add_switch(parser, "pe-norm", defaults.pe_norm, "batch norm on the encoding")
     parser.add_argument(
         "--probes",
-        choices=("features", "random", "learned"),
-        help="starting vectors of the linear transformer: from atom types, random, or one learned row per atom index "
-        "(the paper's, which reads the order of the atoms) (default: features, or the pretrained encoder's)",
+        choices=ENCODER_PROBES,
+        help="starting vectors of the linear transformer: identity (exact Gram read-outs), rademacher (estimated "
+        "ones), auto (exact up to 256 atoms), from atom types (features), random, or one learned row per atom index "
+        "(the paper's, which reads the order of the atoms) (default: identity, or the pretrained encoder's)",
     )
+    gram = parser.add_argument_group("Gram read-outs (--probes identity or rademacher)")
+    gram.add_argument("--num-filters", type=int, default=defaults.num_filters, help="(default: %(default)s)")
+    gram.add_argument("--encoder-layers", type=int, default=defaults.encoder_layers, help="(default: %(default)s)")
+    gram.add_argument(
+        "--num-squarings",
+        type=int,
+        default=defaults.num_squarings,
+        help="multiplicative layers after them (default: %(default)s)",
+    )
+    gram.add_argument("--basis", choices=tuple(BASES), default=defaults.basis, help="(default: %(default)s)")
+    gram.add_argument(
+        "--conductances", choices=CONDUCTANCES, default=defaults.conductances, help="(default: %(default)s)"
+    )
+    _add_switch(gram, "ground", defaults.ground, "ground conductances of the nodes")
+    _add_switch(gram, "end-features", defaults.end_features, "conductances read the atoms at both ends too")
     parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
     parser.add_argument("--lr", type=float, default=defaults.lr, help="of the graph transformer (default: %(default)s)")
     parser.add_argument("--encoder-lr", type=float, default=defaults.encoder_lr, help="(default: %(default)s)")
     _add_loop(parser, defaults)
-    parser.add_argument("--readout", choices=("mlp", "paper"), default=defaults.readout, help="(default: %(default)s)")
+    model = parser.add_argument_group("graph transformer")
+    model.add_argument("--attention", choices=ATTENTIONS, default=defaults.attention, help="(default: %(default)s)")
+    for name in ("channels", "heads", "num_layers"):
+        option = f"--{name.replace('_', '-')}"
+        model.add_argument(option, type=int, default=getattr(defaults, name), help="(default: %(default)s)")
+    model.add_argument("--readout", choices=READOUTS, default=defaults.readout, help="(default: %(default)s)")
+    model.add_argument("--pooling", choices=POOLINGS, default=defaults.pooling, help="(default: %(default)s)")
+    parser.add_argument(
+        "--weight-decay",
+        type=float,
+        default=defaults.weight_decay,
+        help="of the graph transformer (default: %(default)s)",
+    )
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
@@ -130,11 +172,13 @@ def _add_train(commands: Any) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
+    from dataclasses import fields
+
     from tg_lpe.training.config import TrainConfig
     from tg_lpe.training.joint import JointTraining
 
-    names = ("pe", "encoder", "epochs", "batch_size", "lr", "encoder_lr", "schedule", "halve_every", "clip")
-    settings = {name: getattr(args, name) for name in (*names, "readout", "precision", "seed")}
+    own = ("pe_dim", "probes", "k")  # a pretrained encoder brings them along
+    settings = {f.name: getattr(args, f.name) for f in fields(TrainConfig) if f.name not in own and f.name in args}
     config = TrainConfig(**_encoder_settings(args), **settings)
     done = _run_training(args, "train", config, JointTraining, args.pe)
     if done is not None:
@@ -148,19 +192,19 @@ def _train(args: argparse.Namespace) -> None:
 
 def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Width and probes of the encoding: a pretrained encoder's own, else what was asked for, else the defaults."""
-    from tg_lpe.linear_transformer import LinearTransformer
+    from tg_lpe.encoders import load_encoder
+    from tg_lpe.gram_transformer import GramTransformer
 
     if args.encoder is None:
-        pe_dim = 16 if args.pe == "random-walk" else 3 if args.source == "qm9" else 6
-        return {"pe_dim": pe_dim if args.pe_dim is None else args.pe_dim, "probes": args.probes or "features"}
+        return {"pe_dim": args.pe_dim, "probes": args.probes or "identity"}
     if args.pe != "linear-transformer":
         raise ValueError(f"--encoder belongs to --pe linear-transformer, got --pe {args.pe}")
-    encoder = LinearTransformer.from_pretrained(args.encoder)
+    encoder = load_encoder(args.encoder)
     own = {"pe_dim": encoder.out_channels, "probes": encoder.probe_kind}
     for name, value in own.items():
         if getattr(args, name) not in (None, value):
             raise ValueError(f"encoder {args.encoder} has {name}={value!r}, got {name}={getattr(args, name)!r}")
-    return {**own, "k": encoder.k}
+    return own if isinstance(encoder, GramTransformer) else {**own, "k": encoder.k}
 
 
 def _run_training(
@@ -197,16 +241,19 @@ def _run_training(
 
 
 def _add_pretrain(commands: Any) -> None:
-    from tg_lpe.training.config import PretrainConfig
+    from tg_lpe.spectral import KERNELS
+    from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
+    from tg_lpe.walks import BASES
 
     defaults = PretrainConfig()
     parser = commands.add_parser(
         "pretrain",
-        help="pretrain a linear transformer on Laplacian eigenvectors",
+        help="pretrain a linear transformer on Laplacian eigenvectors or kernels",
         description="Fit a linear transformer's columns to the first non-trivial eigenvectors of the normalised "
-        "Laplacian, blind to their signs. RUN/encoder is then a checkpoint for `train --encoder` and "
-        "`encode --encoder`.",
-        epilog="example: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8 --out runs/eigen-k8",
+        "Laplacian, blind to their signs; or, with --kernels, its Gram read-outs to kernels of the Laplacian. "
+        "RUN/encoder is then a checkpoint for `train --encoder` and `encode --encoder`.",
+        epilog="examples: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8 --out runs/eigen-k8\n"
+        "          tg-lpe pretrain zinc --data ZINC_DIR --kernels heat resistance --lr 0.03 --out runs/heat-k8",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_data(parser)
@@ -220,17 +267,44 @@ def _add_pretrain(commands: Any) -> None:
     parser.add_argument(
         "--update-incidence", action="store_true", help="let the incidence matrix change too (small graphs)"
     )
-    parser.add_argument("--lr", type=float, default=defaults.lr, help="(default: %(default)s)")
+    gram = parser.add_argument_group("kernels instead of eigenvectors")
+    kernels = KernelPretrainConfig()
+    gram.add_argument("--kernels", nargs="+", choices=tuple(KERNELS), metavar="KERNEL", help=f"of {', '.join(KERNELS)}")
+    for name in ("num_filters", "num_layers", "num_squarings"):
+        option = f"--{name.replace('_', '-')}"
+        gram.add_argument(option, type=int, default=getattr(kernels, name), help="(default: %(default)s)")
+    gram.add_argument("--basis", choices=tuple(BASES), default=kernels.basis, help="(default: %(default)s)")
+    _add_switch(gram, "features", kernels.features, "conductances read bond and atom types")
+    parser.add_argument("--lr", type=float, help=f"(default: {defaults.lr}, for kernels {kernels.lr})")
     _add_loop(parser, defaults)
     parser.set_defaults(run=_pretrain)
 
 
 def _pretrain(args: argparse.Namespace) -> None:
-    from tg_lpe.training.config import PretrainConfig
+    from dataclasses import fields
+
+    from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
+    from tg_lpe.training.kernels import KernelPretraining
     from tg_lpe.training.pretrain import EigenvectorPretraining
 
-    names = ("k", "probes", "update_incidence", "epochs", "batch_size", "lr", "schedule", "halve_every", "clip", "seed")
-    config = PretrainConfig(num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names})
+    given = {"lr": args.lr} if args.lr is not None else {}
+    if args.kernels is not None:
+        names = [f.name for f in fields(KernelPretrainConfig) if f.name in args and f.name not in ("lr", "kernels")]
+        kernels = KernelPretrainConfig(
+            kernels=tuple(args.kernels), **{name: getattr(args, name) for name in names}, **given
+        )
+        done = _run_training(args, "pretrain-kernels", kernels, KernelPretraining, "pretrain-kernels")
+        if done is not None:
+            folder, result = done
+            print(
+                f"{args.source}, {' and '.join(args.kernels)}: test loss {result['test_loss']:.4f}, "
+                f"where a constant has 1; encoder in {folder / 'encoder'}"
+            )
+        return
+    names = [f.name for f in fields(PretrainConfig) if f.name in args and f.name not in ("lr", "num_loops")]
+    config = PretrainConfig(
+        num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names}, **given
+    )
     done = _run_training(args, "pretrain", config, EigenvectorPretraining, f"pretrain-{args.probes}")
     if done is not None:
         folder, result = done
@@ -241,20 +315,23 @@ def _pretrain(args: argparse.Namespace) -> None:
 
 
 def _add_encode(commands: Any) -> None:
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
+
     parser = commands.add_parser(
         "encode",
         help="write the positional encodings of molecules",
         description="Encode every molecule of a file. OUT holds, under these names: linear_transformer_pe "
         "[num_nodes, k], edge_index [2, num_edges] (counted per molecule), x (atom type), node_ptr and edge_ptr "
-        "[num_molecules + 1], line [num_molecules] (line of IN). A .pt file is read by torch.load, a .safetensors file "
-        "by safetensors.torch.load_file.",
+        "[num_molecules + 1], line [num_molecules] (line of IN); with --edges linear_transformer_edge_pe [num_edges, "
+        "edge_channels] too. A .pt file is read by torch.load, a .safetensors file by safetensors.torch.load_file.",
         epilog="example: tg-lpe encode molecules.smi encodings.pt",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz)")
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file")
-    parser.add_argument("--encoder", metavar="NAME|DIR", default="eigen-k8", help="(default: %(default)s)")
+    parser.add_argument("--encoder", metavar="NAME|DIR", default=DEFAULT_ENCODER, help="(default: %(default)s)")
     parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
+    parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
     parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
     parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -265,17 +342,17 @@ def _encode(args: argparse.Namespace) -> None:
     import torch
 
     from tg_lpe.datasets import MoleculeDataset, read_molecules
+    from tg_lpe.encoders import load_encoder
     from tg_lpe.files import replacing, save_tensors
-    from tg_lpe.linear_transformer import LinearTransformer
     from tg_lpe.transforms import LinearTransformerPE
 
     _set_threads(args.threads)
     output = Path(args.output)
     if output.suffix not in (".pt", ".safetensors"):
         raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
-    encoder = LinearTransformer.from_pretrained(args.encoder)
-    transform = LinearTransformerPE(args.k, encoder=encoder)
-    known = _atom_types_of(args.encoder) if encoder.probe_kind == "features" else None
+    encoder = load_encoder(args.encoder)
+    transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
+    known = _atom_types_of(args.encoder) if encoder.reads_nodes else None
     dataset, vocabulary, report, used = read_molecules(
         args.input, vocabulary=known, strict=args.strict, progress=not args.quiet
     )
@@ -290,29 +367,35 @@ def _encode(args: argparse.Namespace) -> None:
         "edge_ptr": encoded.slices["edge_index"],
         "line": torch.tensor([line for line, _ in used]),
     }
+    if args.edges:
+        tensors[EDGE_ENCODING] = encoded._data[EDGE_ENCODING]
     if output.suffix == ".safetensors":
         save_tensors(output, tensors, {"atom_types": list(vocabulary.types), "encoder": repr(transform)})
     else:
         with replacing(output) as temporary:
             torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
-    print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns: {output}")
+    edges = f", {tensors[EDGE_ENCODING].size(1)} for each bond" if args.edges else ""
+    print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
 
 
 def _atom_types_of(encoder: str) -> Any:
-    """The atom types that an encoder with feature probes was pretrained on, from the run folder that it lies in."""
+    """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
+    from tg_lpe import zoo
     from tg_lpe.datasets import AtomVocabulary
     from tg_lpe.files import read_json
     from tg_lpe.training.run_folder import RunFolder
 
-    config = RunFolder(Path(encoder).resolve().parent).config
-    types = read_json(config).get("data", {}).get("atom_types") if config.is_file() else None
-    if not types:
-        raise ValueError(
-            f"encoder {encoder} starts from atom types, and which number is which type is written in the run folder of "
-            f"its pretraining, but there is no {config} that says so; name the encoder inside its run folder, or one "
-            "with random probes"
-        )
-    return AtomVocabulary(tuple(types))
+    folder = zoo.path(encoder) if encoder in zoo.names() else Path(encoder).resolve()
+    card, config = folder / "card.json", RunFolder(folder.parent).config
+    for file in (card, config):
+        types = read_json(file).get("data", {}).get("atom_types") if file.is_file() else None
+        if types:
+            return AtomVocabulary(tuple(types))
+    raise ValueError(
+        f"encoder {encoder} reads atom types, and which number is which type is written in its card or in the run "
+        f"folder of its training, but there is neither {card} nor {config} that says so; name the encoder inside its "
+        "run folder, or one that reads no atom types"
+    )
 
 
 def _add_report(commands: Any) -> None:
@@ -338,6 +421,31 @@ def _report(args: argparse.Namespace) -> None:
     if args.json is not None:
         write_json(Path(args.json), benchmark_json(runs))
     print(f"report: {write_report(paths, args.out)}")
+
+
+def _add_zoo(commands: Any) -> None:
+    parser = commands.add_parser(
+        "zoo",
+        help="list the checkpoints that ship with the package",
+        description="List the checkpoints that from_pretrained knows by name; with NAME, all that its card says.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them")
+    parser.set_defaults(run=_zoo)
+
+
+def _zoo(args: argparse.Namespace) -> None:
+    import json
+
+    from tg_lpe import zoo
+
+    if args.name is not None:
+        print(json.dumps(zoo.card(args.name), indent=2))
+        return
+    cards = {name: zoo.card(name) for name in zoo.names()}
+    wide = max(len(name) for name in cards)
+    for name, card in cards.items():
+        metrics = ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items() if isinstance(value, float))
+        print(f"{name:{wide}}  {card['class']}, {card['num_parameters']:,} parameters: {card['summary']} ({metrics})")
 
 
 def _add_demo(commands: Any) -> None:

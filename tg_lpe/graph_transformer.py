@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.attention.edge import EdgeAttentionLayer
+from tg_lpe.attention.edge import EdgeAttentionLayer, RowBatchNorm
+from tg_lpe.attention.gps import GPSLayer
+from tg_lpe.checkpoint import CheckpointMixin
+from tg_lpe.encoders import make_encoder
+from tg_lpe.gram_transformer import GramTransformer
 from tg_lpe.scatter import RowGroups
 
 READOUTS = ("mlp", "paper")
+POOLINGS = ("mean", "sum", "both")
+ATTENTIONS = ("edge", "gps")
 
 
-class GraphTransformer(nn.Module):
+class GraphTransformer(CheckpointMixin, nn.Module):
     r"""Embed, attend over edges, average over nodes, predict.
 
     `A Generalization of Transformer Networks to Graphs <https://arxiv.org/abs/2012.09699>`_, in the configuration of
@@ -31,15 +40,23 @@ class GraphTransformer(nn.Module):
         edge_channels: width of real-valued edge features. With neither, every edge starts from the same learned row.
         pe_channels: width of the positional encoding that :meth:`forward` is given; ``None`` for none.
             With an ``encoder``, its ``out_channels``.
-        encoder: a :class:`~tg_lpe.LinearTransformer` that computes the positional encoding, trained jointly.
+        edge_pe_channels: width of the encoding of edges that :meth:`forward` is given; ``None`` for none.
+            With an encoder that encodes edges too, its ``edge_channels``.
+        pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm.
+        encoder: a :class:`~tg_lpe.LinearTransformer` or :class:`~tg_lpe.GramTransformer` that computes the positional
+            encoding, trained jointly; or the arguments of one, as checkpoints hold them.
         channels: hidden width.
         heads: attention heads.
         num_layers: attention layers.
         out_channels: number of predictions per graph.
+        pooling: ``"mean"`` over the nodes, the paper's, their ``"sum"``, for targets that grow with the
+            graph, or ``"both"``, one beside the other and each channel brought to variance one by batch norm, since
+            sums are as many times larger than means as there are nodes.
+        attention: ``"edge"``, Dwivedi & Bresson's, or ``"gps"``, PyTorch Geometric's ``GPSConv`` around a ``GINEConv``.
         readout: ``"mlp"`` (channels -> channels -> out, trains reliably) or ``"paper"`` (channels -> 1 -> out).
 
     Raises:
-        ValueError: if arguments exclude each other or ``readout`` is unknown.
+        ValueError: if arguments exclude each other or ``readout``, ``pooling`` or ``attention`` is unknown.
     """
 
     def __init__(
@@ -49,38 +66,61 @@ class GraphTransformer(nn.Module):
         num_edge_types: int | None = None,
         edge_channels: int | None = None,
         pe_channels: int | None = None,
-        encoder: nn.Module | None = None,
+        edge_pe_channels: int | None = None,
+        encoder: nn.Module | dict[str, Any] | None = None,
         channels: int = 128,
         heads: int = 8,
         num_layers: int = 4,
         out_channels: int = 1,
         readout: str = "mlp",
+        pooling: str = "mean",
+        pe_norm: bool = False,
+        attention: str = "edge",
     ) -> None:
         super().__init__()
         if readout not in READOUTS:
             raise ValueError(f"readout must be one of {READOUTS}, got {readout!r}")
         if num_layers < 1:
             raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        for name, value, allowed in (("pooling", pooling, POOLINGS), ("attention", attention, ATTENTIONS)):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        if isinstance(encoder, dict):
+            encoder = make_encoder(encoder)
         if encoder is not None:
-            if pe_channels not in (None, encoder.out_channels):
-                raise ValueError(f"pe_channels={pe_channels} contradicts the encoder's {encoder.out_channels}")
-            pe_channels = int(encoder.out_channels)  # type: ignore[arg-type]
+            own = encoder.out_channels, getattr(encoder, "edge_channels", 0) or None
+            for name, given, has in zip(
+                ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
+            ):
+                if given not in (None, has):
+                    raise ValueError(f"{name}={given} contradicts the encoder's {has}")
+            pe_channels, edge_pe_channels = own  # type: ignore[assignment]
         self.channels = channels
+        self.pooling = pooling
         self.encoder = encoder
         self.node_embedding = _Embedding("node", num_node_types, in_channels, channels)
         self.edge_embedding = _Embedding("edge", num_edge_types, edge_channels, channels)
-        self.pe_embedding: nn.Linear | None
-        self.register_module("pe_embedding", None)  # its place in the order of parameters
+        self.pe_embedding: _EncodingMap | None
+        self.edge_pe_embedding: _EncodingMap | None
+        for name in ("pe_embedding", "edge_pe_embedding"):
+            self.register_module(name, None)  # their place in the order of parameters
         self.layers = nn.ModuleList(
-            EdgeAttentionLayer(channels, heads, update_edges=i + 1 < num_layers) for i in range(num_layers)
+            EdgeAttentionLayer(channels, heads, update_edges=i + 1 < num_layers)
+            if attention == "edge"
+            else GPSLayer(channels, heads)
+            for i in range(num_layers)
         )
         width = channels if readout == "mlp" else 1
-        self.readout = nn.Sequential(nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, out_channels))
+        pooled = 2 * channels if pooling == "both" else channels
+        self.readout = nn.Sequential(nn.Linear(pooled, width), nn.ReLU(), nn.Linear(width, out_channels))
         if readout == "paper":
             # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
             self.readout[1] = nn.Identity()
+        self.pool_norm = RowBatchNorm(pooled) if pooling == "both" else None
         if pe_channels is not None:  # drawn last: under one seed all else starts the same with and without
-            self.pe_embedding = nn.Linear(pe_channels, channels)
+            self.pe_embedding = _EncodingMap("pe", pe_channels, channels, pe_norm)
+        if edge_pe_channels is not None:
+            self.edge_pe_embedding = _EncodingMap("edge_pe", edge_pe_channels, channels, pe_norm)
 
     def forward(
         self,
@@ -89,6 +129,7 @@ class GraphTransformer(nn.Module):
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         pe: Tensor | None = None,
+        edge_pe: Tensor | None = None,
         *,
         num_nodes: int | None = None,
         num_graphs: int | None = None,
@@ -103,6 +144,7 @@ class GraphTransformer(nn.Module):
             edge_attr: edge types ``[num_edges]``, or features ``[num_edges, edge_channels]``, or ``None`` likewise.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
+            edge_pe: encoding of the edges, ``[num_edges, edge_pe_channels]``, likewise.
             num_nodes: needed only where ``x`` is ``None``.
             num_graphs: number of graphs; found from ``batch`` if absent.
             generator: for an encoder with random probes, to draw them anew; without it they are the same always.
@@ -130,18 +172,46 @@ class GraphTransformer(nn.Module):
         target = RowGroups(edge_index[1][order], num_nodes)
 
         if self.encoder is not None:
-            if pe is not None:
-                raise ValueError("the model has an encoder of its own, so pe= must not be given")
-            pe = self.encoder(edge_index, num_nodes, batch, x=x, num_graphs=num_graphs, generator=generator)
+            if pe is not None or edge_pe is not None:
+                raise ValueError("the model has an encoder of its own, so pe= and edge_pe= must not be given")
+            options: dict[str, Any] = {"x": x, "num_graphs": num_graphs, "generator": generator}
+            if isinstance(self.encoder, GramTransformer):
+                pe, edge_pe = self.encoder(edge_index, num_nodes, batch, edge_attr=edge_attr, **options)
+            else:
+                pe = self.encoder(edge_index, num_nodes, batch, **options)
         h = self._embed_nodes(x, pe, num_nodes)
+        if self.encoder is not None and not self.edge_embedding.expects_feature:
+            edge_attr = None  # likewise
         e, edge_types = self.edge_embedding.table(edge_attr, edge_index.size(1))
+        if self.edge_pe_embedding is not None:
+            if edge_types is not None:  # a product with a narrow one-hot matrix: its backward pass is no scattered sum
+                e, edge_types = nn.functional.one_hot(edge_types, e.size(0)).to(e.dtype) @ e, None
+            e = e + self.edge_pe_embedding(edge_pe, edge_index.size(1), e.dtype)
+        elif edge_pe is not None:
+            raise ValueError("the model was built without edge_pe_channels, so edge_pe= must not be given")
         if edge_types is not None:
             edge_types = edge_types[order]
         else:
             e = e[order]
+        graphs = RowGroups(batch, num_graphs)
         for i, layer in enumerate(self.layers):
-            h, e = layer(h, e, source, target, edge_types if i == 0 else None)
-        return self.readout(RowGroups(batch, num_graphs).mean(h))
+            h, e = layer(h, e, source, target, graphs, edge_types if i == 0 else None)
+        return self.readout(self._pool(h, graphs))
+
+    def _pool(self, h: Tensor, graphs: RowGroups) -> Tensor:
+        """One row per graph."""
+        if self.pool_norm is not None:
+            return self.pool_norm(torch.cat([graphs.mean(h), graphs.sum(h)], dim=1))
+        return graphs.mean(h) if self.pooling == "mean" else graphs.sum(h)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """Write a checkpoint, the encoder's weights and arguments included."""
+        config = dict(self._hub_mixin_config or {})  # type: ignore[arg-type]
+        own = getattr(self.encoder, "_hub_mixin_config", None)
+        if self.encoder is not None and not isinstance(own, dict):
+            raise TypeError(f"a checkpoint holds encoders of tg_lpe, got {type(self.encoder).__name__}")
+        self._hub_mixin_config = {**config, "encoder": own}
+        super()._save_pretrained(save_directory)
 
     def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, num_nodes: int) -> Tensor:
         if self.encoder is not None and not self.node_embedding.expects_feature:
@@ -152,10 +222,24 @@ class GraphTransformer(nn.Module):
             if pe is not None:
                 raise ValueError("the model was built without pe_channels or encoder, so pe= must not be given")
             return h
-        if pe is None or pe.shape != (num_nodes, self.pe_embedding.in_features):
+        return h + self.pe_embedding(pe, num_nodes, h.dtype)
+
+
+class _EncodingMap(nn.Linear):
+    """Linear map of an encoding into the hidden width, after batch norm if asked for."""
+
+    def __init__(self, name: str, in_channels: int, channels: int, norm: bool) -> None:
+        super().__init__(in_channels, channels)
+        self.name = name
+        self.norm = RowBatchNorm(in_channels, affine=False) if norm else None
+
+    def forward(self, pe: Tensor | None, num_rows: int, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
+        """Embedded encoding ``[num_rows, channels]``."""
+        if pe is None or pe.shape != (num_rows, self.in_features):
             got = None if pe is None else tuple(pe.shape)
-            raise ValueError(f"pe must have shape {(num_nodes, self.pe_embedding.in_features)}, got {got}")
-        return h + self.pe_embedding(pe.to(h.dtype))
+            raise ValueError(f"{self.name} must have shape {(num_rows, self.in_features)}, got {got}")
+        pe = pe.to(dtype)
+        return super().forward(pe if self.norm is None else self.norm(pe))
 
 
 class _Embedding(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import cached_property
 
@@ -31,6 +32,8 @@ class Incidence:
     - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
     - Nodes without edges, graphs without edges or nodes, and edges of weight zero (as if absent) are all fine.
     - A batch of graphs is one graph with several components, plus the knowledge of who belongs where.
+    - A ground conductance joins a node to a common reference node at potential zero. Its column of ``B`` has a single
+      entry, ``sqrt(q)``; it adds ``q`` to the diagonal of ``L`` and makes a component that has one invertible.
 
     Args:
         edge_index: integer ``[2, num_listed_edges]``.
@@ -38,10 +41,12 @@ class Incidence:
         edge_weight: conductances (1/resistance), floating point ``[num_listed_edges]``; all one if absent.
         batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; absent for a single graph.
         num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
+        ground: ground conductances, floating point ``[num_nodes]``; none if absent.
 
     Attributes:
         tail, head: the two ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by ``(tail, head)``.
         conductance: ``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``.
+        ground: ``q``, ``[num_nodes]``, or ``None``. Gradients flow to it.
         batch: int64 ``[num_nodes]``.
         num_nodes, num_edges, num_graphs: counts.
 
@@ -58,10 +63,15 @@ class Incidence:
         edge_weight: Tensor | None = None,
         batch: Tensor | None = None,
         num_graphs: int | None = None,
+        ground: Tensor | None = None,
     ) -> None:
         self.num_nodes = _check_edges(edge_index, num_nodes, batch)
         if edge_weight is not None:
             _check_weights(edge_weight, edge_index)
+        if ground is not None:
+            _check_ground(ground, self.num_nodes)
+        self.ground = ground
+        self._listed = edge_index
         self.num_graphs = _check_batch(batch, self.num_nodes, num_graphs, edge_index)
         self._batch = batch
         self.tail, self.head, self.conductance = _one_column_per_edge(edge_index.long(), edge_weight, self.num_nodes)
@@ -72,7 +82,79 @@ class Incidence:
         graph = cls.__new__(cls)
         graph.num_nodes, graph.num_graphs, graph._batch = num_nodes, 1, None
         graph.tail, graph.head, graph.conductance = tail, head, conductance
+        graph.ground, graph._listed = None, torch.stack([tail, head])
         return graph
+
+    def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Incidence:
+        """The same graph with other conductances; what is known about its structure is shared, not computed again.
+
+        Args:
+            conductance: one per column, floating point ``[num_edges]``, not per listed edge (:meth:`merge_listings`
+                goes from one to the other); all one if ``None``. Not negative: not checked.
+            ground: ground conductances ``[num_nodes]``; none if ``None``.
+
+        Raises:
+            ValueError: on a wrong shape.
+        """
+        for name, value, size in (("conductance", conductance, self.num_edges), ("ground", ground, self.num_nodes)):
+            if value is not None and value.shape != (size,):
+                raise ValueError(f"{name} must be [{size}], got {list(value.shape)}")
+        graph = copy.copy(self)
+        graph.conductance, graph.ground = conductance, ground
+        return graph
+
+    @property
+    def num_listed_edges(self) -> int:
+        """Number of edges as they were listed: both directions, repetitions and self-loops count."""
+        return self._listed.size(1)
+
+    @cached_property
+    def column_of_listing(self) -> Tensor:
+        """Column of ``B`` of each listed edge, int64 ``[num_listed_edges]``; -1 for self-loops, which have none."""
+        row, col = self._listed.long().unbind()
+        key = torch.add(torch.maximum(row, col), torch.minimum(row, col), alpha=self.num_nodes)
+        column = torch.searchsorted(torch.add(self.head, self.tail, alpha=self.num_nodes), key)
+        return column.masked_fill(row == col, -1)
+
+    @cached_property
+    def _listings_per_column(self) -> Tensor:
+        column = self.column_of_listing
+        return torch.bincount(column[column >= 0], minlength=self.num_edges)
+
+    def merge_listings(self, values: Tensor) -> Tensor:
+        """One value per undirected edge: the mean over its listings, so that neither order nor direction matters.
+
+        Args:
+            values: of the listed edges, ``[num_listed_edges, ...]``.
+
+        Returns:
+            ``[num_edges, ...]``.
+        """
+        column = self.column_of_listing
+        keep = column >= 0
+        total = scatter_sum(values[keep], column[keep], self.num_edges)
+        return total / self._listings_per_column.to(total.dtype).view(-1, *[1] * (values.dim() - 1))
+
+    def end_sums(self, x: Tensor) -> Tensor:
+        """The sum of the values of both ends of each listed edge, ``[num_listed_edges, k]``.
+
+        Args:
+            x: node values ``[num_nodes, k]``.
+        """
+        return x.index_select(0, self._listed[0]) + x.index_select(0, self._listed[1])
+
+    def spread_to_listings(self, values: Tensor) -> Tensor:
+        """Values of the undirected edges ``[num_edges, ...]`` at each listed edge; zero at self-loops.
+
+        Returns:
+            ``[num_listed_edges, ...]``.
+        """
+        column = self.column_of_listing
+        if self.num_edges == 0:
+            return values.new_zeros(column.numel(), *values.shape[1:])
+        loops = column < 0
+        spread = values.index_select(0, column.clamp(min=0))
+        return spread.masked_fill(loops.view(-1, *[1] * (values.dim() - 1)), 0.0) if bool(loops.any()) else spread
 
     @property
     def num_edges(self) -> int:
@@ -133,9 +215,7 @@ class Incidence:
         """
         if self.conductance is None:
             return like.new_ones(self.num_edges)
-        w = self.conductance.to(like.dtype)
-        absent = w == 0
-        return torch.where(absent, 0.0, torch.where(absent, 1.0, w).sqrt())
+        return _root(self.conductance.to(like.dtype))
 
     def differences(self, x: Tensor) -> Tensor:
         """``B^T x``: the weighted difference of node values along each edge.
@@ -163,8 +243,9 @@ class Incidence:
         return self._heads.sum(y) - self._tails.sum(y)
 
     def laplacian(self, x: Tensor) -> Tensor:
-        """``L x = B (B^T x)``, ``[num_nodes, k]``, at ``O(num_edges * k)`` cost."""
-        return self.sums(self.differences(x))
+        """``L x = B (B^T x)``, ``[num_nodes, k]``, at ``O(num_edges * k)`` cost; ground conductances are in ``L``."""
+        out = self.sums(self.differences(x))
+        return out if self.ground is None else torch.addcmul(out, self.ground.to(x.dtype).unsqueeze(-1), x)
 
     def degree(self, like: Tensor) -> Tensor:
         """``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.
@@ -173,42 +254,60 @@ class Incidence:
         square roots, as the paper defines it.
         """
         if self.conductance is None:
-            return self._neighbour_counts.to(like.dtype)
-        root = self.root_conductance(like)
-        return scatter_sum(torch.cat([root, root]), torch.cat([self.tail, self.head]), self.num_nodes)
+            rows = self._neighbour_counts.to(like.dtype)
+        else:
+            root = self.root_conductance(like)
+            rows = scatter_sum(torch.cat([root, root]), torch.cat([self.tail, self.head]), self.num_nodes)
+        return rows if self.ground is None else rows + _root(self.ground.to(like.dtype))
 
     def laplacian_diagonal(self, like: Tensor) -> Tensor:
         """The diagonal of ``L``, the sum of each node's conductances, ``[num_nodes]``, in the dtype of ``like``."""
         if self.conductance is None:
-            return self.degree(like)
-        w = self.conductance.to(like.dtype)
-        return scatter_sum(torch.cat([w, w]), torch.cat([self.tail, self.head]), self.num_nodes)
+            diagonal = self._neighbour_counts.to(like.dtype)
+        else:
+            w = self.conductance.to(like.dtype)
+            diagonal = scatter_sum(torch.cat([w, w]), torch.cat([self.tail, self.head]), self.num_nodes)
+        return diagonal if self.ground is None else diagonal + self.ground.to(like.dtype)
 
     def frobenius_norm(self, like: Tensor) -> Tensor:
         """The Frobenius norm of each graph's own ``B``, ``[num_graphs]``, in the dtype of ``like``.
 
         One where ``B`` is zero, so that dividing by it leaves zero.
         """
-        if self.conductance is None:
+        if self.conductance is None and self.ground is None:
             if self._batch is None:
                 return like.new_full((1,), math.sqrt(max(2 * self.num_edges, 1)))
             return (2 * self.edge_counts).clamp_min(1).to(like.dtype).sqrt()
-        squared = scatter_sum(2 * self.conductance.to(like.dtype), self.batch[self.tail], self.num_graphs)
+        w = like.new_ones(self.num_edges) if self.conductance is None else self.conductance.to(like.dtype)
+        squared = scatter_sum(2 * w, self.batch[self.tail], self.num_graphs)
+        if self.ground is not None:
+            squared = squared + scatter_sum(self.ground.to(like.dtype), self.batch, self.num_graphs)
         return squared.masked_fill(squared == 0, 1.0).sqrt()
 
     def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """``B`` written out, ``[num_nodes, num_edges]``: for tests and small graphs."""
+        """``B`` written out, for tests and small graphs.
+
+        Returns:
+            ``[num_nodes, num_edges]``, and where there are ground conductances ``[num_nodes, num_edges + num_nodes]``.
+        """
         root = self.root_conductance(torch.empty(0, dtype=dtype, device=self.device))
         matrix = root.new_zeros(self.num_nodes, self.num_edges)
         column = torch.arange(self.num_edges, device=self.device)
-        return matrix.index_put((self.tail, column), -root).index_put((self.head, column), root)
+        matrix = matrix.index_put((self.tail, column), -root).index_put((self.head, column), root)
+        return matrix if self.ground is None else torch.cat([matrix, torch.diag(_root(self.ground.to(dtype)))], dim=1)
 
     def __repr__(self) -> str:
         weights = "unit" if self.conductance is None else str(self.conductance.dtype).removeprefix("torch.")
         return (
             f"Incidence(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
-            f"num_graphs={self.num_graphs}, conductance={weights})"
+            f"num_graphs={self.num_graphs}, conductance={weights}{'' if self.ground is None else ', grounded'})"
         )
+
+
+def _root(w: Tensor) -> Tensor:
+    """``sqrt(w)``, with derivative zero where ``w`` is zero."""
+    absent = w == 0
+    return torch.where(absent, 0.0, torch.where(absent, 1.0, w).sqrt())
 
 
 def inverse_sqrt(x: Tensor) -> Tensor:
@@ -250,6 +349,18 @@ def _check_weights(weight: Tensor, edge_index: Tensor) -> None:
             f"edge_weight must be finite and not negative, got {weight[at].item()} for edge "
             f"({int(edge_index[0, at])}, {int(edge_index[1, at])}) and {int(bad.sum())} such values in all"
         )
+
+
+def _check_ground(ground: Tensor, num_nodes: int) -> None:
+    """Refuse ground conductances of the wrong form or with a value no resistor has."""
+    if ground.shape != (num_nodes,) or not ground.is_floating_point():
+        raise ValueError(
+            f"ground must be floating point of shape [{num_nodes}], got {ground.dtype} {list(ground.shape)}"
+        )
+    bad = ~(torch.isfinite(ground) & (ground >= 0))
+    if bad.any():
+        at = int(bad.nonzero()[0, 0])
+        raise ValueError(f"ground must be finite and not negative, got {ground[at].item()} at node {at}")
 
 
 def _check_batch(batch: Tensor | None, num_nodes: int, num_graphs: int | None, edge_index: Tensor) -> int:

@@ -110,6 +110,11 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         self.readout = nn.Linear(k, self.out_channels, bias=False)
         self._frozen: list[_Layer] | None = None
 
+    @property
+    def reads_nodes(self) -> bool:
+        """Whether the encoding depends on node features ``x``."""
+        return self.probe_kind == "features"
+
     def freeze(self) -> LinearTransformer:
         """Put the module into eval mode, without gradients, for good: its products of parameters are formed once.
 

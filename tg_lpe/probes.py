@@ -90,7 +90,7 @@ class RandomProbes(nn.Module):
         rows = (
             self._own_rows(largest)
             if generator is None
-            else counter_normal(_draw_seed(generator), largest, self.k, self.unit)
+            else counter_normal(draw_seed(generator), largest, self.k, self.unit)
         )
         return rows if graph.num_graphs == 1 else rows[graph.local_index]
 
@@ -191,6 +191,23 @@ def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> 
     return radius.mul_(uniform[:, 1::2].mul(2 * torch.pi).cos_()).to(like.dtype)
 
 
+def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor) -> Tensor:
+    """Random signs, each a function of ``(seed, row, column)`` alone; see :func:`counter_normal`.
+
+    Args:
+        seed: any 64-bit integer.
+        num_rows: number of rows.
+        columns: which columns, int64 ``[num_columns]``.
+        like: tensor whose device and dtype the result takes.
+
+    Returns:
+        Plus and minus ones, ``[num_rows, num_columns]``.
+    """
+    row = torch.arange(num_rows, device=like.device).unsqueeze(-1)
+    bits = _mix(_mix((row + 1) * _WEYL + _signed(seed)) + (columns.to(like.device) + 1) * _WEYL)
+    return (((bits >> 40) & 1) * 2 - 1).to(like.dtype)
+
+
 def _signed(value: int) -> int:
     """A 64-bit pattern as the signed integer torch knows."""
     return (value + 2**63) % 2**64 - 2**63
@@ -207,5 +224,6 @@ def _mix(z: Tensor) -> Tensor:
     return z ^ ((z >> 31) & (2**33 - 1))
 
 
-def _draw_seed(generator: torch.Generator) -> int:
+def draw_seed(generator: torch.Generator) -> int:
+    """The seed of one call's random probes."""
     return int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))

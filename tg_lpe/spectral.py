@@ -5,6 +5,8 @@ They serve as baselines and as targets of pretraining, defined on every graph: f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -12,14 +14,15 @@ from torch import Tensor
 
 from tg_lpe.blocks import GraphBlocks
 from tg_lpe.incidence import Incidence, inverse_sqrt
+from tg_lpe.walks import walks
 
 
 def laplacian_eigenvectors(graph: Incidence, k: int) -> tuple[Tensor, Tensor]:
     """The first ``k`` non-trivial eigenvectors of the normalised Laplacian of each graph, batched dense algebra.
 
-    Trivial are the vectors of eigenvalue zero, one per connected component; all of them are left out, so no basis of
-    the null space leaks in. Columns a graph does not have (it has fewer nodes than that) are zero. The sign, and the
-    basis where an eigenvalue repeats, are LAPACK's choice.
+    Trivial are the vectors of eigenvalue zero, one per connected component without ground; all of them are left out, so
+    no basis of the null space leaks in. Columns a graph does not have (it has fewer nodes than that) are zero. The
+    sign, and the basis where an eigenvalue repeats, are LAPACK's choice.
 
     Args:
         graph: the batch; ``D^-1/2 L D^-1/2`` with ``D`` the diagonal of ``L``.
@@ -53,8 +56,8 @@ def laplacian_eigenvectors(graph: Incidence, k: int) -> tuple[Tensor, Tensor]:
     return blocks.collect(parts, k).double(), values
 
 
-def random_walk_probabilities(graph: Incidence, steps: int) -> Tensor:
-    """Probability that a random walk is back at its start after 1, 2, ... ``steps`` steps.
+def random_walk_probabilities(graph: Incidence, steps: int) -> tuple[Tensor, Tensor]:
+    """Where a random walk is after 1, 2, ... ``steps`` steps: back at its start, or across an edge.
 
     The walk leaves along each edge in proportion to its conductance and stays nowhere; it never returns to a node
     without edges. `Graph Neural Networks with Learnable Structural and Positional Representations
@@ -65,7 +68,9 @@ def random_walk_probabilities(graph: Incidence, steps: int) -> Tensor:
         steps: number of steps.
 
     Returns:
-        ``[num_nodes, steps]``, float64.
+        Return probabilities ``[num_nodes, steps]``, and for each column of ``B`` the geometric mean of the
+        probabilities of being at one end after starting from the other, ``[num_edges, steps]``, which is the entry of
+        ``(D^-1/2 A D^-1/2)^t``. Both float64.
 
     Raises:
         ValueError: if a graph is too large for dense algebra.
@@ -73,16 +78,82 @@ def random_walk_probabilities(graph: Incidence, steps: int) -> Tensor:
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
     blocks = _dense_blocks(graph)
-    parts = []
-    for matrix in blocks.dense_laplacians(scale):
-        # I - S has the entries of D^-1/2 A D^-1/2, similar to the walk's D^-1 A: their powers share the diagonal.
-        walk = torch.diag_embed(matrix.diagonal(dim1=1, dim2=2)) - matrix
-        power, diagonals = walk, []
-        for step in range(steps):
-            power = power @ walk if step else walk
-            diagonals.append(power.diagonal(dim1=1, dim2=2))
-        parts.append(torch.stack(diagonals, dim=1))
-    return blocks.collect(parts, steps).double()
+    coupling = graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]
+    nodes, edges, columns = [], [], []
+    # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
+    for where in blocks.edge_positions():
+        diagonal, entries = walks(coupling[where.columns].unsqueeze(0), where, "power", steps)
+        nodes.append(diagonal[0].mT)
+        edges.append(entries[0].mT)
+        columns.append(where.columns)
+    if not nodes:
+        return like.new_zeros(graph.num_nodes, steps), like.new_zeros(0, steps)
+    return blocks.collect_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(columns))]
+
+
+def _heat(values: Tensor) -> Tensor:
+    return torch.exp(-values.unsqueeze(-2) * values.new_tensor(HEAT_TIMES).unsqueeze(-1))
+
+
+def _resistance(values: Tensor) -> Tensor:
+    return torch.where(values > NULL, 1 / values.clamp(min=NULL), 0.0).unsqueeze(-2)
+
+
+def _eigenspaces(values: Tensor) -> Tensor:
+    new = values.diff(dim=-1, prepend=values[..., :1]) > DEGENERATE
+    space = new.cumsum(-1).unsqueeze(-2)  # the null space is number 0
+    wanted = torch.arange(1, NUM_EIGENSPACES + 1, device=values.device).unsqueeze(-1)
+    return (space == wanted).to(values.dtype)
+
+
+HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+NUM_EIGENSPACES = 3
+NULL = 1e-8
+DEGENERATE = 1e-6
+"""Eigenvalues nearer than this are one, whose eigenspace has no preferred basis."""
+
+KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces}
+"""Functions of the eigenvalues ``[..., n]`` of the normalised Laplacian, ``[..., channels, n]``: heat kernels
+``exp(-t S)`` at :data:`HEAT_TIMES`, the pseudo-inverse of ``S`` (effective resistances are differences of its entries),
+projectors on the first three eigenspaces above the null space."""
+
+
+def kernel_channels(kernels: Sequence[str]) -> int:
+    """Number of channels of some of :data:`KERNELS`."""
+    return sum(KERNELS[name](torch.zeros(1)).size(-2) for name in kernels)
+
+
+def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Kernels of the normalised Laplacian at nodes and edges, by dense eigendecomposition: blind to sign and basis.
+
+    Args:
+        graph: the batch.
+        kernels: some of :data:`KERNELS`.
+
+    Returns:
+        Diagonals ``[num_nodes, channels]`` and entries at the edges ``[num_edges, channels]``, float64.
+
+    Raises:
+        ValueError: if a kernel is unknown, or a graph too large for dense algebra.
+    """
+    if unknown := sorted(set(kernels) - set(KERNELS)):
+        raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
+    like = torch.empty(0, dtype=torch.float64, device=graph.device)
+    scale = inverse_sqrt(graph.laplacian_diagonal(like))
+    blocks = _dense_blocks(graph)
+    nodes, edges, columns = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
+    edges.append(nodes[0])
+    for matrix, where in zip(blocks.dense_laplacians(scale), blocks.edge_positions(), strict=True):
+        values, vectors = torch.linalg.eigh(matrix)
+        # The fill of a block adds eigenvalues of zero, with eigenvectors that are zero at every node.
+        weights = torch.cat([KERNELS[name](values) for name in kernels], dim=1)
+        kernel = torch.einsum("gia,gca,gja->cgij", vectors, weights, vectors).flatten(1, 2).contiguous()
+        kernel = kernel.view(-1, where.height, where.height)
+        nodes.append(where.diagonal(kernel).view(weights.size(1), -1).mT)
+        edges.append(where.at_edges(kernel).view(weights.size(1), -1).mT)
+        columns.append(where.columns)
+    rows = blocks.collect_rows(nodes[1:]) if blocks.blocks else nodes[0]
+    return rows, torch.cat(edges)[torch.argsort(torch.cat(columns))]
 
 
 DENSE_LIMIT = 4096
@@ -100,7 +171,7 @@ def _dense_blocks(graph: Incidence) -> GraphBlocks:
 
 
 def _num_components(graph: Incidence) -> Tensor:
-    """Number of connected components of each graph, int64 ``[num_graphs]``: the dimension of its null space."""
+    """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
     tail, head = graph.tail, graph.head
     if graph.conductance is not None:
         there = graph.conductance.detach() > 0
@@ -110,4 +181,6 @@ def _num_components(graph: Incidence) -> Tensor:
     _, label = connected_components(adjacency, directed=False)
     first = torch.from_numpy(label).to(torch.int64).to(graph.device)
     pairs = torch.unique(torch.stack([graph.batch, first]), dim=1)
+    if graph.ground is not None:
+        pairs = pairs[:, ~torch.isin(pairs[1], first[graph.ground.detach() > 0])]
     return torch.bincount(pairs[0], minlength=graph.num_graphs)

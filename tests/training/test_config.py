@@ -24,6 +24,9 @@ from tg_lpe.training.config import LoopConfig, PretrainConfig, TrainConfig
         (TrainConfig, {"precision": "float16"}, "precision must be one of .*got 'float16'"),
         (TrainConfig, {"pe": "gpse"}, r"pe must be one of \('none', 'laplacian', .*got 'gpse'"),
         (TrainConfig, {"probes": "ones"}, "probes must be one of .*got 'ones'"),
+        (TrainConfig, {"conductances": "free"}, r"conductances must be one of \('learned', 'fixed'\), got 'free'"),
+        (TrainConfig, {"num_filters": 0}, "num_filters must be at least 1, got 0"),
+        (TrainConfig, {"encoder_layers": -1}, "encoder_layers must be at least 1, got -1"),
         (TrainConfig, {"pe_dim": 0}, "pe_dim must be at least 1, got 0"),
         (TrainConfig, {"encoder_lr": 0}, "encoder_lr must be positive and finite, got 0"),
         (TrainConfig, {"epochs": 0}, "epochs must be at least 1"),
@@ -42,9 +45,11 @@ def test_what_is_refused(kind: type[LoopConfig], settings: dict[str, Any], messa
     [
         TrainConfig(),
         TrainConfig(pe="laplacian", encoder="somewhere", lr=3e-4, seed=7),
+        TrainConfig(probes="rademacher", pe_dim=5, edge_pe=False, pe_norm=True, num_filters=2, encoder_layers=3),
+        TrainConfig(num_squarings=2, basis="chebyshev", conductances="fixed", ground=False, pooling="sum"),
         PretrainConfig(probes="learned", update_incidence=True, clip=2.5),
     ],
-    ids=["defaults", "train", "pretrain"],
+    ids=["defaults", "train", "gram", "gram with squarings", "pretrain"],
 )
 def test_round_trip_through_json(config: LoopConfig) -> None:
     values = json.loads(json.dumps(config.to_dict()))
@@ -55,6 +60,33 @@ def test_round_trip_through_json(config: LoopConfig) -> None:
 
 def test_unknown_settings_are_named() -> None:
     with pytest.raises(
-        ValueError, match=r"unknown settings \['learning_rate', 'zeal'\]; known are \['batch_size', .*'lr'"
+        ValueError, match=r"unknown settings \['learning_rate', 'zeal'\]; known are \[.*'batch_size', .*'lr'"
     ):
         TrainConfig.from_dict({"zeal": 1, "learning_rate": 2, "lr": 1e-3})
+
+
+@pytest.mark.parametrize(
+    ("settings", "width"),
+    [
+        ({}, None),
+        ({"pe_dim": 5}, 5),
+        ({"probes": "auto"}, None),
+        ({"probes": "features"}, 6),
+        ({"probes": "features", "pe_dim": 3}, 3),
+        ({"pe": "laplacian"}, 6),
+        ({"pe": "random-walk"}, 16),
+        ({"pe": "random-walk", "pe_dim": 4}, 4),
+        ({"pe": "none"}, None),
+        ({"pe": "none", "pe_dim": 4}, None),
+    ],
+    ids=str,
+)
+def test_width(settings: dict[str, Any], width: int | None) -> None:
+    assert TrainConfig(**settings).width == width
+
+
+def test_settings_of_earlier_runs_can_be_read() -> None:
+    """They name neither edges nor filters, and always a width and probes."""
+    config = TrainConfig.from_dict({"pe": "linear-transformer", "pe_dim": 6, "probes": "features", "k": 8, "lr": 0.1})
+    assert (config.width, config.uses_gram, config.lr) == (6, False, 0.1)
+    assert TrainConfig().uses_gram and not TrainConfig(pe="laplacian").uses_gram

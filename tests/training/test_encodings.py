@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from helpers import relative_error
+from helpers import randomize_, relative_error
+from torch_geometric.data import Batch
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 
-from tg_lpe import LinearTransformer
+from tg_lpe import GramTransformer, LinearTransformer
+from tg_lpe.checkpoint import CheckpointMixin
+from tg_lpe.cli import main
 from tg_lpe.datasets import MoleculeSplits
+from tg_lpe.files import load_tensors
+from tg_lpe.readout import pair_forms
+from tg_lpe.report import read_run
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.encodings import attach_encoding, build_encoder, flip_signs
+from tg_lpe.training.encodings import attach_encoding, build_encoder, edge_width, flip_signs
+from tg_lpe.training.joint import build_model
 
 
 def eigenvalues(edge_index: torch.Tensor, num_nodes: int) -> torch.Tensor:
@@ -75,20 +83,131 @@ def test_flip_signs() -> None:
     assert not torch.equal(flipped, flip_signs(pe, batch, 400, torch.Generator().manual_seed(1)))
 
 
-def test_the_encoder_of_the_settings(tmp_path: Path) -> None:
-    fresh = build_encoder(TrainConfig(pe_dim=3, k=5, probes="learned"), num_node_types=4, max_nodes=9)
-    assert fresh is not None and (fresh.k, fresh.out_channels, fresh.probes.rows.shape) == (5, 3, (9, 5))
-    assert build_encoder(TrainConfig(pe="laplacian"), 4, 9) is None
-    saved = LinearTransformer(k=4, out_channels=3)
+def test_edges_of_eigenvectors_forget_their_signs(splits: MoleculeSplits) -> None:
+    config = TrainConfig(pe="laplacian", pe_dim=3, edge_pe=True)
+    dataset = attach_encoding(config, splits.train)
+    assert edge_width(config) == 6
+    for data, plain in zip(dataset, splits.train, strict=True):
+        assert torch.equal(data.edge_index, plain.edge_index)
+        assert data.edge_pe.dtype == torch.float32 and data.edge_pe.shape == (plain.num_edges, 6)
+        pe = data.pe.numpy()
+        for (u, v), row in zip(plain.edge_index.T.tolist(), data.edge_pe.numpy(), strict=True):
+            assert np.array_equal(row, np.concatenate([np.abs(pe[u] - pe[v]), pe[u] * pe[v]]))
+    batch = Batch.from_data_list([dataset[i] for i in range(4)])
+    flipped = flip_signs(batch.pe, batch.batch, 4, torch.Generator().manual_seed(0))
+    assert not torch.equal(flipped, batch.pe)
+    assert torch.equal(pair_forms(flipped, batch.edge_index), batch.edge_pe), "so it needs no flipping of its own"
+
+
+def test_edges_of_random_walks(splits: MoleculeSplits) -> None:
+    config = TrainConfig(pe="random-walk", pe_dim=5, edge_pe=True)
+    assert edge_width(config) == 5
+    for data in attach_encoding(config, splits.train):
+        A = np.zeros((data.num_nodes, data.num_nodes))
+        A[tuple(data.edge_index.numpy())] = 1.0
+        P = A / np.sqrt(np.outer(A.sum(0), A.sum(0)))
+        expected = [np.linalg.matrix_power(P, t)[tuple(data.edge_index.numpy())] for t in range(1, 6)]
+        assert data.edge_pe.dtype == torch.float32 and relative_error(data.edge_pe, np.array(expected).T) < 1e-6
+
+
+@pytest.mark.parametrize("pe", ["laplacian", "random-walk"])
+def test_without_edges(splits: MoleculeSplits, pe: str) -> None:
+    config = TrainConfig(pe=pe, edge_pe=False)
+    dataset = attach_encoding(config, splits.train)
+    assert edge_width(config) is None
+    assert "edge_pe" not in dataset[0] and dataset[0].pe.size(1) == {"laplacian": 6, "random-walk": 16}[pe]
+    model = build_model(TrainConfig(pe=pe, edge_pe=False, channels=8, num_layers=1), splits)
+    assert model.edge_pe_embedding is None and model.pe_embedding is not None
+
+
+def test_the_encoder_of_the_settings() -> None:
+    fresh = build_encoder(TrainConfig(pe_dim=3, k=5, probes="learned"), 4, 3, max_nodes=9)
+    assert isinstance(fresh, LinearTransformer)
+    assert (fresh.k, fresh.out_channels, fresh.probes.rows.shape) == (5, 3, (9, 5))
+    for pe in ("laplacian", "random-walk", "none"):
+        assert build_encoder(TrainConfig(pe=pe), 4, 3, 9) is None
+        assert edge_width(TrainConfig(pe="none")) is None is edge_width(TrainConfig())
+
+
+def test_the_gram_encoder_of_the_settings() -> None:
+    encoder = build_encoder(TrainConfig(probes="identity"), 4, 3, 9)
+    assert isinstance(encoder, GramTransformer) and encoder.probe_kind == "identity"
+    width = encoder.num_filters * encoder.num_layers
+    assert (encoder.out_channels, encoder.edge_channels) == (width, width)
+    assert encoder.conductances.edge.table.shape == (3, encoder.num_filters)
+    assert encoder.conductances.ground.table.shape == (4, encoder.num_filters)
+    settings = {"num_filters": 2, "encoder_layers": 3, "num_squarings": 1, "basis": "chebyshev", "pe_dim": 5}
+    encoder = build_encoder(TrainConfig(probes="identity", **settings, end_features=True), 4, 3, 9)
+    assert (encoder.num_filters, encoder.num_layers, encoder.num_squarings, encoder.basis) == (2, 3, 1, "chebyshev")
+    assert (encoder.out_channels, encoder.edge_channels) == (5, 5) and encoder.conductances.ends.shape == (4, 2)
+    for change, names in (
+        ({"edge_pe": False}, {"conductances.edge.table", "conductances.ground.table"}),
+        ({"ground": False}, {"conductances.edge.table"}),
+        ({"conductances": "fixed"}, {"conductances.ground.table"}),
+        ({"conductances": "fixed", "ground": False}, set()),
+        ({"probes": "rademacher"}, {"conductances.edge.table", "conductances.ground.table"}),
+        ({"probes": "auto"}, {"conductances.edge.table", "conductances.ground.table"}),
+    ):
+        encoder = build_encoder(TrainConfig(**change), 4, 3, 9)
+        assert {name for name, _ in encoder.named_parameters()} == names
+        assert encoder.probe_kind == change.get("probes", "identity")
+        assert (encoder.edge_channels == 0) == (change.get("edge_pe") is False)
+    shared = build_encoder(TrainConfig(conductances="fixed"), 4, 3, 9)
+    assert shared.conductances.ground.table.shape == (1, shared.num_filters), "fixed, it reads no types"
+
+
+SAVED = {
+    "linear": LinearTransformer(k=4, out_channels=3),
+    "gram": GramTransformer(3, 2, num_filters=2, num_layers=3, probes="auto", num_edge_types=3, num_node_types=4),
+}
+
+
+@pytest.mark.parametrize("probes", ["identity", "features"])
+@pytest.mark.parametrize("kind", SAVED)
+def test_a_pretrained_encoder_brings_its_own(tmp_path: Path, kind: str, probes: str) -> None:
+    """Class, probes and width are the checkpoint's, whatever the settings say of a fresh one."""
+    saved = randomize_(SAVED[kind])
     saved.save_pretrained(tmp_path)
-    loaded = build_encoder(TrainConfig(pe_dim=3, encoder=str(tmp_path)), 4, 9)
-    assert loaded is not None and loaded.training and loaded.probe_kind == "random"
-    assert all(torch.equal(value, saved.state_dict()[name]) for name, value in loaded.state_dict().items())
+    for pe_dim in (None, 3):
+        loaded = build_encoder(TrainConfig(pe_dim=pe_dim, probes=probes, encoder=str(tmp_path)), 4, 3, 9)
+        assert type(loaded) is type(saved) and loaded.training and loaded.probe_kind == saved.probe_kind
+        assert all(torch.equal(value, saved.state_dict()[name]) for name, value in loaded.state_dict().items())
     with pytest.raises(ValueError, match="gives 3 channels, pe_dim is 6"):
-        build_encoder(TrainConfig(pe_dim=6, encoder=str(tmp_path)), 4, 9)
+        build_encoder(TrainConfig(pe_dim=6, probes=probes, encoder=str(tmp_path)), 4, 3, 9)
 
 
-def test_an_encoder_of_other_atom_types_is_refused(tmp_path: Path) -> None:
-    LinearTransformer(k=4, out_channels=3, probes="features", num_node_types=9).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="starts from 9 node types, the data has 4"):
-        build_encoder(TrainConfig(pe_dim=3, encoder=str(tmp_path)), num_node_types=4, max_nodes=9)
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (LinearTransformer(k=4, probes="features", num_node_types=9), "knows 9 node types, the data has 4"),
+        (GramTransformer(3, num_node_types=9), "knows 9 node types, the data has 4"),
+        (GramTransformer(3, num_edge_types=2, num_node_types=4), "knows 2 edge types, the data has 3"),
+    ],
+    ids=["features", "nodes", "edges"],
+)
+def test_an_encoder_of_other_types_is_refused(tmp_path: Path, saved: CheckpointMixin, message: str) -> None:
+    saved.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        build_encoder(TrainConfig(encoder=str(tmp_path)), 4, 3, max_nodes=9)
+
+
+@pytest.mark.parametrize("probes", ["auto", "identity"])
+def test_training_on_from_a_gram_checkpoint(molecules: Path, tmp_path: Path, probes: str) -> None:
+    """By the command line, whatever its probes are; the run says whose encoder it was."""
+    encoder = GramTransformer(3, 2, num_filters=2, num_layers=3, probes=probes)
+    encoder.save_pretrained(tmp_path / "encoder")
+    threads = torch.get_num_threads()
+    command = ["train", str(molecules), "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "run"), "--quiet"]
+    command += ["--encoder", str(tmp_path / "encoder"), "--epochs", "1", "--channels", "8", "--num-layers", "1"]
+    try:
+        assert main([*command, "--threads", "1"]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    run = read_run(tmp_path / "run")
+    assert (run.settings["probes"], run.settings["pe_dim"]) == (probes, 3)
+    assert run.result["encoder_parameters"] == sum(p.numel() for p in encoder.parameters())
+    trained = load_tensors(tmp_path / "run" / "model.safetensors")[0]
+    before = encoder.state_dict()
+    for name in ("readout.weight", "edge_readout.weight", "conductances.ground.table"):
+        moved = (trained[f"encoder.{name}"] - before[name]).abs().max()
+        assert 0 < moved < 0.2, "from there, by a few steps"

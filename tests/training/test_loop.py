@@ -22,6 +22,9 @@ from tg_lpe.training.state import read_metrics
 SMALL: dict[str, Any] = {"channels": 16, "heads": 2, "num_layers": 1, "k": 4, "pe_dim": 3, "batch_size": 8, "epochs": 4}
 
 
+RANDOM: dict[str, Any] = {"probes": "rademacher", "num_filters": 1, "encoder_layers": 3}
+
+
 def train(splits: MoleculeSplits, folder: RunFolder | None = None, **settings: Any) -> JointTraining:
     return JointTraining(TrainConfig(**{**SMALL, **settings}), splits, folder, progress=False)
 
@@ -76,16 +79,18 @@ def test_seeded_leaves_the_global_generator_alone() -> None:
 
 @pytest.mark.parametrize("readout", ["mlp", "paper"])
 def test_every_encoding_starts_from_the_same_graph_transformer(splits: MoleculeSplits, readout: str) -> None:
-    states = {}
+    states: dict[str, dict[str, Tensor]] = {}
     for pe in ENCODINGS:
         model = build_model(TrainConfig(**{**SMALL, "pe": pe, "readout": readout}), splits)
         states[pe] = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
     shared = set.intersection(*(set(state) for state in states.values()))
-    assert len(set(states["laplacian"]) - shared) <= 2, "only the embedding of the encoding is not in all"
+    own = {name.split(".")[0] for name in set(states["laplacian"]) - shared}
+    assert own <= {"pe_embedding", "edge_pe_embedding"}, "only the embeddings of the encoding are not in all"
     for name in shared:
         assert all(torch.equal(state[name], states["none"][name]) for state in states.values()), name
     for name in set(states["laplacian"]):
-        assert torch.equal(states["laplacian"][name], states["linear-transformer"][name]), name
+        if not name.startswith("edge_pe_embedding"):  # an encoding of edges may have another width
+            assert torch.equal(states["laplacian"][name], states["linear-transformer"][name]), name
     other = build_model(TrainConfig(**{**SMALL, "pe": "none", "readout": readout, "seed": 1}), splits).state_dict()
     assert any(not torch.equal(other[name], states["none"][name]) for name in shared)
 
@@ -105,10 +110,22 @@ class Watched(JointTraining):
         return super().evaluate(dataset)
 
 
-@pytest.mark.parametrize("pe", ENCODINGS)
-def test_training_learns_and_validation_chooses(splits: MoleculeSplits, tmp_path: Path, pe: str) -> None:
+@pytest.mark.parametrize(
+    ("pe", "settings"),
+    [
+        *((pe, {}) for pe in ENCODINGS),
+        ("linear-transformer", {"probes": "features"}),
+        ("linear-transformer", {"pe_dim": None, "pooling": "mean", "pe_norm": False, **RANDOM}),
+        ("linear-transformer", {"num_squarings": 1, "basis": "chebyshev", "conductances": "fixed", "pooling": "sum"}),
+        ("laplacian", {"edge_pe": False, "pe_norm": False}),
+    ],
+    ids=str,
+)
+def test_training_learns_and_validation_chooses(
+    splits: MoleculeSplits, tmp_path: Path, pe: str, settings: dict[str, Any]
+) -> None:
     folder = RunFolder(tmp_path)
-    config = TrainConfig(**{**SMALL, "pe": pe, "epochs": 8, "lr": 1e-2, "schedule": "constant"})
+    config = TrainConfig(**{**SMALL, "pe": pe, "epochs": 8, "lr": 1e-2, "schedule": "constant", **settings})
     training = Watched(config, splits, folder, progress=False)
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -118,7 +135,7 @@ def test_training_learns_and_validation_chooses(splits: MoleculeSplits, tmp_path
     rows = read_metrics(folder.metrics)
     assert [row["epoch"] for row in rows] == list(range(1, 9))
     assert rows[-1]["train_loss"] < 0.7 * rows[0]["train_loss"]
-    assert training.evaluated == ["val"] * 8 + ["test"]
+    assert training.evaluated == ["val"] * 8 + ["test", "other"], "read once, and once under other numbers"
     validation = [row["val_mae"] for row in rows]
     best = validation.index(min(validation))
     assert result["best_epoch"] == best + 1 and result["val_mae"] == validation[best]
@@ -133,18 +150,66 @@ def test_training_learns_and_validation_chooses(splits: MoleculeSplits, tmp_path
     assert (result["encoder_parameters"] > 0) == (pe == "linear-transformer")
 
 
-@pytest.mark.parametrize("pe", ["laplacian", "linear-transformer"])
+@pytest.mark.parametrize(
+    ("pe", "settings"),
+    [
+        ("laplacian", {}),
+        ("linear-transformer", {"probes": "random"}),
+        ("linear-transformer", {"probes": "identity"}),
+        ("linear-transformer", RANDOM),
+    ],
+    ids=str,
+)
 @pytest.mark.usefixtures("one_thread")
-def test_a_seed_decides_every_bit(splits: MoleculeSplits, pe: str) -> None:
+def test_a_seed_decides_every_bit(splits: MoleculeSplits, pe: str, settings: dict[str, Any]) -> None:
     results, states = [], []
     for number, seed in enumerate((3, 3, 4)):
         torch.manual_seed(number)  # the caller's generator has no part
-        training = train(splits, pe=pe, seed=seed, probes="random", epochs=2)
+        training = train(splits, pe=pe, seed=seed, epochs=2, **settings)
         results.append(training.fit())
         states.append(training.model.state_dict())
     assert results[0] == results[1] and math.isfinite(results[0]["test_mae"])
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     assert results[0]["test_mae"] != results[2]["test_mae"]
+
+
+@pytest.mark.parametrize("pe", ["laplacian", "linear-transformer"])
+def test_random_probes_and_signs_are_drawn_in_training_alone(splits: MoleculeSplits, pe: str) -> None:
+    training = train(splits, pe=pe, pe_norm=False, **RANDOM)
+    training.model.eval()
+    batch = Batch.from_data_list([training.train_set[i] for i in range(8)])
+    generator = torch.Generator().manual_seed(0)
+    drawn = [training._predict(batch, generator) for _ in range(2)]
+    assert not torch.equal(*drawn)
+    assert torch.equal(training._predict(batch), training._predict(batch))
+    if pe == "linear-transformer":
+        exact = train(splits, pe=pe, probes="identity", pe_norm=False)
+        exact.model.eval()
+        assert torch.equal(exact._predict(batch, generator), exact._predict(batch)), "identity probes draw nothing"
+
+
+def test_an_equivariant_encoding_does_not_mind_another_numbering(splits: MoleculeSplits) -> None:
+    def deviation(**settings: Any) -> float:
+        training = train(splits, epochs=2, lr=1e-2, **settings)
+        result = training.fit()
+        return abs(result["test_mae_relabelled"] - result["test_mae"]) / result["test_mae"]
+
+    for settings in ({"pe": "none"}, {"pe": "random-walk"}, {"probes": "identity"}, {"probes": "features"}):
+        assert deviation(**settings) < 1e-5, settings
+    assert deviation(probes="learned") > 1e-4, "which the paper's own is not"
+
+
+def test_the_encoder_has_a_learning_rate_of_its_own(splits: MoleculeSplits) -> None:
+    training = train(splits, probes="identity", pe_dim=None)
+    model, encoder = training.model, list(training.model.encoder.parameters())
+    assert len(encoder) == 2
+    groups = training.optimizer.param_groups
+    assert [group["peak_lr"] for group in groups] == [training.config.lr, training.config.encoder_lr]
+    assert [len(group["params"]) for group in groups] == [len(list(model.parameters())) - 2, 2]
+    assert all(a is b for a, b in zip(groups[1]["params"], encoder, strict=True)) and groups[1]["weight_decay"] == 0
+    without = train(splits, conductances="fixed", ground=False, pe_dim=None)
+    assert len(without.optimizer.param_groups) == 1, "nothing to learn: no group"
+    without.fit()
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -4,6 +4,7 @@ from tg_lpe.datasets import _molecule as _molecule  # first: it says what to ins
 from tg_lpe.datasets.load import DatasetName, load_molecules, read_molecules
 from tg_lpe.datasets.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.pyg import from_pyg
+from tg_lpe.datasets.relabel import relabel_nodes
 from tg_lpe.datasets.report import FileCount, LoadReport, SkippedMolecule
 from tg_lpe.datasets.smiles import smiles_to_data
 from tg_lpe.datasets.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
@@ -24,6 +25,7 @@ __all__ = [
     "from_pyg",
     "load_molecules",
     "read_molecules",
+    "relabel_nodes",
     "smiles_to_data",
     "solubility_terms",
 ]

@@ -54,6 +54,10 @@ class MoleculeDataset(InMemoryDataset):
         sizes = {key: torch.tensor([graph[key].size(axis) for graph in graphs]) for key, axis in axes.items()}
         return cls(data, {key: _starts(counts) for key, counts in sizes.items()})
 
+    def whole(self) -> MoleculeDataset:
+        """This very dataset if its storage holds its elements and nothing else; a copy of those that were selected."""
+        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
+
     @classmethod
     def from_graphs(
         cls, atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], labels: Sequence[float]

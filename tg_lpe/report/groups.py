@@ -11,12 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tg_lpe.gram_transformer import GRAM_PROBES
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, number_in
+from tg_lpe.training.config import WIDTHS
 
+GRAM_SETTINGS = ("num_filters", "encoder_layers", "num_squarings", "basis", "conductances", "ground", "end_features")
 # Settings that belong to the encoding; two runs that agree in all others are compared like with like.
-ENCODING_SETTINGS = ("pe", "pe_dim", "probes", "k", "encoder", "encoder_lr")
+ENCODING_SETTINGS = ("pe", "pe_dim", "edge_pe", "pe_norm", "probes", "k", *GRAM_SETTINGS, "encoder", "encoder_lr")
+# What trainings did before there was a choice: their settings do not say so.
+EARLIER = {"edge_pe": False, "pe_norm": False, "end_features": False, "attention": "edge", "pooling": "mean"}
 SIZES = ("num_train", "num_val", "num_test")
 # Sets known by a name: that does not say where they lie, so two of them need not be the same.
 _NAMED = ("zinc", "zinc12k", "qm9")
@@ -162,12 +167,11 @@ def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
     settings = {name: value for name, value in run.settings.items() if name != "seed"}
     idle: set[str] = set()
-    if settings.get("pe", "linear-transformer") != "linear-transformer":
-        idle |= {"probes", "k", "encoder", "encoder_lr"}
-    if settings.get("pe") == "none":
-        idle.add("pe_dim")
-    if settings.get("encoder") is not None:
-        idle |= {"probes", "k"}  # the encoder brings its own
+    if run.kind == "train":
+        settings = {**EARLIER, **settings}
+        idle |= _idle_encoding(settings)
+        if settings.get("pe_dim", 0) is None and not _is_gram(settings):
+            settings["pe_dim"] = WIDTHS.get(settings.get("pe", "linear-transformer"))
     if settings.get("schedule", "halving") != "halving":
         idle.add("halve_every")
     if settings.get("schedule", "one-cycle") != "one-cycle":
@@ -175,6 +179,25 @@ def _effective(run: Run) -> dict[str, Any]:
     if run.precision is not None:
         settings["precision"] = run.precision
     return {name: value for name, value in settings.items() if name not in idle}
+
+
+def _idle_encoding(settings: Mapping[str, Any]) -> set[str]:
+    """Settings of the encoding that the others leave without effect."""
+    pe = settings.get("pe", "linear-transformer")
+    if pe != "linear-transformer":
+        return {"probes", "k", *GRAM_SETTINGS, "encoder", "encoder_lr"} | (
+            {"pe_dim", "edge_pe", "pe_norm"} if pe == "none" else set()
+        )
+    if settings.get("encoder") is not None:
+        return {"pe_dim", "edge_pe", "probes", "k", *GRAM_SETTINGS}  # the encoder brings its own
+    if not _is_gram(settings):
+        return {"edge_pe", *GRAM_SETTINGS}
+    trained = settings.get("conductances") != "fixed" or settings.get("ground") or settings.get("pe_dim") is not None
+    return {"k"} if trained else {"k", "encoder_lr"}
+
+
+def _is_gram(settings: Mapping[str, Any]) -> bool:
+    return settings.get("pe", "linear-transformer") == "linear-transformer" and settings.get("probes") in GRAM_PROBES
 
 
 def _group(runs: Sequence[Run]) -> Group:
@@ -205,11 +228,14 @@ def _rank(variant: Variant) -> tuple[int, float]:
 def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
     """The same variants with labels and colours of their own."""
     bases = [_base_label(variant) for variant in variants]
+    # How an encoding enters the model is told of every row that has the choice, as soon as two rows differ in it.
+    entry = differing([{name: v.settings[name] for name in _ENTRY if name in v.settings} for v in variants])
     spare, used, labels = list(SPARE_COLORS), set[str](), Counter[str]()
     named = []
     for base, variant in zip(bases, variants, strict=True):
         alike = [v.settings for b, v in zip(bases, variants, strict=True) if b == base]
-        label = ", ".join([base, *(f"{name} {variant.settings.get(name, DASH)}" for name in differing(alike))])
+        names = dict.fromkeys([*differing(alike), *(name for name in entry if name in variant.settings)])
+        label = ", ".join([base, *(_in_words(name, variant.settings.get(name, DASH)) for name in names)])
         labels[label] += 1
         color = ENCODING_COLORS.get(str(variant.settings.get("pe", "linear-transformer")), BLUE)
         if color in used:
@@ -226,7 +252,27 @@ def _base_label(variant: Variant) -> str:
     if encoder := variant.settings.get("encoder"):
         path = Path(str(encoder))  # a pretraining leaves it in `encoder/` of its run folder
         return f"{encoding} from {path.parent.name or path.name if path.name == 'encoder' else path.name}"
+    if kernels := variant.settings.get("kernels"):
+        return f"{encoding}, {' and '.join(map(str, kernels))} kernels"
     return f"{encoding}, {variant.settings['probes']} probes" if "probes" in variant.settings else encoding
+
+
+_ENTRY = ("edge_pe", "pe_norm")
+_SWITCHES = {
+    "edge_pe": "edge encoding",
+    "pe_norm": "normalized encoding",
+    "ground": "ground",
+    "end_features": "end features",
+}
+
+
+def _in_words(name: str, value: Any) -> str:
+    """A setting as part of a label."""
+    if name in _SWITCHES and isinstance(value, bool):
+        return f"{'with' if value else 'without'} {_SWITCHES[name]}"
+    if name in ("attention", "pooling", "basis", "conductances"):
+        return f"{value} {name}"
+    return "all channels" if (name, value) == ("pe_dim", None) else f"{name} {value}"
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

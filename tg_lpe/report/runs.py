@@ -11,6 +11,9 @@ from tg_lpe.report.values import first_of, number_in, read_object, text_in
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
+# Keys of the settings of a pretraining in config.json, and its kind in result.json.
+PRETRAININGS = ("pretrain", "pretrain-kernels")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -112,7 +115,8 @@ def read_run(path: str | Path) -> Run:
     result = read_object(folder.result) if folder.result.is_file() else None
     rows = [row for row in read_metrics(folder.metrics) if isinstance(row, dict)] if folder.metrics.is_file() else []
     kind = "pretrain" if _is_pretraining(config, result, rows) else "train"
-    settings, data = (config.get(name) for name in ("pretrain" if "pretrain" in config else "train", "data"))
+    key = next((name for name in PRETRAININGS if name in config), "train")
+    settings, data = (config.get(name) for name in (key, "data"))
     if not isinstance(settings, dict) or not isinstance(data, dict):
         lacking = [name for name, part in ((kind, settings), ("data", data)) if not isinstance(part, dict)]
         raise ValueError(f"{folder.config} is not a run's: it lacks {' and '.join(map(repr, lacking))}")
@@ -123,5 +127,6 @@ def read_run(path: str | Path) -> Run:
 def _is_pretraining(config: dict[str, Any], result: dict[str, Any] | None, rows: Sequence[dict[str, Any]]) -> bool:
     kind = first_of(text_in(result, "kind"), text_in(config, "kind"))
     if kind is not None:
-        return kind == "pretrain"
-    return "train" not in config if "pretrain" in config else bool(rows) and "val_loss" in rows[0]
+        return kind in PRETRAININGS
+    named = any(name in config for name in PRETRAININGS)
+    return "train" not in config if named else bool(rows) and "val_loss" in rows[0]

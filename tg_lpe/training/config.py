@@ -6,10 +6,17 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from tg_lpe.gram_transformer import GRAM_PROBES
 from tg_lpe.probes import PROBES
+from tg_lpe.spectral import KERNELS
+from tg_lpe.walks import BASES
 
 ENCODINGS = ("none", "laplacian", "random-walk", "linear-transformer")
 SCHEDULES = ("one-cycle", "halving", "constant")
+WIDTHS = {"laplacian": 6, "random-walk": 16, "linear-transformer": 6}
+"""Channels of each encoding where none are asked for; of Gram read-outs, all there are."""
+ENCODER_PROBES = (*GRAM_PROBES, *PROBES)
+CONDUCTANCES = ("learned", "fixed")
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 T = TypeVar("T", bound="LoopConfig")
@@ -78,36 +85,68 @@ class TrainConfig(LoopConfig):
 
     Attributes:
         pe: positional encoding, one of :data:`ENCODINGS`.
-        pe_dim: its width: eigenvectors of ``laplacian``, steps of ``random-walk``, read-out of ``linear-transformer``.
-        probes: starting vectors of the linear transformer: ``features``, ``random`` or ``learned``.
-        k: width of the linear transformer.
+        pe_dim: its width: eigenvectors of ``laplacian``, steps of ``random-walk``, read-out of ``linear-transformer``;
+            ``None``: 6 eigenvectors, 16 steps, everything that Gram read-outs see.
+        edge_pe: whether edges are encoded too: by the walk's or the filters' entries at them, and by the sign-invariant
+            forms ``|phi_i - phi_j|`` and ``phi_i * phi_j`` of eigenvectors.
+        pe_norm: whether the encoding is brought to variance one, channel by channel, before it enters the model.
+        probes: of the linear transformer: ``identity``, ``rademacher`` or ``auto``, a
+            :class:`~tg_lpe.GramTransformer`, or ``features``, ``random`` or ``learned``, a
+            :class:`~tg_lpe.LinearTransformer`; a pretrained ``encoder`` brings its own.
+        k: width of the latter.
+        num_filters, encoder_layers, num_squarings, basis, conductances, ground: of the former; ``conductances`` are
+            ``learned`` from bond types or ``fixed``.
         encoder: zoo name or folder of a pretrained linear transformer to start from; ``None`` for a fresh one.
         encoder_lr: peak learning rate of the linear transformer.
         weight_decay: of the graph transformer; the linear transformer's few scalars are never decayed.
-        channels, heads, num_layers, readout: of :class:`~tg_lpe.GraphTransformer`.
+        attention, channels, heads, num_layers, readout, pooling: of :class:`~tg_lpe.GraphTransformer`.
         precision: ``auto`` is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
     """
 
     pe: str = "linear-transformer"
-    pe_dim: int = 6
-    probes: str = "features"
+    pe_dim: int | None = None
+    edge_pe: bool = True
+    pe_norm: bool = True
+    probes: str = "identity"
     k: int = 8
+    num_filters: int = 4
+    encoder_layers: int = 16
+    num_squarings: int = 0
+    basis: str = "power"
+    conductances: str = "learned"
+    ground: bool = True
+    end_features: bool = False
     encoder: str | None = None
     encoder_lr: float = 1e-2
     weight_decay: float = 1e-2
+    attention: str = "edge"
     channels: int = 128
     heads: int = 8
     num_layers: int = 4
     readout: str = "mlp"
+    pooling: str = "sum"
     precision: str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._one_of("pe", ENCODINGS)
-        self._one_of("probes", PROBES)
+        self._one_of("probes", ENCODER_PROBES)
         self._one_of("precision", PRECISIONS)
-        self._at_least_one("pe_dim", "k")
+        self._one_of("conductances", CONDUCTANCES)
+        self._at_least_one("k", "num_filters", "encoder_layers", *(("pe_dim",) if self.pe_dim is not None else ()))
         self._positive("encoder_lr")
+
+    @property
+    def uses_gram(self) -> bool:
+        """Whether the encoding is a :class:`~tg_lpe.GramTransformer`."""
+        return self.pe == "linear-transformer" and self.probes in GRAM_PROBES
+
+    @property
+    def width(self) -> int | None:
+        """Channels of the node encoding: ``pe_dim`` or its default."""
+        if self.pe == "none":
+            return None
+        return self.pe_dim if self.pe_dim is not None or self.uses_gram else WIDTHS[self.pe]
 
 
 @dataclass(frozen=True)
@@ -133,3 +172,31 @@ class PretrainConfig(LoopConfig):
         super().__post_init__()
         self._one_of("probes", PROBES)
         self._at_least_one("num_eigenvectors", "k", "num_blocks", "num_loops")
+
+
+@dataclass(frozen=True)
+class KernelPretrainConfig(LoopConfig):
+    """Settings of the pretraining of Gram read-outs on kernels of the Laplacian.
+
+    Attributes:
+        kernels: what to learn, some of :data:`~tg_lpe.spectral.KERNELS`, whose channels are the encoder's.
+        num_filters, num_layers, num_squarings, basis: of :class:`~tg_lpe.GramTransformer`.
+        features: whether conductances read bond and atom types, so that the encoder can go on to learn from them.
+    """
+
+    epochs: int = 5
+    lr: float = 3e-2
+    kernels: tuple[str, ...] = ("heat", "resistance")
+    num_filters: int = 4
+    num_layers: int = 16
+    num_squarings: int = 0
+    basis: str = "power"
+    features: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "kernels", tuple(self.kernels))  # JSON knows lists only
+        if not self.kernels or not set(self.kernels) <= set(KERNELS) or len(set(self.kernels)) < len(self.kernels):
+            raise ValueError(f"kernels must be some of {tuple(KERNELS)}, each once, got {self.kernels}")
+        self._one_of("basis", tuple(BASES))
+        self._at_least_one("num_filters", "num_layers")

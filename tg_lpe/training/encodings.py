@@ -6,29 +6,49 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
+from tg_lpe.encoders import load_encoder
+from tg_lpe.gram_transformer import GramTransformer
 from tg_lpe.incidence import Incidence
 from tg_lpe.linear_transformer import LinearTransformer
 from tg_lpe.probes import FeatureProbes
+from tg_lpe.readout import pair_forms
 from tg_lpe.spectral import laplacian_eigenvectors, random_walk_probabilities
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.transforms.storage import iterate_chunks, with_node_attribute
+from tg_lpe.transforms.storage import iterate_chunks, with_edge_attribute, with_node_attribute
 
 PE_ATTRIBUTE = "pe"
+EDGE_PE_ATTRIBUTE = "edge_pe"
 CHUNK = 2000
 
 
 def attach_encoding(config: TrainConfig, dataset: InMemoryDataset) -> InMemoryDataset:
-    """A copy of the dataset with ``data.pe``, float32 ``[num_nodes, pe_dim]``, where the encoding is a fixed one."""
+    """A copy of the dataset with the encoding that can be computed beforehand, where it is such a one.
+
+    Returns:
+        With ``data.pe``, float32 ``[num_nodes, width]``, and if edges are encoded ``data.edge_pe``, float32
+        ``[num_edges, width]``.
+    """
     if config.pe not in ("laplacian", "random-walk"):
         return dataset
-    parts = []
+    width, nodes, edges = config.width or 0, [], []
     for chunk in iterate_chunks(dataset, CHUNK):
         graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
         if config.pe == "laplacian":
-            parts.append(laplacian_eigenvectors(graph, config.pe_dim)[0])
+            nodes.append(laplacian_eigenvectors(graph, width)[0].float())
+            edges.append(pair_forms(nodes[-1], chunk.edge_index))
         else:
-            parts.append(random_walk_probabilities(graph, config.pe_dim))
-    return with_node_attribute(dataset, PE_ATTRIBUTE, torch.cat(parts).float())
+            node, edge = random_walk_probabilities(graph, width)
+            nodes.append(node.float())
+            edges.append(graph.spread_to_listings(edge).float())
+    dataset = with_node_attribute(dataset, PE_ATTRIBUTE, torch.cat(nodes))
+    return with_edge_attribute(dataset, EDGE_PE_ATTRIBUTE, torch.cat(edges)) if config.edge_pe else dataset
+
+
+def edge_width(config: TrainConfig) -> int | None:
+    """Channels of the edge encoding that :func:`attach_encoding` makes; ``None`` for none."""
+    if not config.edge_pe or config.pe not in ("laplacian", "random-walk"):
+        return None
+    return (config.width or 0) * (2 if config.pe == "laplacian" else 1)
 
 
 def flip_signs(pe: Tensor, batch: Tensor, num_graphs: int, generator: torch.Generator) -> Tensor:
@@ -37,12 +57,15 @@ def flip_signs(pe: Tensor, batch: Tensor, num_graphs: int, generator: torch.Gene
     return pe * signs.to(pe.device, pe.dtype)[batch]
 
 
-def build_encoder(config: TrainConfig, num_node_types: int, max_nodes: int) -> LinearTransformer | None:
+def build_encoder(
+    config: TrainConfig, num_node_types: int, num_edge_types: int, max_nodes: int
+) -> LinearTransformer | GramTransformer | None:
     """The linear transformer of a run, pretrained if the settings name one; ``None`` for other encodings.
 
     Args:
         config: the run's settings.
-        num_node_types: for ``features`` probes.
+        num_node_types: for ``features`` probes and ground conductances.
+        num_edge_types: for conductances.
         max_nodes: largest graph, for ``learned`` probes.
 
     Raises:
@@ -50,20 +73,60 @@ def build_encoder(config: TrainConfig, num_node_types: int, max_nodes: int) -> L
     """
     if config.pe != "linear-transformer":
         return None
-    if config.encoder is None:
-        return LinearTransformer(
-            k=config.k,
+    if config.encoder is not None:
+        return _pretrained(config.encoder, config, num_node_types, num_edge_types)
+    if config.uses_gram:
+        learned = config.conductances == "learned"
+        return GramTransformer(
             out_channels=config.pe_dim,
+            edge_channels=config.pe_dim if config.edge_pe else 0,
+            num_filters=config.num_filters,
+            num_layers=config.encoder_layers,
+            num_squarings=config.num_squarings,
+            basis=config.basis,
             probes=config.probes,
-            num_node_types=num_node_types if config.probes == "features" else None,
-            max_nodes=max_nodes if config.probes == "learned" else None,
+            num_edge_types=num_edge_types if learned else None,
+            num_node_types=num_node_types if learned and (config.ground or config.end_features) else None,
+            learned_conductances=learned,
+            ground=config.ground,
+            end_features=config.end_features,
         )
-    encoder = LinearTransformer.from_pretrained(config.encoder)
-    if encoder.out_channels != config.pe_dim:
-        raise ValueError(f"encoder {config.encoder!r} gives {encoder.out_channels} channels, pe_dim is {config.pe_dim}")
-    if isinstance(encoder.probes, FeatureProbes) and encoder.probes.num_node_types != num_node_types:
-        raise ValueError(
-            f"encoder {config.encoder!r} starts from {encoder.probes.num_node_types} node types, the data has "
-            f"{num_node_types}: pretrain one on this data, or take one with random probes"
-        )
+    return LinearTransformer(
+        k=config.k,
+        out_channels=config.width,
+        probes=config.probes,
+        num_node_types=num_node_types if config.probes == "features" else None,
+        max_nodes=max_nodes if config.probes == "learned" else None,
+    )
+
+
+def _pretrained(
+    name: str, config: TrainConfig, num_node_types: int, num_edge_types: int
+) -> LinearTransformer | GramTransformer:
+    encoder = load_encoder(name)
+    if config.pe_dim not in (None, encoder.out_channels):
+        raise ValueError(f"encoder {name!r} gives {encoder.out_channels} channels, pe_dim is {config.pe_dim}")
+    if isinstance(encoder, GramTransformer):
+        _check_types(name, "node", encoder.conductances.num_node_types, num_node_types)
+        _check_types(name, "edge", encoder.conductances.num_edge_types, num_edge_types)
+        if encoder.edge_channels and not config.edge_pe:
+            encoder = _for_nodes_alone(encoder)
+    elif isinstance(encoder.probes, FeatureProbes):
+        _check_types(name, "node", encoder.probes.num_node_types, num_node_types)
     return encoder.train()
+
+
+def _for_nodes_alone(encoder: GramTransformer) -> GramTransformer:
+    """The same encoder without its edge encoding."""
+    slim = GramTransformer(**{**encoder._hub_mixin_config, "edge_channels": 0})  # type: ignore[dict-item]
+    weights = encoder.state_dict()
+    slim.load_state_dict({name: value for name, value in weights.items() if not name.startswith("edge_readout.")})
+    return slim
+
+
+def _check_types(encoder: str, what: str, has: int | None, data: int) -> None:
+    if has not in (None, data):
+        raise ValueError(
+            f"encoder {encoder!r} knows {has} {what} types, the data has {data}: pretrain one on this data, "
+            f"or take one that reads no {what} types"
+        )

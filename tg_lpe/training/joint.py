@@ -9,11 +9,18 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets import MoleculeSplits
+from tg_lpe.datasets import MoleculeSplits, relabel_nodes
 from tg_lpe.graph_transformer import GraphTransformer
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.encodings import PE_ATTRIBUTE, attach_encoding, build_encoder, flip_signs
-from tg_lpe.training.loop import TrainingLoop, count_parameters, seeded
+from tg_lpe.training.encodings import (
+    EDGE_PE_ATTRIBUTE,
+    PE_ATTRIBUTE,
+    attach_encoding,
+    build_encoder,
+    edge_width,
+    flip_signs,
+)
+from tg_lpe.training.loop import TrainingLoop, count_parameters, hash_seed, seeded
 from tg_lpe.training.run_folder import RunFolder
 
 
@@ -42,8 +49,9 @@ class JointTraining(TrainingLoop):
         super().__init__(config, model, _optimizer(model, config), folder, progress)
         self.config = config
         self.train_set, self.val_set, self.test_set = (
-            attach_encoding(config, split) for split in (splits.train, splits.val, splits.test)
+            attach_encoding(config, split.whole()) for split in (splits.train, splits.val, splits.test)
         )
+        self.raw_test_set = splits.test.whole()
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -65,6 +73,7 @@ class JointTraining(TrainingLoop):
         encoder = self.model.encoder
         return {
             "test_mae": self.evaluate(self.test_set),
+            "test_mae_relabelled": self.relabelled_test_mae(),
             "encoder_parameters": count_parameters(encoder) if isinstance(encoder, nn.Module) else 0,
             "num_train": len(self.train_set),
             "num_val": len(self.val_set),
@@ -72,9 +81,18 @@ class JointTraining(TrainingLoop):
             "precision": "float32" if self.autocast_dtype is None else "bfloat16",
         }
 
+    def relabelled_test_mae(self) -> float:
+        """Test error of the same weights when the nodes of each test molecule are numbered at random.
+
+        Encodings that are computed beforehand are computed again. Equal to the plain error, but for rounding, if the
+        encoding is equivariant; eigenvectors come with whatever sign and basis the new numbering gives them.
+        """
+        generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
+        return self.evaluate(attach_encoding(self.config, relabel_nodes(self.raw_test_set, generator)))
+
     def _predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Predictions ``[num_graphs]``; a generator draws signs of eigenvectors and random probes."""
-        pe = batch.get(PE_ATTRIBUTE)
+        pe, edge_pe = batch.get(PE_ATTRIBUTE), batch.get(EDGE_PE_ATTRIBUTE)
         draws = generator if self.config.pe == "linear-transformer" else None
         if pe is not None and self.config.pe == "laplacian" and generator is not None:
             pe = flip_signs(pe, batch.batch, batch.num_graphs, generator)
@@ -85,6 +103,7 @@ class JointTraining(TrainingLoop):
                 batch.edge_attr,
                 batch.batch,
                 pe,
+                edge_pe,
                 num_graphs=batch.num_graphs,
                 generator=draws,
             )
@@ -94,18 +113,30 @@ class JointTraining(TrainingLoop):
 def build_model(config: TrainConfig, splits: MoleculeSplits) -> GraphTransformer:
     """The model of a run with its initial weights, which depend on the settings alone."""
     with seeded(config.seed):
-        # The encoder comes last, so that every encoding starts from the same graph transformer.
-        model = GraphTransformer(
+        # The encoder is drawn from a seed of its own, so that every encoding starts from the same graph transformer.
+        with seeded(hash_seed(config.seed, ENCODER_DRAW)):
+            encoder = build_encoder(config, len(splits.vocabulary), len(splits.bond_types), max_nodes(splits))
+        return GraphTransformer(
+            encoder=encoder,
+            pe_channels=config.width if encoder is None else None,
+            edge_pe_channels=edge_width(config),
             num_node_types=len(splits.vocabulary),
             num_edge_types=len(splits.bond_types),
-            pe_channels=None if config.pe == "none" else config.pe_dim,
+            pe_norm=config.pe_norm,
+            pooling=config.pooling,
+            attention=config.attention,
             channels=config.channels,
             heads=config.heads,
             num_layers=config.num_layers,
             readout=config.readout,
         )
-        model.encoder = build_encoder(config, len(splits.vocabulary), max_nodes(splits))
-    return model
+
+
+ENCODER_DRAW = 1
+"""Tells the draw of the encoder's weights from that of the transformer's."""
+
+RELABELLING = 2
+"""Likewise, of the test molecules' other numbering."""
 
 
 def max_nodes(splits: MoleculeSplits) -> int:
@@ -133,4 +164,4 @@ def _optimizer(model: GraphTransformer, config: TrainConfig) -> torch.optim.Adam
     if encoder:
         ours = [p for p in model.parameters() if p in encoder]
         groups.append({"params": ours, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
-    return torch.optim.AdamW(groups, lr=config.lr)
+    return torch.optim.AdamW(groups, lr=config.lr, fused=True)

@@ -60,7 +60,8 @@ class EigenvectorPretraining(TrainingLoop):
         super().__init__(config, self.encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
         self.config = config
         self.train_set, self.val_set, self.test_set = (
-            attach_eigenvectors(split, config.num_eigenvectors) for split in (splits.train, splits.val, splits.test)
+            attach_eigenvectors(split.whole(), config.num_eigenvectors)
+            for split in (splits.train, splits.val, splits.test)
         )
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

@@ -34,7 +34,9 @@ class GraphChunk:
     attributes: dict[str, Tensor]
 
 
-def iterate_chunks(dataset: Any, chunk_size: int, attributes: Sequence[str] = ()) -> Iterator[GraphChunk]:
+def iterate_chunks(
+    dataset: Any, chunk_size: int, attributes: Sequence[str] = (), max_pairs: int | None = None
+) -> Iterator[GraphChunk]:
     """A dataset as batches of ``chunk_size`` graphs in order.
 
     Args:
@@ -42,9 +44,11 @@ def iterate_chunks(dataset: Any, chunk_size: int, attributes: Sequence[str] = ()
             straight from its storage; everything else is collated.
         chunk_size: graphs per batch, the last may have fewer.
         attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``.
+        max_pairs: the squared numbers of nodes of a batch's graphs add up to no more, unless it is a single graph:
+            bounds what each batch takes where that grows with the square of a graph's size.
     """
     if is_collated(dataset):
-        yield from _from_storage(dataset, chunk_size, attributes)
+        yield from _from_storage(dataset, chunk_size, attributes, max_pairs)
         return
 
     def present(data: Data) -> tuple[str, ...]:
@@ -52,8 +56,23 @@ def iterate_chunks(dataset: Any, chunk_size: int, attributes: Sequence[str] = ()
 
     # Collating keeps the first graph's attributes only, so graphs that have others begin a batch of their own.
     for names, alike in itertools.groupby((dataset[i] for i in range(len(dataset))), key=present):
-        while graphs := list(itertools.islice(alike, chunk_size)):
+        for graphs in _take(alike, chunk_size, max_pairs):
             yield _from_list(graphs, names)
+
+
+def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[list[Data]]:
+    """Consecutive graphs, as many at a time as :func:`iterate_chunks` may."""
+    taken: list[Data] = []
+    pairs = 0
+    for data in graphs:
+        own = 0 if max_pairs is None else (data.num_nodes or 0) ** 2
+        if taken and (len(taken) == chunk_size or (max_pairs is not None and pairs + own > max_pairs)):
+            yield taken
+            taken, pairs = [], 0
+        taken.append(data)
+        pairs += own
+    if taken:
+        yield taken
 
 
 def _from_list(graphs: list[Data], names: Sequence[str]) -> GraphChunk:
@@ -98,16 +117,31 @@ def with_node_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> 
         name: attribute to write or replace.
         values: ``[num_nodes, ...]`` for all nodes of the dataset in order.
     """
+    return _with_attribute(dataset, name, values, None if dataset.slices is None else node_slices(dataset))
+
+
+def with_edge_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> InMemoryDataset:
+    """As :func:`with_node_attribute`, for values ``[num_edges, ...]`` of all edges."""
+    return _with_attribute(dataset, name, values, None if dataset.slices is None else dataset.slices["edge_index"])
+
+
+def _with_attribute(dataset: InMemoryDataset, name: str, values: Tensor, slices: Tensor | None) -> InMemoryDataset:
+    if dataset._indices is not None:
+        raise ValueError(
+            f"{name} is laid out along the whole storage, but {len(dataset)} elements of this dataset are selected"
+        )
     result = copy.copy(dataset)
     result._data = copy.copy(dataset._data)
     result._data[name] = values
-    if dataset.slices is not None:
-        result.slices = {**dataset.slices, name: node_slices(dataset)}
+    if slices is not None:
+        result.slices = {**dataset.slices, name: slices}
     result._data_list = None
     return result
 
 
-def _from_storage(dataset: InMemoryDataset, chunk_size: int, attributes: Sequence[str]) -> Iterator[GraphChunk]:
+def _from_storage(
+    dataset: InMemoryDataset, chunk_size: int, attributes: Sequence[str], max_pairs: int | None
+) -> Iterator[GraphChunk]:
     data, slices = dataset._data, dataset.slices
     if slices is None:
         kept = {name: data[name] for name in attributes if isinstance(data.get(name), Tensor)}
@@ -116,8 +150,12 @@ def _from_storage(dataset: InMemoryDataset, chunk_size: int, attributes: Sequenc
         return
     device = data.edge_index.device
     node_ptr, edge_ptr = node_slices(dataset).to(device), slices["edge_index"].to(device)
-    for start in range(0, len(dataset), chunk_size):
-        stop = min(start + chunk_size, len(dataset))
+    pairs = torch.cat([node_ptr.new_zeros(1), node_ptr.diff().square().cumsum(0)]).cpu()
+    stop = 0
+    while stop < len(dataset):
+        start, stop = stop, min(stop + chunk_size, len(dataset))
+        if max_pairs is not None:
+            stop = max(start + 1, min(stop, int(torch.searchsorted(pairs, pairs[start] + max_pairs, right=True)) - 1))
         nodes, edges = node_ptr[start : stop + 1], edge_ptr[start : stop + 1]
         graphs = torch.arange(stop - start, device=device)
         batch = torch.repeat_interleave(graphs, nodes.diff())

@@ -1,14 +1,21 @@
-"""Checkpoints that ship with the package, one folder each: ``config.json``, ``model.safetensors`` and a model card."""
+"""Checkpoints that ship with the package, one folder each.
+
+``config.json`` and ``model.safetensors`` are what ``from_pretrained`` reads; ``card.json`` says how the checkpoint was
+made and what it scores, and ``README.md`` says the same in words.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from tg_lpe.files import read_json
 
 _FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Names that ``LinearTransformer.from_pretrained`` knows without a network."""
+    """Names that ``from_pretrained`` knows without a network."""
     return sorted(path.parent.name for path in _FOLDER.glob("*/config.json"))
 
 
@@ -21,3 +28,18 @@ def path(name: str) -> Path:
     if name not in names():
         raise ValueError(f"no checkpoint named {name!r} ships with tg_lpe; there are {names()}")
     return _FOLDER / name
+
+
+def card(name: str) -> dict[str, Any]:
+    """How a shipped checkpoint was made and what it scores.
+
+    Returns:
+        ``class``, ``summary``, ``data`` (with ``atom_types`` and ``bond_types`` where it reads them), ``command``,
+        ``seed``, ``epochs``, ``metrics`` on the test split, and ``sample``: a figure that
+        :func:`tg_lpe.zoo.score.score` computes anew from molecules that ship with RDKit.
+
+    Raises:
+        ValueError: if there is no such checkpoint.
+    """
+    content: dict[str, Any] = read_json(path(name) / "card.json")
+    return content

@@ -1,0 +1,93 @@
+"""Write the tables of the README from the files under benchmarks/results.
+
+    python benchmarks/_readme.py [--check]
+
+A table stands under a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is written anew as a
+whole. With --check nothing is written, and the exit status is 1 if something would change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tg_lpe.files import read_json
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json -->\n)((?:\|.*\n)*)")
+
+
+def render(text: str) -> str:
+    """The README with all tables as the files have them."""
+    return TABLE.sub(lambda match: match[1] + table(match[2]), text)
+
+
+def table(name: str) -> str:
+    """The table of one file as Markdown; nothing while there is no such file."""
+    if not (RESULTS / f"{name}.json").exists():
+        return ""
+    content = read_json(RESULTS / f"{name}.json")
+    head, row = FORMATS.get(name, (MOLECULES_HEAD, molecules_row))
+    entries = content["results"]
+    if name not in FORMATS:
+        entries = sorted(entries, key=lambda entry: -entry["test_mae"])
+    lines = [head, ["---"] * len(head), *(row(entry) for entry in entries)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+MOLECULES_HEAD = ["encoding", "test MAE", "after relabelling", "parameters", "seeds", "minutes a run"]
+
+
+def molecules_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/molecules.py: mean and standard deviation over seeds."""
+    errors = [
+        f"{entry[name]:.4f}" + ("" if entry[f"{name}_std"] is None else f" ± {entry[f'{name}_std']:.4f}")
+        for name in ("test_mae", "test_mae_relabelled")
+    ]
+    label = f"**{entry['row']}**" if entry["row"] == "linear-transformer" else entry["row"]
+    return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
+
+
+def throughput_row(entry: dict[str, Any]) -> list[str]:
+    """A way to encode, of benchmarks/throughput.py."""
+    return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
+
+
+def training_step_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/training_step.py."""
+    return [entry["row"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio_to_none']:.3f}"]
+
+
+def large_graph_row(entry: dict[str, Any]) -> list[str]:
+    """A size of benchmarks/large_graph.py."""
+    unit = entry["ns_per_edge_layer_filter_probe"]
+    counts = [f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
+    return [*counts, f"{entry['seconds']:.1f}", f"{unit:.1f}", f"{entry['peak_gib']:.1f}"]
+
+
+FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str]]]] = {
+    "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
+    "training_step": (["encoding", "graphs/s", "step time over none"], training_step_row),
+    "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    before = README.read_text(encoding="utf-8")
+    after = render(before)
+    if args.check:
+        sys.exit(int(before != after))
+    README.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

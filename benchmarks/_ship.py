@@ -1,0 +1,111 @@
+"""Make a checkpoint of the zoo from a finished run.
+
+    python benchmarks/_ship.py RUN NAME --part model|encoder --summary TEXT [--normalization zinc|qm9]
+
+Writes tg_lpe/zoo/NAME: the checkpoint, its card with data, command, seed, test figures and the score on RDKit's own
+molecules, and a README. Training data must be where the run's command found it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from tg_lpe import zoo
+from tg_lpe.datasets import load_molecules
+from tg_lpe.encoders import load_encoder
+from tg_lpe.files import load_tensors, read_json, replacing, write_json
+from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.joint import build_model
+from tg_lpe.training.loop import count_parameters
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.zoo.score import SAMPLE, score
+
+ZOO = Path(zoo.__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("name")
+    parser.add_argument("--part", choices=("model", "encoder"), required=True)
+    parser.add_argument("--summary", required=True)
+    parser.add_argument("--normalization", choices=("zinc", "qm9"), default="zinc", help="of the sample's target")
+    parser.add_argument("--data", metavar="DIR", help="where the molecules lie, for a run that trained a model")
+    args = parser.parse_args()
+
+    folder, target = RunFolder(args.run), ZOO / args.name
+    config, result, environment = (read_json(f) for f in (folder.config, folder.result, folder.environment))
+    kind = next(key for key in config if key != "data")
+    if kind == "train":
+        data = config["data"]
+        splits = load_molecules(args.data or data["source"], name=data["source"], progress=False)
+        model: Any = build_model(TrainConfig.from_dict(config["train"]), splits)
+        model.load_state_dict(load_tensors(folder.model)[0])
+        module = model.eval() if args.part == "model" else model.encoder.eval()
+        module.save_pretrained(target)
+        metrics = {name: result[name] for name in ("test_mae", "test_mae_relabelled", "val_mae")}
+        if args.part == "encoder":
+            metrics = {f"transformer_{name}": value for name, value in metrics.items()}
+    else:
+        module = load_encoder(folder.path / "encoder")
+        module.save_pretrained(target)
+        metrics = {name: result[name] for name in ("test_loss", "val_loss")}
+    arguments = read_json(target / "config.json")
+    reads_types = any(arguments.get(name) is not None for name in ("num_node_types", "num_edge_types"))
+    card = {
+        "name": args.name,
+        "class": type(module).__name__,
+        "summary": args.summary,
+        "num_parameters": count_parameters(module) or sum(p.numel() for p in module.parameters()),
+        "data": {
+            "source": config["data"]["source"],
+            "num_train": result["num_train"],
+            "num_val": result["num_val"],
+            "num_test": result["num_test"],
+            "atom_types": config["data"]["atom_types"] if reads_types else None,
+            "bond_types": config["data"]["bond_types"] if reads_types else None,
+        },
+        "command": re.sub(r" (--out|--threads|--data) \S+| --quiet| --resume", "", environment["command"]),
+        "seed": config[kind]["seed"],
+        "epochs": result["epochs"],
+        "best_epoch": result["best_epoch"],
+        "metrics": metrics,
+        "sample": {"molecules": SAMPLE, "normalization": args.normalization},
+        "torch": environment["packages"]["torch"],
+        "sha256": hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest(),
+    }
+    card["sample"]["mae"] = score(args.name, card, target)
+    write_json(target / "card.json", card)
+    with replacing(target / "README.md") as temporary:
+        Path(temporary).write_text(readme(card), encoding="utf-8")
+    print(f"{args.name}: {card['metrics']}, sample {card['sample']}")
+
+
+def readme(card: dict[str, Any]) -> str:
+    """The card in words."""
+    data, figures = card["data"], ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items())
+    sample = (
+        "Predictions"
+        if card["class"] == "GraphTransformer"
+        else "A linear probe on sums of the encoding and its square"
+    )
+    return f"""# {card["name"]}
+
+{card["summary"]}
+
+- `{card["class"]}.from_pretrained("{card["name"]}")`, {card["num_parameters"]:,} parameters
+- data: {data["source"]}, {data["num_train"]:,} / {data["num_val"]:,} / {data["num_test"]:,} molecules
+- made by `{card["command"]}`, seed {card["seed"]}, best of {card["epochs"]} epochs: {card["best_epoch"]}
+- on the test split: {figures}
+- {sample}: mean absolute error {card["sample"]["mae"]:.4f} on {card["sample"]["molecules"]} of RDKit's NCI molecules,
+  constrained solubility normalised as for {card["sample"]["normalization"]} (a test computes it anew)
+- sha256 of the weights: `{card["sha256"]}`
+"""
+
+
+if __name__ == "__main__":
+    main()

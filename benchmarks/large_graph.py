@@ -1,0 +1,103 @@
+"""One large graph through random probes: time per edge, memory, and how near the estimate is.
+
+    python benchmarks/large_graph.py [--quick] [--json FILE]
+
+A Gram transformer with 8 channels for nodes encodes random regular graphs of degree 6 of growing size with
+`probes="rademacher"`. Time should be linear in the edges. On a graph small enough for identity probes the estimate is
+compared with the exact encoding: its root mean square error must fall as one over the square root of the probes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tg_lpe import GramTransformer, Incidence
+from tg_lpe.files import write_json
+from tg_lpe.training.run_folder import environment
+
+DEGREE = 6
+LAYERS, FILTERS = 16, 4
+
+
+def regular_graph(num_nodes: int, seed: int) -> Tensor:
+    """Three random cycles through all nodes: degree 6 but for a few edges that coincide, int64 ``[2, 3 num_nodes]``."""
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(num_nodes, generator=generator) for _ in range(DEGREE // 2)]
+    return torch.cat([torch.stack([order, order.roll(1)]) for order in orders], dim=1)
+
+
+def encoder(probes: str, num_probes: int) -> GramTransformer:
+    """With the same weights whatever the probes."""
+    torch.manual_seed(0)
+    return GramTransformer(8, 0, FILTERS, LAYERS, probes=probes, num_probes=num_probes).eval()
+
+
+def seconds(num_nodes: int, num_probes: int, repeats: int) -> tuple[list[float], int]:
+    """Time of encoding a graph given as a list of edges, and its number of undirected edges."""
+    edge_index, model = regular_graph(num_nodes, seed=1), encoder("rademacher", num_probes)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        with torch.inference_mode():
+            graph = Incidence(edge_index, num_nodes)
+            out = model.encode(graph).node
+        times.append(time.perf_counter() - start)
+        assert bool(torch.isfinite(out).all())
+    return times, graph.num_edges
+
+
+def error(num_probes: int, num_nodes: int) -> float:
+    """Root mean square error of the diagonals over their root mean square, on a graph of moderate size."""
+    graph = Incidence(regular_graph(num_nodes, seed=2), num_nodes)
+    with torch.inference_mode():
+        exact, _ = encoder("identity", 1).gram(graph)
+        guess, _ = encoder("rademacher", num_probes).gram(graph)
+    return float((guess - exact).square().mean().sqrt() / exact.square().mean().sqrt())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small graphs")
+    parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/large_graph.json")
+    args = parser.parse_args()
+
+    sizes, repeats = ([1_000, 4_000], 2) if args.quick else ([10_000, 100_000, 1_000_000], 3)
+    rows = []
+    print("      nodes       edges   seconds   ns per edge, layer, filter and probe   peak GiB")
+    for size in sizes:
+        times, num_edges = seconds(size, args.probes, repeats)
+        middle = statistics.median(times)
+        unit = 1e9 * middle / (num_edges * LAYERS * FILTERS * args.probes)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        rows.append(
+            {
+                "num_nodes": size,
+                "num_edges": num_edges,
+                "seconds": middle,
+                "spread": [min(times), max(times)],
+                "ns_per_edge_layer_filter_probe": unit,
+                "peak_gib": peak,
+            }
+        )
+        print(f"{size:11,} {num_edges:11,} {middle:9.2f} {unit:38.2f} {peak:10.2f}")
+    small = 500 if args.quick else 2_000
+    errors = {str(count): error(count, small) for count in (16, 64, 256)}
+    print(f"relative error of the estimate, {small:,} nodes: {errors}")
+    machine = environment()
+    machine.pop("command")
+    write_json(
+        Path(args.json),
+        {"num_probes": args.probes, "results": rows, "relative_error_by_probes": errors, "machine": machine},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The encodings against each other on molecules: one graph transformer, one budget, several seeds.
+
+    python benchmarks/molecules.py zinc12k --data DIR [--rows ROW ...] [--seeds 0 1 2] [--epochs 15]
+    python benchmarks/molecules.py zinc12k --data DIR --rows ablations
+
+DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
+`tg-lpe train` command with a folder of its own under --out. Runs that are complete are not repeated, one that was
+stopped goes on, one that another process holds is left to it: start the command several times to use several cores, or
+again to add seeds.
+
+What is complete is then collected into a JSON file: for each row mean and spread over seeds of the test error at
+validation's best epoch, the same after the atoms of every test molecule were numbered anew at random, parameters, time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from _readme import molecules_row
+
+from tg_lpe.cli import SOURCES
+from tg_lpe.cli import main as tg_lpe
+from tg_lpe.files import read_json, write_json
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.state import read_metrics
+
+GRAM = "linear-transformer"
+"""The row that all others are compared with: identity probes, learned conductances, Gram read-outs."""
+
+ENCODINGS: dict[str, list[str]] = {
+    "none": ["--pe", "none"],
+    "laplacian": ["--pe", "laplacian"],
+    "laplacian-nodes": ["--pe", "laplacian", "--no-edge-pe"],
+    "random-walk": ["--pe", "random-walk"],
+    "random-walk-nodes": ["--pe", "random-walk", "--no-edge-pe"],
+    "linear-transformer-features": ["--probes", "features"],
+    "linear-transformer-random": ["--probes", "random"],
+    "linear-transformer-learned": ["--probes", "learned"],
+    "linear-transformer-rademacher": ["--probes", "rademacher"],
+    GRAM: [],
+}
+ABLATIONS: dict[str, list[str]] = {
+    "no-norm": ["--no-pe-norm"],
+    "no-edge-encoding": ["--no-edge-pe"],
+    "no-ground": ["--no-ground"],
+    "fixed-conductances": ["--conductances", "fixed"],
+    "fixed-conductances-no-ground": ["--conductances", "fixed", "--no-ground", "--num-filters", "1"],
+    "end-features": ["--end-features"],
+    "one-filter": ["--num-filters", "1"],
+    "two-filters": ["--num-filters", "2"],
+    "eight-filters": ["--num-filters", "8"],
+    "twelve-layers": ["--encoder-layers", "12"],
+    "eight-layers": ["--encoder-layers", "8"],
+    "eight-layers-two-squarings": ["--encoder-layers", "8", "--num-squarings", "2"],
+    "three-squarings": ["--num-squarings", "3"],
+    "chebyshev": ["--basis", "chebyshev"],
+    "eight-channels": ["--pe-dim", "8"],
+    "frozen": ["--encoder-lr", "1e-12"],
+    "encoder-lr-0.03": ["--encoder-lr", "0.03"],
+    "encoder-lr-0.001": ["--encoder-lr", "0.001"],
+    "lr-0.002": ["--lr", "0.002"],
+    "mean-pooling": ["--pooling", "mean"],
+    "both-pooling": ["--pooling", "both"],
+}
+PRETRAINED: dict[str, list[str]] = {
+    "eight-channels-no-features": ["--pe-dim", "8", "--conductances", "fixed"],
+    "heat-k8": ["--encoder", "heat-k8"],
+    "heat-k8-frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12"],
+    "heat-k8-nodes-frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
+    "eigen-k8-frozen": ["--encoder", "eigen-k8", "--encoder-lr", "1e-12"],
+}
+GPS = {f"gps-{name}": [*ENCODINGS[name], "--attention", "gps"] for name in ("none", "laplacian", "random-walk", GRAM)}
+ROWS = {**ENCODINGS, **ABLATIONS, **PRETRAINED, **GPS}
+GROUPS = {
+    "default": ["none", "laplacian", "random-walk", GRAM],
+    "encodings": list(ENCODINGS),
+    "ablations": [GRAM, *ABLATIONS],
+    "pretrained": list(PRETRAINED),
+    "gps": list(GPS),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("set", nargs="?", choices=SOURCES, default="nci", help="(default: %(default)s)")
+    parser.add_argument("--data", metavar="DIR", help="folder of the set")
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        default=["default"],
+        choices=[*GROUPS, *ROWS],
+        metavar="ROW",
+        help=f"groups: {', '.join(GROUPS)}; rows: {', '.join(ROWS)}",
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
+    parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of this process")
+    parser.add_argument("--out", metavar="DIR", default="runs/molecules", help="(default: %(default)s)")
+    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--quick", action="store_true", help="two rows, one epoch of 64 channels on the nci molecules")
+    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_EPOCHS.json)")
+    args = parser.parse_args()
+    if args.quick:
+        args.set, args.data, args.epochs, args.rows = "nci", None, 1, ["none", GRAM]
+    extra = ["--channels", "16", "--num-layers", "1", "--batch-size", "512"] if args.quick else []
+
+    rows = list(dict.fromkeys(row for name in args.rows for row in GROUPS.get(name, [name])))
+    base = Path(args.out) / f"{args.set}-{args.epochs}{'-quick' * args.quick}"
+    for seed in args.seeds:
+        for row in rows:
+            if not args.collect:
+                train(row, seed, base, args, extra)
+    collected = [entry for row in rows if (entry := collect(row, base)) is not None]
+    if not collected:
+        sys.exit(f"no run under {base} is complete")
+    for entry in sorted(collected, key=lambda entry: -entry["test_mae"]):
+        print(" | ".join(molecules_row(entry)))
+    file = Path(args.json or f"benchmarks/results/{args.set}_{args.epochs}.json")
+    machine = read_json(RunFolder(base / f"{collected[0]['row']}-s{collected[0]['seeds'][0]}").environment)
+    machine.pop("command")
+    write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
+
+
+def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> None:
+    """One run, unless it is complete or another process is at it."""
+    folder = RunFolder(base / f"{row}-s{seed}")
+    if folder.result.exists():
+        return
+    command = ["train", args.set, *(["--data", args.data] if args.data else []), *ROWS[row], *extra]
+    command += ["--epochs", str(args.epochs), "--seed", str(seed), "--out", str(folder.path), "--resume", "--quiet"]
+    command += ["--threads", str(args.threads)] if args.threads is not None else []
+    print(f"$ tg-lpe {' '.join(command)}", file=sys.stderr)
+    if tg_lpe(command) != 0:
+        print(f"{folder.path}: left out", file=sys.stderr)
+
+
+def collect(row: str, base: Path) -> dict[str, Any] | None:
+    """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
+    folders = {int(path.name.rpartition("-s")[2]): RunFolder(path) for path in base.glob(f"{row}-s[0-9]*")}
+    runs = {seed: folder for seed, folder in sorted(folders.items()) if folder.result.exists()}
+    if not runs:
+        return None
+    results = [read_json(folder.result) for folder in runs.values()]
+    metrics = [read_metrics(folder.metrics) for folder in runs.values()]
+    entry: dict[str, Any] = {"row": row, "options": ROWS[row], "seeds": list(runs)}
+    for name in ("test_mae", "test_mae_relabelled", "val_mae"):
+        values = [result[name] for result in results]
+        entry[name] = statistics.fmean(values)
+        entry[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
+        entry[f"{name}_by_seed"] = values
+    gaps = [abs(result["test_mae"] - result["test_mae_relabelled"]) for result in results]
+    return entry | {
+        "largest_relabelling_gap": max(gaps),
+        "num_parameters": results[0]["num_parameters"],
+        "encoder_parameters": results[0]["encoder_parameters"],
+        "precision": results[0]["precision"],
+        "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
+        "seconds": statistics.fmean(sum(line["seconds"] for line in lines) for lines in metrics),
+        "val_mae_by_epoch": [[round(line["val_mae"], 5) for line in lines] for lines in metrics],
+    }
+
+
+if __name__ == "__main__":
+    main()

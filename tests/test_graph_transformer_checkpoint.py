@@ -1,0 +1,94 @@
+"""Graph transformers as checkpoints, encoder included; other attentions and poolings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
+BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
+INPUTS: dict[str, Any] = {
+    "x": torch.tensor([0, 1, 2, 1, 0, 2]),
+    "edge_index": EDGES,
+    "edge_attr": torch.tensor([0, 0, 1, 1, 0, 0, 1, 1]),
+    "batch": BATCH,
+}
+
+
+def small(encoder: Any = None, **kwargs: Any) -> GraphTransformer:
+    torch.manual_seed(0)
+    return GraphTransformer(3, num_edge_types=2, encoder=encoder, channels=8, heads=2, num_layers=2, **kwargs)
+
+
+ENCODERS = {
+    "none": lambda: None,
+    "gram": lambda: GramTransformer(num_filters=2, num_layers=3, num_edge_types=2, num_node_types=3),
+    "gram-nodes": lambda: GramTransformer(4, 0, num_filters=2, num_layers=3),
+    "features": lambda: LinearTransformer(k=4, out_channels=3, probes="features", num_node_types=3),
+}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+def test_a_checkpoint_gives_the_same_model(kind: str, attention: str, tmp_path: Path) -> None:
+    model = small(ENCODERS[kind](), pe_norm=kind != "none", pooling="both", attention=attention)
+    model.train()(**INPUTS)  # running statistics that are not the initial ones
+    model.eval().save_pretrained(tmp_path / "first")
+    loaded = GraphTransformer.from_pretrained(tmp_path / "first")
+    assert torch.equal(loaded(**INPUTS), model(**INPUTS))
+    loaded.save_pretrained(tmp_path / "second")  # what was loaded can be saved again
+    again = GraphTransformer.from_pretrained(tmp_path / "second")
+    assert torch.equal(again(**INPUTS), model(**INPUTS))
+
+
+def test_a_foreign_encoder_cannot_be_saved(tmp_path: Path) -> None:
+    class Foreign(nn.Module):
+        out_channels = 2
+
+    with pytest.raises(TypeError, match="Foreign"):
+        small(Foreign()).save_pretrained(tmp_path)
+    assert not any(tmp_path.glob("*.*"))
+
+
+def test_arguments_of_an_encoder_that_are_none() -> None:
+    with pytest.raises(ValueError, match="num_philters"):
+        small({"probes": "identity", "num_philters": 3})
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+@pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
+def test_graphs_of_a_batch_do_not_see_each_other(attention: str, pooling: str) -> None:
+    model = small(ENCODERS["gram"](), attention=attention, pooling=pooling).eval()
+    together = model(**INPUTS)
+    triangle = model(INPUTS["x"][:3], EDGES[:, :6], INPUTS["edge_attr"][:6])
+    torch.testing.assert_close(together[0], triangle[0], rtol=1e-5, atol=1e-5)
+
+
+def test_poolings_are_mean_and_sum() -> None:
+    """The read-out of a sum is that of the mean of the same rows times their number."""
+    models = {pooling: small(pooling=pooling).eval() for pooling in ("mean", "sum")}
+    rows = {}
+    for pooling, model in models.items():
+        model.readout = nn.Identity()  # type: ignore[assignment]
+        rows[pooling] = model(**INPUTS)
+    torch.testing.assert_close(rows["sum"], rows["mean"] * torch.tensor([[3.0], [2.0], [1.0]]))
+    assert not torch.equal(rows["sum"][0], rows["mean"][0])
+
+
+def test_every_parameter_of_gps_learns() -> None:
+    model = small(ENCODERS["gram"](), attention="gps")
+    model(**INPUTS).square().sum().backward()
+    # The read-out of the diagonal of P itself, which is zero, is the one thing that cannot.
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("name", ["pooling", "attention"])
+def test_unknown_choices_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be one of .*got 'other'"):
+        small(**{name: "other"})

@@ -1,0 +1,69 @@
+"""Pretraining of Gram read-outs on kernels of the Laplacian."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.linalg import expm
+
+from tg_lpe import GramTransformer, Incidence
+from tg_lpe.datasets import MoleculeSplits
+from tg_lpe.spectral import HEAT_TIMES, NUM_EIGENSPACES, kernel_channels, kernel_entries
+from tg_lpe.training.config import KernelPretrainConfig
+from tg_lpe.training.kernels import KernelPretraining
+from tg_lpe.training.run_folder import RunFolder
+
+RING_AND_TAIL = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 0, 5, 6]])
+
+
+def normalized_laplacian(edge_index: torch.Tensor, num_nodes: int) -> torch.Tensor:
+    adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
+    adjacency[edge_index[0], edge_index[1]] = adjacency[edge_index[1], edge_index[0]] = 1.0
+    scale = adjacency.sum(1).clamp(min=1).rsqrt()
+    return torch.diag((adjacency.sum(1) > 0).double()) - scale[:, None] * adjacency * scale[None]
+
+
+def test_kernels_against_dense_algebra() -> None:
+    """Two graphs in a batch, one of them with an isolated node; a ring, whose eigenvalues repeat."""
+    sizes, edges = (8, 6), (RING_AND_TAIL, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]))
+    batch = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
+    graph = Incidence(torch.cat([edges[0], edges[1] + sizes[0]], 1), 14, batch=batch)
+    node, edge = kernel_entries(graph, ("heat", "resistance", "eigenspaces"))
+    assert node.shape == (14, kernel_channels(("heat", "resistance", "eigenspaces")))
+    for number, (start, size) in enumerate(((0, 8), (8, 6))):
+        s = normalized_laplacian(edges[number], size)
+        matrices = [torch.from_numpy(expm(-time * s.numpy())) for time in HEAT_TIMES]
+        matrices.append(torch.linalg.pinv(s, hermitian=True))
+        values, vectors = torch.linalg.eigh(s)
+        distinct = sorted({round(value, 6) for value in values.tolist() if value > 1e-8})[:NUM_EIGENSPACES]
+        for value in distinct:
+            space = vectors[:, (values - value).abs() < 1e-5]
+            matrices.append(space @ space.mT)
+        for channel, matrix in enumerate(matrices):
+            torch.testing.assert_close(node[start : start + size, channel], matrix.diagonal(), rtol=0, atol=1e-10)
+            mine = graph.batch[graph.tail] == number
+            tail, head = graph.tail[mine] - start, graph.head[mine] - start
+            torch.testing.assert_close(edge[mine, channel], matrix[tail, head], rtol=0, atol=1e-10)
+
+
+def test_unknown_kernels_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"kernels must be some of .*'heat'.*got \('warmth',\)"):
+        KernelPretrainConfig(kernels=("warmth",))
+    with pytest.raises(ValueError, match="'warmth'"):
+        kernel_entries(Incidence(RING_AND_TAIL, 7), ("warmth",))
+
+
+def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> None:
+    config = KernelPretrainConfig(epochs=12, batch_size=16, kernels=("heat",), num_filters=2, num_layers=8)
+    training = KernelPretraining(config, splits, RunFolder(tmp_path), progress=False)
+    before = training.evaluate(training.val_set)
+    result = training.fit()
+    assert result["val_loss"] < 0.3 * before
+    assert len(result["test_loss_by_channel"]) == 2 * kernel_channels(("heat",))
+    loaded = GramTransformer.from_pretrained(tmp_path / "encoder")
+    data = splits.test[0]
+    mine, theirs = (m.eval()(data.edge_index, data.num_nodes) for m in (training.encoder, loaded))
+    assert torch.equal(mine.node, theirs.node)
+    assert mine.edge is not None and theirs.edge is not None and torch.equal(mine.edge, theirs.edge)

@@ -1,0 +1,220 @@
+"""Polynomials of small symmetric matrices, read on the diagonal and at the edges: the exact Gram read-out.
+
+With identity probes the layers of a linear transformer whose incidence is held fixed compute polynomials of one
+symmetric matrix per graph and filter, ``P = I - S``. All that leaves them are a polynomial's diagonal and its entries
+at the edges. Their gradient is the same recurrence run backwards, so it is written out here: autograd would pass over
+each dense matrix of each layer several times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from tg_lpe.scatter import RowGroups
+
+BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
+"""``alpha`` and ``gamma`` of ``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}``."""
+
+
+@dataclass(frozen=True)
+class EdgePositions:
+    """The edges of one block: where they lie in its rows, and in dense matrices ``[num_graphs, height, height]``.
+
+    Attributes:
+        num_graphs, height: of the block.
+        columns: which edges of the batch these are, int64 ``[num_block_edges]``.
+        tail, head: rows of their ends, graph by graph, int64 ``[num_block_edges]``.
+    """
+
+    num_graphs: int
+    height: int
+    columns: Tensor
+    tail: Tensor
+    head: Tensor
+
+    @cached_property
+    def upper(self) -> Tensor:
+        """Positions of the entries ``(tail, head)`` in the matrices written as one row, int64 ``[num_block_edges]``."""
+        return self.tail * self.height + self.head % self.height
+
+    @cached_property
+    def lower(self) -> Tensor:
+        """Positions of the entries ``(head, tail)``, likewise."""
+        return self.head * self.height + self.tail % self.height
+
+    def fill(self, coupling: Tensor) -> Tensor:
+        """Symmetric matrices without a diagonal, ``[num_filters * num_graphs, height, height]``.
+
+        Args:
+            coupling: entries at the edges, ``[num_filters, num_block_edges]``.
+        """
+        matrix = coupling.new_zeros(coupling.size(0), self.num_graphs * self.height**2)
+        matrix[:, self.upper] = coupling
+        matrix[:, self.lower] = coupling
+        return matrix.view(-1, self.height, self.height)
+
+    def at_edges(self, matrix: Tensor) -> Tensor:
+        """The entries at the edges, ``[num_filters, num_block_edges]``; of a symmetric matrix."""
+        return matrix.view(-1, self.num_graphs * self.height**2).index_select(1, self.upper)
+
+    def diagonal(self, matrix: Tensor) -> Tensor:
+        """The diagonals, ``[num_filters, num_graphs * height]``."""
+        return matrix.diagonal(dim1=1, dim2=2).reshape(-1, self.num_graphs * self.height)
+
+
+class _Walks(torch.autograd.Function):
+    """Diagonals and edge entries of ``Phi_1 .. Phi_T``, see :func:`walks`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, coupling: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
+    ) -> tuple[Tensor, Tensor]:
+        p = where.fill(coupling)
+        chain, diagonals, entries = [p], [where.diagonal(p)], [where.at_edges(p)]
+        keep = ctx.needs_input_grad[0]
+        for layer in range(1, num_layers + squarings):
+            if layer >= num_layers:
+                phi = torch.bmm(chain[-1], chain[-1])
+            elif gamma == 0.0:
+                phi = torch.bmm(p, chain[-1])
+            else:
+                phi = torch.baddbmm(_before(chain), p, chain[-1], beta=-gamma, alpha=alpha)
+            chain = [*chain, phi] if keep else [chain[-1], phi]
+            diagonals.append(where.diagonal(phi))
+            entries.append(where.at_edges(phi))
+        if keep:
+            ctx.save_for_backward(*chain)
+            ctx.where, ctx.alpha, ctx.gamma, ctx.num_layers = where, alpha, gamma, num_layers
+        return torch.stack(diagonals, dim=1), torch.stack(entries, dim=1)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_diagonal: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        chain, where, last = ctx.saved_tensors, ctx.where, len(ctx.saved_tensors) - 1
+        alpha, gamma = ctx.alpha, ctx.gamma
+        p = chain[0]
+        # An edge's entry stands in two places, which share its gradient: squaring needs it symmetric.
+        grad_diagonal = grad_diagonal.view(-1, last + 1, where.num_graphs, where.height)
+        half = 0.5 * grad_edges
+
+        def read(h: Tensor, layer: int) -> Tensor:
+            flat = h.view(-1, where.num_graphs * where.height**2)
+            flat[:, where.upper] += half[:, layer]
+            flat[:, where.lower] += half[:, layer]
+            h.diagonal(dim1=1, dim2=2).add_(grad_diagonal[:, layer].reshape(-1, where.height))
+            return h
+
+        total = torch.zeros_like(p)
+        h, later = read(torch.zeros_like(p), last), None
+        for layer in range(last, 0, -1):
+            if layer >= ctx.num_layers:  # Phi_t = Phi_{t-1} Phi_{t-1}
+                product = torch.bmm(chain[layer - 1], h)
+                h = read(product + product.mT, layer - 1)
+                continue
+            # Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}, all of them symmetric polynomials of P
+            total.baddbmm_(h, chain[layer - 1], alpha=alpha)
+            if gamma == 0.0:
+                before = torch.bmm(p, h)
+            else:
+                before = torch.bmm(p, h) if later is None else torch.baddbmm(later, p, h, beta=-gamma, alpha=alpha)
+                if later is None:
+                    before *= alpha
+                later = h
+            h = read(before, layer - 1)
+        flat = total.add_(h).view(-1, where.num_graphs * where.height**2)
+        grad = flat.index_select(1, where.upper) + flat.index_select(1, where.lower)
+        return grad, None, None, None, None, None
+
+
+def walks(
+    coupling: Tensor, where: EdgePositions, basis: str, num_layers: int, num_squarings: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I``, each read on the diagonal and at the edges.
+
+    Args:
+        coupling: entries of the symmetric ``P`` at the edges, ``[num_filters, num_block_edges]``; its diagonal is zero.
+        where: the block.
+        basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``.
+        num_layers: such layers.
+        num_squarings: multiplicative layers ``Phi <- Phi Phi`` after them.
+
+    Returns:
+        Diagonals ``[num_filters, T, num_graphs * height]`` and edge entries ``[num_filters, T, num_block_edges]``,
+        ``T = num_layers + num_squarings``. They can be differentiated once.
+    """
+    alpha, gamma = BASES[basis]
+    return _Walks.apply(coupling, where, alpha, gamma, num_layers, num_squarings)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class SparseSymmetric:
+    """Products with the same matrices by sums over the edges, for blocks of any height.
+
+    Args:
+        where: the block.
+    """
+
+    def __init__(self, where: EdgePositions) -> None:
+        num_rows = where.num_graphs * where.height
+        self.tails, self.heads = RowGroups(where.tail, num_rows), RowGroups(where.head, num_rows)
+
+    def product(self, coupling: Tensor, z: Tensor) -> Tensor:
+        """``P z``, ``[num_rows, num_columns]``, with ``P`` given by its entries at the edges ``[num_block_edges]``."""
+        entry = coupling.unsqueeze(-1)
+        return self.tails.sum(entry * self.heads.gather(z)) + self.heads.sum(entry * self.tails.gather(z))
+
+
+def estimated_walks(
+    coupling: Tensor, signs: Tensor, edges: SparseSymmetric, basis: str, num_layers: int, read_edges: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Sums over random probes of unbiased estimates of what :func:`walks` computes, for one filter.
+
+    With random signs ``V``, ``E[V V^T] = I``, so the Gram matrix of ``P^a V`` and ``P^b V`` has the mean ``P^(a + b)``:
+    half the layers suffice, and the estimate's relative error does not grow with them as that of ``V * P^t V`` does.
+
+    Args:
+        coupling: entries of ``P`` at the edges, ``[num_block_edges]``.
+        signs: independent random signs ``V``, ``[num_rows, num_probes]``.
+        edges: the block.
+        basis, num_layers: as for :func:`walks`.
+        read_edges: whether edge entries are wanted; zero otherwise.
+
+    Returns:
+        Diagonals ``[num_layers, num_rows]`` and edge entries ``[num_layers, num_block_edges]``, summed over probes.
+    """
+    alpha, gamma = BASES[basis]
+    half = [signs]
+    while 2 * len(half) - 1 <= num_layers:
+        product = edges.product(coupling, half[-1])
+        half.append(alpha * product - gamma * half[-2] if gamma and len(half) > 1 else product)
+    # The first layer is P itself: nothing to estimate.
+    none, first = signs.new_zeros(signs.size(0)), coupling * signs.size(1)
+    diagonals, entries = [none], [first if read_edges else torch.zeros_like(first)]
+    for layer in range(2, num_layers + 1):
+        a, b = half[layer // 2], half[layer - layer // 2]
+        diagonal = (a * b).sum(1)
+        entry = torch.zeros_like(first)
+        if read_edges:
+            tail, head = edges.tails.gather, edges.heads.gather
+            entry = (tail(a) * head(b)).sum(1)
+            if a is not b:
+                entry = 0.5 * (entry + (tail(b) * head(a)).sum(1))
+        if gamma:  # T_2s = 2 T_s T_s - I, T_2s+1 = 2 T_s T_s+1 - P
+            diagonal = 2 * diagonal - (signs.size(1) if layer % 2 == 0 else 0)
+            entry = 2 * entry - (0 if layer % 2 == 0 or not read_edges else first)
+        diagonals.append(diagonal)
+        entries.append(entry)
+    return torch.stack(diagonals), torch.stack(entries)
+
+
+def _before(chain: list[Tensor]) -> Tensor:
+    """``Phi_{t-2}``; before the first layer there is the identity."""
+    if len(chain) > 1:
+        return chain[-2]
+    p = chain[0]
+    return torch.eye(p.size(-1), dtype=p.dtype, device=p.device).expand_as(p)

@@ -1,0 +1,88 @@
+"""A figure for any checkpoint, from molecules that ship with RDKit: what cards promise and tests reproduce."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe import zoo
+from tg_lpe.datasets import AtomVocabulary, constrained_solubility, read_molecules
+from tg_lpe.encoders import load_encoder
+from tg_lpe.gram_transformer import Encoding, GramTransformer
+from tg_lpe.graph_transformer import GraphTransformer
+from tg_lpe.incidence import Incidence
+from tg_lpe.scatter import RowGroups
+from tg_lpe.transforms.storage import GraphChunk, iterate_chunks
+
+SAMPLE = 500
+"""How many of the molecules that a checkpoint can read are taken, in the order of RDKit's file."""
+
+RIDGE = 1e-3
+
+
+def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> float:
+    """Mean absolute error of the constrained solubility on 500 molecules of RDKit's NCI file.
+
+    A graph transformer predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over
+    nodes and edges of the encoding and of its square, fitted to the first half and tested on the second.
+
+    Args:
+        name: of the shipped checkpoint.
+        card: its card; its own if absent.
+        folder: where the checkpoint lies, if it does not ship yet.
+    """
+    card = zoo.card(name) if card is None else card
+    checkpoint = str(folder or name)
+    chunk, target = _molecules(card["data"].get("atom_types"), card["sample"]["normalization"])
+    with torch.inference_mode():
+        if card["class"] == "GraphTransformer":
+            model = GraphTransformer.from_pretrained(checkpoint)
+            return float((_predict(model, chunk).squeeze(1).double() - target).abs().mean())
+        return _probe(_pooled(checkpoint, chunk), target)
+
+
+def _predict(model: GraphTransformer, chunk: GraphChunk) -> Tensor:
+    given = chunk.attributes
+    return model(given["x"], chunk.edge_index, given["edge_attr"], chunk.batch, num_graphs=chunk.num_graphs)  # type: ignore[no-any-return]
+
+
+def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
+    """Features of each molecule, float64 ``[num_graphs, channels]``."""
+    encoder = load_encoder(checkpoint)
+    graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
+    x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
+    if isinstance(encoder, GramTransformer):
+        out = encoder.encode(graph, x, edge_attr)
+    else:
+        out = Encoding(encoder.encode(graph, x), None)
+    nodes = RowGroups(chunk.batch, chunk.num_graphs)
+    parts = [(nodes, out.node.double())]
+    if out.edge is not None:
+        parts.append((RowGroups(chunk.batch[chunk.edge_index[0]], chunk.num_graphs), out.edge.double()))
+    return torch.cat([groups.sum(values) for groups, part in parts for values in (part, part.square())], 1)
+
+
+def _probe(features: Tensor, target: Tensor) -> float:
+    half = target.numel() // 2
+    mean, std = features[:half].mean(0), features[:half].std(0)
+    features = (features - mean) / torch.where(std > 1e-9, std, 1.0)
+    features = torch.cat([features, features.new_ones(features.size(0), 1)], 1)
+    fit, held = features[:half], features[half:]
+    gram = fit.mT @ fit / half + RIDGE * torch.eye(fit.size(1), dtype=fit.dtype)
+    weights = torch.linalg.solve(gram, fit.mT @ target[:half] / half)
+    return float((held @ weights - target[half:]).abs().mean())
+
+
+def _molecules(atom_types: list[str] | None, normalization: str) -> tuple[GraphChunk, Tensor]:
+    """The sample as one batch, and its targets, float64 ``[num_graphs]``."""
+    from rdkit import RDConfig
+
+    vocabulary = AtomVocabulary(tuple(atom_types)) if atom_types else None
+    file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
+    dataset, _, _, used = read_molecules(file, vocabulary=vocabulary, progress=False)
+    chunk = next(iterate_chunks(dataset, SAMPLE, ("x", "edge_attr")))
+    smiles = [text for _, text in used[: chunk.num_graphs]]
+    return chunk, torch.tensor([constrained_solubility(text, normalization) for text in smiles], dtype=torch.float64)
