@@ -62,6 +62,7 @@ ABLATIONS: dict[str, list[str]] = {
     "frozen": ["--encoder-lr", "1e-12"],
     "encoder-lr-0.03": ["--encoder-lr", "0.03"],
     "encoder-lr-0.001": ["--encoder-lr", "0.001"],
+    "pe-lr-0.0002": ["--pe-lr", "0.0002"],
     "lr-0.002": ["--lr", "0.002"],
     "mean-pooling": ["--pooling", "mean"],
     "both-pooling": ["--pooling", "both"],

@@ -147,6 +147,7 @@ def _add_train(commands: Any) -> None:
     _add_switch(gram, "end-features", defaults.end_features, "conductances read the atoms at both ends too")
     parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
     parser.add_argument("--lr", type=float, default=defaults.lr, help="of the graph transformer (default: %(default)s)")
+    parser.add_argument("--pe-lr", type=float, help="of the maps from the encoding into it (default: that of --lr)")
     parser.add_argument("--encoder-lr", type=float, default=defaults.encoder_lr, help="(default: %(default)s)")
     _add_loop(parser, defaults)
     model = parser.add_argument_group("graph transformer")

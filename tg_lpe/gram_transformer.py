@@ -27,8 +27,8 @@ IDENTITY_LIMIT = 4096
 MAX_FILL = 1.15
 """Work grows with the cube of a block's height, so graphs of one block differ by no more than this factor."""
 
-PROBES_AT_ONCE = 8
-"""Columns of random probes that are propagated together on large graphs: bounds memory."""
+ROWS_AT_ONCE = 2**23
+"""Rows times columns of random probes that are propagated together: bounds memory."""
 
 
 class Encoding(NamedTuple):
@@ -56,6 +56,8 @@ class GramTransformer(CheckpointMixin, nn.Module):
     bias, and that of ``V_i * Phi_t,j`` the entries, in ``O(num_layers * num_filters * num_probes * num_edges)`` for a
     graph of any size. Multiplicative layers ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need
     ``V = I``.
+
+    A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
 
     `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
 
@@ -264,8 +266,8 @@ class GramTransformer(CheckpointMixin, nn.Module):
         totals: list[tuple[Tensor, Tensor]] = []
         for row in coupling:
             diagonal, entries = row.new_zeros(()), row.new_zeros(())
-            for first in range(0, self.num_probes, PROBES_AT_ONCE):
-                columns = torch.arange(first, min(first + PROBES_AT_ONCE, self.num_probes))
+            at_once = max(1, ROWS_AT_ONCE // max(where.num_graphs * where.height, 1))
+            for columns in torch.arange(self.num_probes).split(at_once):
                 # Row by row within each graph: the draw does not know the batch.
                 signs = counter_signs(seed, where.height, columns, row).repeat(where.num_graphs, 1)
                 # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.

@@ -407,6 +407,8 @@ def _dense_incidences(graph: Incidence, layout: GraphBlocks, like: Tensor) -> li
             f"({total * like.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
             f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
         )
+    if graph.ground is not None:
+        raise ValueError("update_incidence=True knows no ground conductances, but the graph has some")
     # Edges are sorted by tail, so those of one graph are consecutive.
     local = torch.arange(graph.num_edges, device=graph.device) - (edge_counts.cumsum(0) - edge_counts)[edge_graph]
     slot = torch.zeros_like(edge_counts)

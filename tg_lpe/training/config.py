@@ -98,6 +98,7 @@ class TrainConfig(LoopConfig):
             ``learned`` from bond types or ``fixed``.
         encoder: zoo name or folder of a pretrained linear transformer to start from; ``None`` for a fresh one.
         encoder_lr: peak learning rate of the linear transformer.
+        pe_lr: peak learning rate of the maps from the encoding into the graph transformer; ``lr`` if ``None``.
         weight_decay: of the graph transformer; the linear transformer's few scalars are never decayed.
         attention, channels, heads, num_layers, readout, pooling: of :class:`~tg_lpe.GraphTransformer`.
         precision: ``auto`` is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
@@ -118,6 +119,7 @@ class TrainConfig(LoopConfig):
     end_features: bool = False
     encoder: str | None = None
     encoder_lr: float = 1e-2
+    pe_lr: float | None = None
     weight_decay: float = 1e-2
     attention: str = "edge"
     channels: int = 128
@@ -134,7 +136,7 @@ class TrainConfig(LoopConfig):
         self._one_of("precision", PRECISIONS)
         self._one_of("conductances", CONDUCTANCES)
         self._at_least_one("k", "num_filters", "encoder_layers", *(("pe_dim",) if self.pe_dim is not None else ()))
-        self._positive("encoder_lr")
+        self._positive("encoder_lr", *(("pe_lr",) if self.pe_lr is not None else ()))
 
     @property
     def uses_gram(self) -> bool:

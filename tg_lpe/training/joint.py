@@ -158,10 +158,15 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def _optimizer(model: GraphTransformer, config: TrainConfig) -> torch.optim.AdamW:
-    encoder = set(model.encoder.parameters()) if model.encoder is not None else set()
-    rest = [p for p in model.parameters() if p not in encoder]
+    maps = [m for m in (model.pe_embedding, model.edge_pe_embedding) if m is not None]
+    parts = {
+        "encoder": (list(model.encoder.parameters()) if model.encoder is not None else [], config.encoder_lr, 0.0),
+        "maps": ([p for m in maps for p in m.parameters()], config.pe_lr or config.lr, config.weight_decay),
+    }
+    special = {p for part, _, _ in parts.values() for p in part}
+    rest = [p for p in model.parameters() if p not in special]
     groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": config.weight_decay, "peak_lr": config.lr}]
-    if encoder:
-        ours = [p for p in model.parameters() if p in encoder]
-        groups.append({"params": ours, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
+    if config.pe_lr is None:  # one group, one clip
+        groups[0]["params"] = rest + parts.pop("maps")[0]
+    groups += [{"params": part, "weight_decay": decay, "peak_lr": lr} for part, lr, decay in parts.values() if part]
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)
