@@ -29,58 +29,65 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
 GRAM = "linear-transformer"
-"""The row that all others are compared with: identity probes, learned conductances, Gram read-outs."""
+"""The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
+
+PRETRAINED = "PRETRAINED"
+"""Stands for the encoder that is pretrained on the molecules of the same set, without labels, before anything else."""
+
+START = ["--encoder", PRETRAINED]
+FRESH = ["--pe-dim", "8"]
+"""The same encoder with random weights."""
 
 ENCODINGS: dict[str, list[str]] = {
     "none": ["--pe", "none"],
     "laplacian": ["--pe", "laplacian"],
-    "laplacian-nodes": ["--pe", "laplacian", "--no-edge-pe"],
     "random-walk": ["--pe", "random-walk"],
-    "random-walk-nodes": ["--pe", "random-walk", "--no-edge-pe"],
     "linear-transformer-features": ["--probes", "features"],
     "linear-transformer-random": ["--probes", "random"],
     "linear-transformer-learned": ["--probes", "learned"],
-    "linear-transformer-rademacher": ["--probes", "rademacher"],
-    GRAM: [],
+    "linear-transformer-rademacher": ["--probes", "rademacher", *FRESH],
+    GRAM: START,
 }
 ABLATIONS: dict[str, list[str]] = {
-    "no-norm": ["--no-pe-norm"],
-    "no-edge-encoding": ["--no-edge-pe"],
-    "no-ground": ["--no-ground"],
-    "fixed-conductances": ["--conductances", "fixed"],
-    "fixed-conductances-no-ground": ["--conductances", "fixed", "--no-ground", "--num-filters", "1"],
-    "end-features": ["--end-features"],
-    "one-filter": ["--num-filters", "1"],
-    "two-filters": ["--num-filters", "2"],
-    "eight-filters": ["--num-filters", "8"],
-    "twelve-layers": ["--encoder-layers", "12"],
-    "eight-layers": ["--encoder-layers", "8"],
-    "eight-layers-two-squarings": ["--encoder-layers", "8", "--num-squarings", "2"],
-    "three-squarings": ["--num-squarings", "3"],
-    "chebyshev": ["--basis", "chebyshev"],
-    "eight-channels": ["--pe-dim", "8"],
-    "frozen": ["--encoder-lr", "1e-12"],
-    "encoder-lr-0.03": ["--encoder-lr", "0.03"],
-    "encoder-lr-0.001": ["--encoder-lr", "0.001"],
-    "pe-lr-0.0002": ["--pe-lr", "0.0002"],
-    "lr-0.002": ["--lr", "0.002"],
-    "mean-pooling": ["--pooling", "mean"],
-    "both-pooling": ["--pooling", "both"],
+    "not-pretrained": FRESH,
+    "not-pretrained, all 64 channels": [],
+    "frozen": [*START, "--encoder-lr", "1e-12"],
+    "no-edge-encoding": [*START, "--no-edge-pe"],
+    "no-norm": [*START, "--no-pe-norm"],
+    "mean-pooling": [*START, "--pooling", "mean"],
+    "sum-pooling": [*START, "--pooling", "sum"],
+    "encoder-lr-0.001": [*START, "--encoder-lr", "0.001"],
+    "encoder-lr-0.03": [*START, "--encoder-lr", "0.03"],
+    "not-pretrained, no ground": [*FRESH, "--no-ground"],
+    "not-pretrained, fixed conductances": [*FRESH, "--conductances", "fixed"],
+    "not-pretrained, one filter": [*FRESH, "--num-filters", "1"],
+    "not-pretrained, two filters": [*FRESH, "--num-filters", "2"],
+    "not-pretrained, eight filters": [*FRESH, "--num-filters", "8"],
+    "not-pretrained, eight layers": [*FRESH, "--encoder-layers", "8"],
+    "not-pretrained, eight layers and two squarings": [*FRESH, "--encoder-layers", "8", "--num-squarings", "2"],
+    "not-pretrained, Chebyshev": [*FRESH, "--basis", "chebyshev"],
+    "not-pretrained, end features": [*FRESH, "--end-features"],
+    "random-walk, nodes alone": ["--pe", "random-walk", "--no-edge-pe"],
+    "laplacian, nodes alone": ["--pe", "laplacian", "--no-edge-pe"],
 }
-PRETRAINED: dict[str, list[str]] = {
-    "eight-channels-no-features": ["--pe-dim", "8", "--conductances", "fixed"],
+WITHOUT_FEATURES: dict[str, list[str]] = {
+    "fixed conductances": [*FRESH, "--conductances", "fixed"],
     "heat-k8": ["--encoder", "heat-k8"],
-    "heat-k8-frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12"],
-    "heat-k8-nodes-frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
-    "eigen-k8-frozen": ["--encoder", "eigen-k8", "--encoder-lr", "1e-12"],
+    "heat-k8, frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12"],
+    "heat-k8, frozen, nodes alone": ["--encoder", "heat-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
+    "eigen-k8, frozen": ["--encoder", "eigen-k8", "--encoder-lr", "1e-12"],
 }
-GPS = {f"gps-{name}": [*ENCODINGS[name], "--attention", "gps"] for name in ("none", "laplacian", "random-walk", GRAM)}
-ROWS = {**ENCODINGS, **ABLATIONS, **PRETRAINED, **GPS}
+SMALL: dict[str, list[str]] = {
+    f"{name}, 500k": [*ENCODINGS[name], "--channels", "112"] for name in ("random-walk", GRAM)
+}
+GPS = {f"gps, {name}": [*ENCODINGS[name], "--attention", "gps"] for name in ("none", "laplacian", "random-walk", GRAM)}
+ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **GPS}
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
     "encodings": list(ENCODINGS),
     "ablations": [GRAM, *ABLATIONS],
-    "pretrained": list(PRETRAINED),
+    "without-features": list(WITHOUT_FEATURES),
+    "500k": list(SMALL),
     "gps": list(GPS),
 }
 
@@ -121,27 +128,53 @@ def main() -> None:
     for entry in sorted(collected, key=lambda entry: -entry["test_mae"]):
         print(" | ".join(molecules_row(entry)))
     file = Path(args.json or f"benchmarks/results/{args.set}_{args.epochs}.json")
-    machine = read_json(RunFolder(base / f"{collected[0]['row']}-s{collected[0]['seeds'][0]}").environment)
+    machine = read_json(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}").environment)
     machine.pop("command")
     write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
 
 
 def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> None:
     """One run, unless it is complete or another process is at it."""
-    folder = RunFolder(base / f"{row}-s{seed}")
+    folder = RunFolder(base / f"{slug(row)}-s{seed}")
     if folder.result.exists():
         return
-    command = ["train", args.set, *(["--data", args.data] if args.data else []), *ROWS[row], *extra]
-    command += ["--epochs", str(args.epochs), "--seed", str(seed), "--out", str(folder.path), "--resume", "--quiet"]
-    command += ["--threads", str(args.threads)] if args.threads is not None else []
-    print(f"$ tg-lpe {' '.join(command)}", file=sys.stderr)
-    if tg_lpe(command) != 0:
-        print(f"{folder.path}: left out", file=sys.stderr)
+    options = list(ROWS[row])
+    if PRETRAINED in options:
+        encoder = pretrained(args)
+        if encoder is None:
+            print(f"{folder.path}: left out, its encoder is still being pretrained", file=sys.stderr)
+            return
+        options[options.index(PRETRAINED)] = str(encoder)
+    run("train", folder.path, args, [*options, *extra, "--epochs", str(args.epochs), "--seed", str(seed)])
+
+
+def pretrained(args: argparse.Namespace) -> Path | None:
+    """The encoder pretrained on the set; ``None`` while another process pretrains it."""
+    folder = RunFolder(Path(args.out) / f"{args.set}-pretrain{'-quick' * args.quick}")
+    if not folder.result.exists():
+        epochs = "1" if args.quick else "5"
+        run("pretrain", folder.path, args, ["--kernels", "heat", "resistance", "--features", "--epochs", epochs])
+    return folder.path / "encoder" if folder.result.exists() else None
+
+
+def run(command: str, out: Path, args: argparse.Namespace, options: list[str]) -> None:
+    """A command of tg-lpe, its folder resumed if there is one."""
+    data = ["--data", args.data] if args.data else []
+    threads = ["--threads", str(args.threads)] if args.threads is not None else []
+    full = [command, args.set, *data, *options, "--out", str(out), "--resume", "--quiet", *threads]
+    print(f"$ tg-lpe {' '.join(full)}", file=sys.stderr)
+    if tg_lpe(full) != 0:
+        print(f"{out}: left out", file=sys.stderr)
+
+
+def slug(row: str) -> str:
+    """A row's name as part of a folder's."""
+    return row.replace(", ", "--").replace(" ", "-")
 
 
 def collect(row: str, base: Path) -> dict[str, Any] | None:
     """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
-    folders = {int(path.name.rpartition("-s")[2]): RunFolder(path) for path in base.glob(f"{row}-s[0-9]*")}
+    folders = {int(path.name.rpartition("-s")[2]): RunFolder(path) for path in base.glob(f"{slug(row)}-s[0-9]*")}
     runs = {seed: folder for seed, folder in sorted(folders.items()) if folder.result.exists()}
     if not runs:
         return None

@@ -453,8 +453,8 @@ def _add_demo(commands: Any) -> None:
     parser = commands.add_parser(
         "demo",
         help="the main job on 5,000 molecules that ship with RDKit, in a few minutes",
-        description="Pretrain a linear transformer, train a graph transformer without encoding, with Laplacian "
-        "eigenvectors and with the linear transformer under one budget, compare.",
+        description="Pretrain a linear transformer on kernels of the Laplacian, train a graph transformer without "
+        "encoding, with Laplacian eigenvectors, random walks and the linear transformer under one budget, compare.",
     )
     parser.add_argument("--out", default="runs/demo", help="folder for the runs and the report (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=8, help="of each training run (default: %(default)s)")
@@ -469,8 +469,9 @@ def _demo(args: argparse.Namespace) -> None:
     common = ["nci", "--seed", str(args.seed), "--resume"]
     common += ["--quiet"] * args.quiet + ([] if args.threads is None else ["--threads", str(args.threads)])
     pretrained, runs = str(out / "pretrain"), []
-    steps = [["pretrain", *common, "--probes", "features", "--eigenvectors", "6", "--epochs", "4", "--out", pretrained]]
-    for pe in ("none", "laplacian", "linear-transformer"):
+    kernels = ["--kernels", "heat", "resistance", "--features"]
+    steps = [["pretrain", *common, *kernels, "--epochs", "4", "--out", pretrained]]
+    for pe in ("none", "laplacian", "random-walk", "linear-transformer"):
         runs.append(str(out / pe))
         extra = ["--encoder", f"{pretrained}/encoder"] if pe == "linear-transformer" else []
         steps.append(["train", *common, "--pe", pe, *extra, "--epochs", str(args.epochs), "--out", runs[-1]])

@@ -126,7 +126,7 @@ class TrainConfig(LoopConfig):
     heads: int = 8
     num_layers: int = 4
     readout: str = "mlp"
-    pooling: str = "sum"
+    pooling: str = "both"
     precision: str = "auto"
 
     def __post_init__(self) -> None:
