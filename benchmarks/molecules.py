@@ -80,14 +80,19 @@ WITHOUT_FEATURES: dict[str, list[str]] = {
 SMALL: dict[str, list[str]] = {
     f"{name}, 500k": [*ENCODINGS[name], "--channels", "112"] for name in ("random-walk", GRAM)
 }
+SUMMED: dict[str, list[str]] = {
+    "random-walk, sum pooling": [*ENCODINGS["random-walk"], "--pooling", "sum"],
+    "linear-transformer, 64 channels, not pretrained, sum pooling": ["--pooling", "sum"],
+}
 GPS = {f"gps, {name}": [*ENCODINGS[name], "--attention", "gps"] for name in ("none", "laplacian", "random-walk", GRAM)}
-ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **GPS}
+ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS}
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
     "encodings": list(ENCODINGS),
     "ablations": [GRAM, *ABLATIONS],
     "without-features": list(WITHOUT_FEATURES),
     "500k": list(SMALL),
+    "summed": list(SUMMED),
     "gps": list(GPS),
 }
 

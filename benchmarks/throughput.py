@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tg_lpe.spectral import laplacian_eigenvectors
 from tg_lpe.training.run_folder import environment
 
 K = 8
+ENCODERS = ("heat-k8", "eigen-k8")
 
 
 def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
@@ -67,7 +69,7 @@ def main() -> None:
     large_enough = [data for data in graphs if data.num_nodes > K]  # PyG's eigenvectors break on the others
     few = large_enough[: max(50, num_graphs // 10)]
 
-    ours = LinearTransformerPE(k=K)
+    ours = {name: LinearTransformerPE.from_pretrained(name, K) for name in ENCODERS}
     peers = {
         "AddLaplacianEigenvectorPE": AddLaplacianEigenvectorPE(K),
         "AddLaplacianEigenvectorPE(is_undirected=True)": AddLaplacianEigenvectorPE(K, is_undirected=True),
@@ -79,14 +81,15 @@ def main() -> None:
         graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
         laplacian_eigenvectors(graph, K)
 
-    rows = [
-        (
-            "LinearTransformerPE.encode_dataset, InMemoryDataset",
-            len(graphs),
-            lambda: ours.encode_dataset(dataset, False),
-        ),
-        ("LinearTransformerPE.encode_dataset, list of Data", len(graphs), lambda: ours.encode_dataset(graphs, False)),
-        ("LinearTransformerPE, one graph at a time", len(few), one_by_one(ours, few)),
+    rows: list[tuple[str, int, Callable[[], Any]]] = []
+    for encoder, pe in ours.items():
+        name = f"LinearTransformerPE({encoder!r})"
+        rows += [
+            (f"{name}.encode_dataset, InMemoryDataset", len(graphs), partial(pe.encode_dataset, dataset, False)),
+            (f"{name}.encode_dataset, list of Data", len(graphs), partial(pe.encode_dataset, graphs, False)),
+            (f"{name}, one graph at a time", len(few), one_by_one(pe, few)),
+        ]
+    rows += [
         ("torch.linalg.eigh on padded batches, float64, list of Data", len(graphs), eigh),
         *[(f"{name}, one graph at a time", len(few), one_by_one(peer, few)) for name, peer in peers.items()],
     ]

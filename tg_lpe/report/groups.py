@@ -19,9 +19,23 @@ from tg_lpe.training.config import WIDTHS
 
 GRAM_SETTINGS = ("num_filters", "encoder_layers", "num_squarings", "basis", "conductances", "ground", "end_features")
 # Settings that belong to the encoding; two runs that agree in all others are compared like with like.
-ENCODING_SETTINGS = ("pe", "pe_dim", "edge_pe", "pe_norm", "probes", "k", *GRAM_SETTINGS, "encoder", "encoder_lr")
+ENCODING_SETTINGS = (
+    "pe",
+    "pe_dim",
+    "edge_pe",
+    "pe_norm",
+    "probes",
+    "k",
+    *GRAM_SETTINGS,
+    "encoder",
+    "encoder_lr",
+    "pe_lr",
+)
 # What trainings did before there was a choice: their settings do not say so.
-EARLIER = {"edge_pe": False, "pe_norm": False, "end_features": False, "attention": "edge", "pooling": "mean"}
+EARLIER = {
+    **{"edge_pe": False, "pe_norm": False, "pe_lr": None, "end_features": False},
+    **{"attention": "edge", "pooling": "mean"},
+}
 SIZES = ("num_train", "num_val", "num_test")
 # Sets known by a name: that does not say where they lie, so two of them need not be the same.
 _NAMED = ("zinc", "zinc12k", "qm9")
