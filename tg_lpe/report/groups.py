@@ -200,10 +200,11 @@ def _idle_encoding(settings: Mapping[str, Any]) -> set[str]:
     pe = settings.get("pe", "linear-transformer")
     if pe != "linear-transformer":
         return {"probes", "k", *GRAM_SETTINGS, "encoder", "encoder_lr"} | (
-            {"pe_dim", "edge_pe", "pe_norm"} if pe == "none" else set()
+            {"pe_dim", "edge_pe", "pe_norm", "pe_lr"} if pe == "none" else set()
         )
     if settings.get("encoder") is not None:
-        return {"pe_dim", "edge_pe", "probes", "k", *GRAM_SETTINGS}  # the encoder brings its own
+        own = {"pe_dim", "probes", "k", *GRAM_SETTINGS}  # the encoder brings them along
+        return own if _is_gram(settings) else {*own, "edge_pe"}
     if not _is_gram(settings):
         return {"edge_pe", *GRAM_SETTINGS}
     trained = settings.get("conductances") != "fixed" or settings.get("ground") or settings.get("pe_dim") is not None
