@@ -33,9 +33,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "none": {"pe": "none"},
     "laplacian": {"pe": "laplacian"},
     "random-walk": {"pe": "random-walk"},
-    "linear-transformer": {},
-    "linear-transformer-nodes": {"edge_pe": False},
-    "linear-transformer-features": {"probes": "features"},
+    "linear-transformer": {"pe_dim": 8},
+    "linear-transformer, two filters": {"pe_dim": 8, "num_filters": 2},
+    "linear-transformer, nodes alone": {"pe_dim": 8, "edge_pe": False},
+    "linear-transformer, probes from atom types": {"probes": "features"},
 }
 """Settings of each row beside the defaults."""
 
@@ -78,13 +79,13 @@ def main() -> None:
 
     none = statistics.median(warm["none"])
     results = []
-    print(f"{'':28} ms a step   graphs/s   over none")
+    print(f"{'':44} ms a step   graphs/s   over none")
     for pe, times in warm.items():
         # Paired by batch: the median of the ratios is steadier than the ratio of the medians.
         ratio = statistics.median(ours / base for ours, base in zip(times, warm["none"], strict=True))
         middle = statistics.median(times)
         results.append({"row": pe, "seconds": middle, "graphs_per_second": BATCH / middle, "ratio_to_none": ratio})
-        print(f"{pe:28} {1e3 * middle:9.1f}   {BATCH / middle:8.0f}   {ratio:9.3f}")
+        print(f"{pe:44} {1e3 * middle:9.1f}   {BATCH / middle:8.0f}   {ratio:9.3f}")
     machine = environment()
     machine.pop("command")
     precision = "bfloat16" if trainings["none"].autocast_dtype else "float32"
