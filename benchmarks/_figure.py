@@ -2,7 +2,8 @@
 
     python benchmarks/_figure.py
 
-Left: validation error by epoch. Right: test error as the molecules are listed, and with their atoms numbered anew.
+Validation error by epoch under a short and a long budget; test error as the molecules are listed, and with their atoms
+numbered anew.
 """
 
 from __future__ import annotations
@@ -17,62 +18,65 @@ from matplotlib.ticker import MaxNLocator
 from tg_lpe.files import read_json, replacing
 
 RESULTS = Path(__file__).parent / "results"
-CURVES, BARS = "zinc_100", "zinc12k_15"
+SHORT, LONG = "zinc12k_15", "zinc_100"
 COLORS = {
     "none": "#8a8a8a",
     "laplacian": "#c98b2e",
     "random-walk": "#3b7dd8",
     "linear-transformer-learned": "#b04a5a",
-    "linear-transformer-features": "#8f6bb3",
     "linear-transformer": "#1f8a5b",
+}
+NAMES = {
+    "linear-transformer-learned": "linear transformer,\nrow per atom index",
+    "linear-transformer": "linear transformer",
 }
 
 
 def main() -> None:
-    curves, bars = ({row["row"]: row for row in read_json(RESULTS / f"{n}.json")["results"]} for n in (CURVES, BARS))
-    figure = Figure(figsize=(9.6, 3.8), layout="constrained")
+    figure = Figure(figsize=(11, 3.7), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    for name, color in COLORS.items():
-        if name in curves:
-            draw_curve(left, curves[name], color)
-    left.set(xlabel="epoch", ylabel="validation MAE", yscale="log", title="ZINC, 20,000 molecules")
-    left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    left.yaxis.set_major_formatter("{x:.2f}")
-    left.yaxis.set_minor_formatter("{x:.2f}")
-    left.grid(alpha=0.25, which="both")
-    left.legend(frameon=False)
-
-    shown = [bars[name] for name in COLORS if name in bars]
-    places = range(len(shown))
-    for offset, key, alpha, label in (
-        (-0.2, "test_mae", 1.0, "as listed"),
-        (0.2, "test_mae_relabelled", 0.45, "atoms renumbered"),
-    ):
-        heights = [row[key] for row in shown]
-        spread = [row[f"{key}_std"] or 0.0 for row in shown]
-        colors = [COLORS[row["row"]] for row in shown]
-        right.bar([p + offset for p in places], heights, 0.38, yerr=spread, color=colors, alpha=alpha)
-        right.bar([0], [0], color="black", alpha=alpha, label=label)
-    right.set_xticks(
-        list(places),
-        [
-            row["row"].replace("linear-transformer", "linear\ntransformer").replace("former-", "former\n")
-            for row in shown
-        ],
-        fontsize=7,
-    )
-    right.set(ylabel="test MAE", title="ZINC-12k, 15 epochs")
-    right.legend(frameon=False)
+    panels = figure.subplots(1, 3)
+    for axes, name, title in zip(panels, (SHORT, LONG), ("ZINC-12k, 15 epochs", "ZINC-250k, 100 epochs"), strict=False):
+        draw_curves(axes, read_json(RESULTS / f"{name}.json")["results"])
+        axes.set_title(title)
+    draw_bars(panels[2], {row["row"]: row for row in read_json(RESULTS / f"{SHORT}.json")["results"]})
     with replacing(RESULTS / "encodings.png") as temporary:
         figure.savefig(temporary, format="png", dpi=110)
 
 
-def draw_curve(axes: Any, row: dict[str, Any], color: str) -> None:
-    """The validation error of each seed."""
-    for number, values in enumerate(row["val_mae_by_epoch"]):
-        label = f"{row['row']}, test {row['test_mae']:.3f}" if number == 0 else None
-        axes.plot(range(1, len(values) + 1), values, color=color, label=label, linewidth=1.2)
+def draw_curves(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """The validation error of each seed, by epoch."""
+    for row in rows:
+        encoding = row["row"].split(",")[0]
+        if encoding not in COLORS or encoding == "linear-transformer-learned":
+            continue
+        for number, values in enumerate(row["val_mae_by_epoch"]):
+            label = f"{NAMES.get(encoding, encoding)}, test {row['test_mae']:.3f}" if number == 0 else None
+            axes.plot(range(1, len(values) + 1), values, color=COLORS[encoding], label=label, linewidth=1.1)
+    axes.set(xlabel="epoch", ylabel="validation MAE", yscale="log", ylim=(None, 1.0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter("{x:.2f}")
+    axes.yaxis.set_minor_formatter("{x:.2f}")
+    axes.tick_params(axis="y", which="both", labelsize=7)
+    axes.grid(alpha=0.25, which="both")
+    axes.legend(frameon=False, fontsize=7)
+
+
+def draw_bars(axes: Any, rows: dict[str, dict[str, Any]]) -> None:
+    """Test error before and after the atoms were numbered anew."""
+    shown = [(name, rows[name]) for name in COLORS if name in rows]
+    for offset, key, alpha, label in (
+        (-0.2, "test_mae", 1.0, "as listed"),
+        (0.2, "test_mae_relabelled", 0.45, "atoms numbered anew"),
+    ):
+        heights = [row[key] for _, row in shown]
+        spread = [row[f"{key}_std"] or 0.0 for _, row in shown]
+        places = [place + offset for place in range(len(shown))]
+        axes.bar(places, heights, 0.38, yerr=spread, color=[COLORS[name] for name, _ in shown], alpha=alpha)
+        axes.bar([0], [0], color="black", alpha=alpha, label=label)
+    axes.set_xticks(range(len(shown)), [NAMES.get(name, name) for name, _ in shown], fontsize=7, rotation=20)
+    axes.set(ylabel="test MAE", title="ZINC-12k, 15 epochs")
+    axes.legend(frameon=False, fontsize=7)
 
 
 if __name__ == "__main__":

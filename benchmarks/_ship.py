@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tg_lpe import zoo
 from tg_lpe.datasets import load_molecules
 from tg_lpe.encoders import load_encoder
 from tg_lpe.files import load_tensors, read_json, replacing, write_json
-from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.joint import build_model
 from tg_lpe.training.loop import count_parameters
 from tg_lpe.training.run_folder import RunFolder
@@ -34,6 +33,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("model", "encoder"), required=True)
     parser.add_argument("--summary", required=True)
     parser.add_argument("--normalization", choices=("zinc", "qm9"), default="zinc", help="of the sample's target")
+    parser.add_argument("--max-nodes", type=int, help="largest molecule of the sample")
     parser.add_argument("--data", metavar="DIR", help="where the molecules lie, for a run that trained a model")
     args = parser.parse_args()
 
@@ -69,12 +69,17 @@ def main() -> None:
             "atom_types": config["data"]["atom_types"] if reads_types else None,
             "bond_types": config["data"]["bond_types"] if reads_types else None,
         },
-        "command": re.sub(r" (--out|--threads|--data) \S+| --quiet| --resume", "", environment["command"]),
+        "pretraining": pretraining(config[kind].get("encoder")),
+        "command": command(kind, config),
         "seed": config[kind]["seed"],
         "epochs": result["epochs"],
         "best_epoch": result["best_epoch"],
         "metrics": metrics,
-        "sample": {"molecules": SAMPLE, "normalization": args.normalization},
+        "sample": {
+            "molecules": f"at most {SAMPLE}",
+            "normalization": args.normalization,
+            "max_nodes": args.max_nodes,
+        },
         "torch": environment["packages"]["torch"],
         "sha256": hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest(),
     }
@@ -85,6 +90,34 @@ def main() -> None:
     print(f"{args.name}: {card['metrics']}, sample {card['sample']}")
 
 
+def command(kind: str, config: dict[str, Any]) -> str:
+    """The command that gives such a run: all settings that are not the defaults."""
+    words, settings = ["tg-lpe", "train" if kind == "train" else "pretrain", config["data"]["source"]], config[kind]
+    defaults = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": KernelPretrainConfig}[kind]()
+    if kind == "pretrain-kernels":
+        words += ["--kernels", *settings["kernels"]]
+    for name, value in settings.items():
+        default = getattr(defaults, name)
+        option = {"num_eigenvectors": "eigenvectors"}.get(name, name).replace("_", "-")
+        if name == "encoder" and value is not None:
+            words += ["--encoder", "PRETRAINED" if "/" in value else value]
+        elif name in ("probes", "pe_dim") and settings.get("encoder") is not None:
+            continue  # the encoder's own
+        elif isinstance(value, bool) and value != default:
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name != "kernels" and value != default:
+            words += [f"--{option}", str(value)]
+    return " ".join(words)
+
+
+def pretraining(encoder: str | None) -> str | None:
+    """The command that left the encoder, if the run began with one that does not ship."""
+    if encoder is None or "/" not in encoder:
+        return None
+    config = read_json(RunFolder(Path(encoder).parent).config)
+    return command(next(key for key in config if key != "data"), config)
+
+
 def readme(card: dict[str, Any]) -> str:
     """The card in words."""
     data, figures = card["data"], ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items())
@@ -93,15 +126,19 @@ def readme(card: dict[str, Any]) -> str:
         if card["class"] == "GraphTransformer"
         else "A linear probe on sums of the encoding and its square"
     )
+    before = "" if card["pretraining"] is None else f"`{card['pretraining']}`, whose encoder is PRETRAINED, and "
+    largest = card["sample"]["max_nodes"]
+    small = "" if largest is None else f" of up to {largest} heavy atoms"
     return f"""# {card["name"]}
 
 {card["summary"]}
 
 - `{card["class"]}.from_pretrained("{card["name"]}")`, {card["num_parameters"]:,} parameters
 - data: {data["source"]}, {data["num_train"]:,} / {data["num_val"]:,} / {data["num_test"]:,} molecules
-- made by `{card["command"]}`, seed {card["seed"]}, best of {card["epochs"]} epochs: {card["best_epoch"]}
+- made by {before}`{card["command"]}`, seed {card["seed"]}, best of {card["epochs"]} epochs: {card["best_epoch"]}
 - on the test split: {figures}
-- {sample}: mean absolute error {card["sample"]["mae"]:.4f} on {card["sample"]["molecules"]} of RDKit's NCI molecules,
+- {sample}: mean absolute error {card["sample"]["mae"]:.4f} on {card["sample"]["molecules"]} of
+  RDKit's NCI molecules{small},
   constrained solubility normalised as for {card["sample"]["normalization"]} (a test computes it anew)
 - sha256 of the weights: `{card["sha256"]}`
 """

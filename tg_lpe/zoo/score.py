@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from tg_lpe.scatter import RowGroups
 from tg_lpe.transforms.storage import GraphChunk, iterate_chunks
 
 SAMPLE = 500
-"""How many of the molecules that a checkpoint can read are taken, in the order of RDKit's file."""
+"""How many of the molecules that a checkpoint can read are taken, in the order of RDKit's file, at most.
+
+A model of small molecules has ``max_nodes`` on its card, and is asked for none that are larger.
+"""
 
 RIDGE = 1e-3
 
@@ -36,7 +40,8 @@ def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | No
     """
     card = zoo.card(name) if card is None else card
     checkpoint = str(folder or name)
-    chunk, target = _molecules(card["data"].get("atom_types"), card["sample"]["normalization"])
+    sample = card["sample"]
+    chunk, target = _molecules(card["data"].get("atom_types"), sample["normalization"], sample.get("max_nodes"))
     with torch.inference_mode():
         if card["class"] == "GraphTransformer":
             model = GraphTransformer.from_pretrained(checkpoint)
@@ -76,13 +81,15 @@ def _probe(features: Tensor, target: Tensor) -> float:
     return float((held @ weights - target[half:]).abs().mean())
 
 
-def _molecules(atom_types: list[str] | None, normalization: str) -> tuple[GraphChunk, Tensor]:
+def _molecules(atom_types: list[str] | None, normalization: str, max_nodes: int | None) -> tuple[GraphChunk, Tensor]:
     """The sample as one batch, and its targets, float64 ``[num_graphs]``."""
     from rdkit import RDConfig
 
     vocabulary = AtomVocabulary(tuple(atom_types)) if atom_types else None
     file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     dataset, _, _, used = read_molecules(file, vocabulary=vocabulary, progress=False)
-    chunk = next(iterate_chunks(dataset, SAMPLE, ("x", "edge_attr")))
-    smiles = [text for _, text in used[: chunk.num_graphs]]
+    small = dataset.slices["x"].diff() <= (max_nodes or math.inf)
+    chosen = small.nonzero().flatten()[:SAMPLE]
+    chunk = next(iterate_chunks(dataset[chosen].whole(), SAMPLE, ("x", "edge_attr")))
+    smiles = [used[index][1] for index in chosen.tolist()]
     return chunk, torch.tensor([constrained_solubility(text, normalization) for text in smiles], dtype=torch.float64)
