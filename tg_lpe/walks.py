@@ -48,6 +48,12 @@ class EdgePositions:
         """Positions of the entries ``(head, tail)``, likewise."""
         return self.head * self.height + self.tail % self.height
 
+    @cached_property
+    def diagonal_positions(self) -> Tensor:
+        """Positions of the diagonals, int64 ``[num_graphs * height]``."""
+        row = torch.arange(self.num_graphs * self.height, device=self.tail.device)
+        return row * self.height + row % self.height
+
     def fill(self, coupling: Tensor) -> Tensor:
         """Symmetric matrices without a diagonal, ``[num_filters * num_graphs, height, height]``.
 
@@ -76,7 +82,9 @@ class _Walks(torch.autograd.Function):
         ctx: Any, coupling: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
     ) -> tuple[Tensor, Tensor]:
         p = where.fill(coupling)
-        chain, diagonals, entries = [p], [where.diagonal(p)], [where.at_edges(p)]
+        num_filters, num_edges = coupling.shape
+        read = torch.cat([where.upper, where.diagonal_positions])
+        chain, values = [p], [p.view(num_filters, -1).index_select(1, read)]
         keep = ctx.needs_input_grad[0]
         for layer in range(1, num_layers + squarings):
             if layer >= num_layers:
@@ -86,28 +94,26 @@ class _Walks(torch.autograd.Function):
             else:
                 phi = torch.baddbmm(_before(chain), p, chain[-1], beta=-gamma, alpha=alpha)
             chain = [*chain, phi] if keep else [chain[-1], phi]
-            diagonals.append(where.diagonal(phi))
-            entries.append(where.at_edges(phi))
+            values.append(phi.view(num_filters, -1).index_select(1, read))
         if keep:
             ctx.save_for_backward(*chain)
             ctx.where, ctx.alpha, ctx.gamma, ctx.num_layers = where, alpha, gamma, num_layers
-        return torch.stack(diagonals, dim=1), torch.stack(entries, dim=1)
+        entries, diagonals = torch.stack(values, dim=1).split([num_edges, read.numel() - num_edges], dim=2)
+        return diagonals, entries
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_diagonal: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         chain, where, last = ctx.saved_tensors, ctx.where, len(ctx.saved_tensors) - 1
-        alpha, gamma = ctx.alpha, ctx.gamma
+        alpha, gamma, num_filters = ctx.alpha, ctx.gamma, grad_edges.size(0)
         p = chain[0]
         # An edge's entry stands in two places, which share its gradient: squaring needs it symmetric.
-        grad_diagonal = grad_diagonal.view(-1, last + 1, where.num_graphs, where.height)
         half = 0.5 * grad_edges
+        grads = torch.cat([half, half, grad_diagonal], dim=2).transpose(0, 1).contiguous()
+        places = torch.cat([where.upper, where.lower, where.diagonal_positions]).expand(num_filters, -1)
 
         def read(h: Tensor, layer: int) -> Tensor:
-            flat = h.view(-1, where.num_graphs * where.height**2)
-            flat[:, where.upper] += half[:, layer]
-            flat[:, where.lower] += half[:, layer]
-            h.diagonal(dim1=1, dim2=2).add_(grad_diagonal[:, layer].reshape(-1, where.height))
+            h.view(num_filters, -1).scatter_add_(1, places, grads[layer])
             return h
 
         total = torch.zeros_like(p)
@@ -127,7 +133,7 @@ class _Walks(torch.autograd.Function):
                     before *= alpha
                 later = h
             h = read(before, layer - 1)
-        flat = total.add_(h).view(-1, where.num_graphs * where.height**2)
+        flat = total.add_(h).view(num_filters, -1)
         grad = flat.index_select(1, where.upper) + flat.index_select(1, where.lower)
         return grad, None, None, None, None, None
 
