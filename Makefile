@@ -10,7 +10,8 @@ PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-installed
 
 # The tests whose code takes another road without torch-scatter.
-SCATTER_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py linear_transformer.py graph_transformer.py))
+SCATTER_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py conductance.py gram_transformer.py linear_transformer.py \
+    graph_transformer.py))
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.
