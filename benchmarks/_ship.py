@@ -13,7 +13,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from tg_lpe import zoo
+from tg_lpe import GramTransformer, zoo
 from tg_lpe.datasets import load_molecules
 from tg_lpe.encoders import load_encoder
 from tg_lpe.files import load_tensors, read_json, replacing, write_json
@@ -45,7 +45,7 @@ def main() -> None:
         splits = load_molecules(args.data or data["source"], name=data["source"], progress=False)
         model: Any = build_model(TrainConfig.from_dict(config["train"]), splits)
         model.load_state_dict(load_tensors(folder.model)[0])
-        module = model.eval() if args.part == "model" else model.encoder.eval()
+        module = model.eval() if args.part == "model" else any_size(model.encoder).eval()
         module.save_pretrained(target)
         metrics = {name: result[name] for name in ("test_mae", "test_mae_relabelled", "val_mae")}
         if args.part == "encoder":
@@ -88,6 +88,15 @@ def main() -> None:
     with replacing(target / "README.md") as temporary:
         Path(temporary).write_text(readme(card), encoding="utf-8")
     print(f"{args.name}: {card['metrics']}, sample {card['sample']}")
+
+
+def any_size(encoder: Any) -> Any:
+    """The encoder, with probes that serve graphs of any size where training used exact ones."""
+    if not isinstance(encoder, GramTransformer) or encoder.probe_kind != "identity" or encoder.num_squarings:
+        return encoder
+    result = GramTransformer(**{**encoder._hub_mixin_config, "probes": "auto"})
+    result.load_state_dict(encoder.state_dict())
+    return result
 
 
 def command(kind: str, config: dict[str, Any]) -> str:

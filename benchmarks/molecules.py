@@ -70,12 +70,15 @@ ABLATIONS: dict[str, list[str]] = {
     "not-pretrained, end features": [*FRESH, "--end-features"],
     "random-walk, nodes alone": ["--pe", "random-walk", "--no-edge-pe"],
     "laplacian, nodes alone": ["--pe", "laplacian", "--no-edge-pe"],
+    "random-walk, no norm": ["--pe", "random-walk", "--no-pe-norm"],
+    "laplacian, no norm": ["--pe", "laplacian", "--no-pe-norm"],
 }
 WITHOUT_FEATURES: dict[str, list[str]] = {
     "fixed conductances": [*FRESH, "--conductances", "fixed"],
     "heat-k8": ["--encoder", "heat-k8"],
     "heat-k8, frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12"],
     "heat-k8, frozen, nodes alone": ["--encoder", "heat-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
+    "gram-k8, frozen, nodes alone": ["--encoder", "gram-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
     "eigen-k8, frozen": ["--encoder", "eigen-k8", "--encoder-lr", "1e-12"],
 }
 SMALL: dict[str, list[str]] = {
