@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from tg_lpe.files import read_json, replacing
 
 RESULTS = Path(__file__).parent / "results"
-SHORT, LONG = "zinc12k_15", "zinc_100"
+SHORT, LONG = "zinc12k_15", "zinc_100_summed"
 COLORS = {
     "none": "#8a8a8a",
     "laplacian": "#c98b2e",

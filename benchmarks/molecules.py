@@ -122,8 +122,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/molecules", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--quick", action="store_true", help="two rows, one epoch of 64 channels on the nci molecules")
-    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_EPOCHS.json)")
+    parser.add_argument("--quick", action="store_true", help="two rows, one epoch of a tiny model on the nci molecules")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="(default: benchmarks/results/SET_EPOCHS.json, with the group of rows in its name)",
+    )
     args = parser.parse_args()
     if not args.quick:
         compare(args)
@@ -148,7 +152,11 @@ def compare(args: argparse.Namespace) -> None:
         sys.exit(f"no run under {base} is complete")
     for entry in sorted(collected, key=lambda entry: -entry["test_mae"]):
         print(" | ".join(molecules_row(entry)))
-    file = Path(args.json or f"benchmarks/results/{args.set}_{args.epochs}.json")
+    groups = [
+        f"_{name.replace('-', '_')}" for name in args.rows if name in GROUPS and name not in ("default", "encodings")
+    ]
+    folder = args.out if args.quick else "benchmarks/results"
+    file = Path(args.json or f"{folder}/{args.set}_{args.epochs}{''.join(groups)}.json")
     machine = read_json(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}").environment)
     machine.pop("command")
     write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})

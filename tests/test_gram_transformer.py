@@ -858,3 +858,15 @@ def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
     other.load_state_dict(model.state_dict())
     assert torch.equal(model(RING).node, other(RING).node)
     assert torch.equal(copy.deepcopy(model)(RING).edge, model(RING).edge)
+
+
+def test_ground_that_the_graph_brings_counts() -> None:
+    """Beside the learned ground; without that, as the dense grounded Laplacian has it."""
+    model = GramTransformer(num_filters=1, num_layers=3, probes="identity", ground=False).double()
+    q = torch.tensor([5.0, 0.0, 0.5], dtype=torch.float64)
+    got = model.encode(Incidence(torch.tensor([[0, 1], [1, 2]]), 3, ground=q)).node
+    adjacency = torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=torch.float64)
+    scale = (adjacency.sum(1) + q).rsqrt()
+    p = scale[:, None] * adjacency * scale
+    expected = torch.stack([torch.linalg.matrix_power(p, t).diagonal() for t in (1, 2, 3)], dim=1)
+    torch.testing.assert_close(got, expected)

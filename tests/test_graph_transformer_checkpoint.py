@@ -92,3 +92,12 @@ def test_every_parameter_of_gps_learns() -> None:
 def test_unknown_choices_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name} must be one of .*got 'other'"):
         small(**{name: "other"})
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+@pytest.mark.parametrize("num_nodes", [0, 1])
+def test_tiny_batches_train(attention: str, num_nodes: int) -> None:
+    model = small(attention=attention).train()
+    x, none = torch.zeros(num_nodes, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
+    out = model(x, none, none[0], num_graphs=1)
+    assert out.shape == (1, 1) and bool(out.isfinite().all())

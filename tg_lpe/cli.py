@@ -302,7 +302,7 @@ def _pretrain(args: argparse.Namespace) -> None:
                 f"where a constant has 1; encoder in {folder / 'encoder'}"
             )
         return
-    names = [f.name for f in fields(PretrainConfig) if f.name in args and f.name not in ("lr", "num_loops")]
+    names = [f.name for f in fields(PretrainConfig) if f.name in args and f.name != "lr"]
     config = PretrainConfig(
         num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names}, **given
     )

@@ -51,10 +51,10 @@ class GramTransformer(CheckpointMixin, nn.Module):
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
     So ``Phi_t = f_t(S) V``, and what is read of every layer is ``f_t(S)`` itself: its diagonal at the nodes and its
-    entries at the edges. Both follow any relabelling of the nodes and know no sign and no basis. With ``V = I`` they
-    are exact. With ``num_probes`` columns of random signs the mean of ``V * Phi_t`` estimates the diagonal without
-    bias, and that of ``V_i * Phi_t,j`` the entries, in ``O(num_layers * num_filters * num_probes * num_edges)`` for a
-    graph of any size. Multiplicative layers ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need
+    entries at the edges. Both follow any relabelling of the nodes and know no sign and no basis. With ``V = I`` they are exact. With ``num_probes`` columns of random
+    signs the Gram matrix of two layers, ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
+    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size.
+    Multiplicative layers ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need
     ``V = I``.
 
     A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
@@ -257,6 +257,8 @@ class GramTransformer(CheckpointMixin, nn.Module):
         diagonal = scatter_sum(torch.cat([w.mT, w.mT]), ends, graph.num_nodes).mT
         if q is not None:
             diagonal = diagonal + q.to(self.unit.dtype)
+        if graph.ground is not None:  # given, beside what is learned
+            diagonal = diagonal + graph.ground.to(self.unit.dtype)
         scale = inverse_sqrt(diagonal)
         return w * scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
 

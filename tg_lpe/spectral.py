@@ -101,7 +101,8 @@ def _resistance(values: Tensor) -> Tensor:
 
 def _eigenspaces(values: Tensor) -> Tensor:
     new = values.diff(dim=-1, prepend=values[..., :1]) > DEGENERATE
-    space = new.cumsum(-1).unsqueeze(-2)  # the null space is number 0
+    # The null space is number 0, whether a graph has one (it has none where all is grounded) or not.
+    space = (new.cumsum(-1) + (values[..., :1] > NULL)).unsqueeze(-2)
     wanted = torch.arange(1, NUM_EIGENSPACES + 1, device=values.device).unsqueeze(-1)
     return (space == wanted).to(values.dtype)
 

@@ -48,6 +48,16 @@ def test_kernels_against_dense_algebra() -> None:
             torch.testing.assert_close(edge[mine, channel], matrix[tail, head], rtol=0, atol=1e-10)
 
 
+def test_grounded_graphs_do_not_see_their_batch() -> None:
+    """A grounded graph has no null space; the fill of its block must not stand in for one."""
+    path = torch.tensor([[0, 1], [1, 2]])
+    longer = torch.tensor([[3, 4, 5, 6], [4, 5, 6, 7]])
+    alone = kernel_entries(Incidence(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
+    batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
+    both = Incidence(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
+    torch.testing.assert_close(kernel_entries(both, ("eigenspaces",))[0][:3], alone)
+
+
 def test_unknown_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"kernels must be some of .*'heat'.*got \('warmth',\)"):
         KernelPretrainConfig(kernels=("warmth",))

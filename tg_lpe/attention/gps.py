@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
 
+from tg_lpe.attention.edge import RowBatchNorm
 from tg_lpe.scatter import RowGroups
 
 
@@ -28,7 +29,9 @@ class GPSLayer(nn.Module):
         if heads < 1 or channels % heads:
             raise ValueError(f"heads must divide channels, got heads={heads} and channels={channels}")
         net = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
-        self.layer = GPSConv(channels, GINEConv(net), heads)
+        self.layer = GPSConv(channels, GINEConv(net), heads, norm=None)
+        # PyG's own batch norm fails on a batch of one node.
+        self.layer.norm1, self.layer.norm2, self.layer.norm3 = (RowBatchNorm(channels) for _ in range(3))
 
     def forward(
         self,
@@ -40,6 +43,8 @@ class GPSLayer(nn.Module):
         edge_types: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """As :meth:`~tg_lpe.attention.edge.EdgeAttentionLayer.forward`."""
+        if h.size(0) == 0:
+            return h, e
         if edge_types is not None:
             e = nn.functional.one_hot(edge_types, e.size(0)).to(e.dtype) @ e
         return self.layer(h, torch.stack([source.index, target.index]), graphs.index, edge_attr=e.to(h.dtype)), e

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from tg_lpe.gram_transformer import GRAM_PROBES
+from tg_lpe.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
 from tg_lpe.probes import PROBES
 from tg_lpe.spectral import KERNELS
 from tg_lpe.walks import BASES
@@ -135,6 +136,10 @@ class TrainConfig(LoopConfig):
         self._one_of("probes", ENCODER_PROBES)
         self._one_of("precision", PRECISIONS)
         self._one_of("conductances", CONDUCTANCES)
+        self._one_of("basis", tuple(BASES))
+        self._one_of("attention", ATTENTIONS)
+        self._one_of("pooling", POOLINGS)
+        self._one_of("readout", READOUTS)
         self._at_least_one("k", "num_filters", "encoder_layers", *(("pe_dim",) if self.pe_dim is not None else ()))
         self._positive("encoder_lr", *(("pe_lr",) if self.pe_lr is not None else ()))
 
@@ -186,7 +191,7 @@ class KernelPretrainConfig(LoopConfig):
         features: whether conductances read bond and atom types, so that the encoder can go on to learn from them.
     """
 
-    epochs: int = 5
+    epochs: int = 10
     lr: float = 3e-2
     kernels: tuple[str, ...] = ("heat", "resistance")
     num_filters: int = 4

@@ -66,13 +66,14 @@ class KernelPretraining(TrainingLoop):
         )
         data = self.train_set._data
         self._variances = tuple(
-            data[name].double().var(dim=0).clamp(min=1e-12).float().to(device) for name in (NODE_TARGET, EDGE_TARGET)
+            data[name].double().var(dim=0, correction=0).clamp(min=1e-12).float().to(device)
+            for name in (NODE_TARGET, EDGE_TARGET)
         )
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Mean over channels, of nodes and edges alike."""
         node, edge = self._errors(batch)
-        return 0.5 * (node.mean(0).mean() + edge.mean(0).mean())
+        return 0.5 * (node.sum() / max(node.numel(), 1) + edge.sum() / max(edge.numel(), 1))
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """The same over a whole data set."""
