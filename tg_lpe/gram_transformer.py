@@ -51,11 +51,11 @@ class GramTransformer(CheckpointMixin, nn.Module):
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
     So ``Phi_t = f_t(S) V``, and what is read of every layer is ``f_t(S)`` itself: its diagonal at the nodes and its
-    entries at the edges. Both follow any relabelling of the nodes and know no sign and no basis. With ``V = I`` they are exact. With ``num_probes`` columns of random
-    signs the Gram matrix of two layers, ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
-    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size.
-    Multiplicative layers ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need
-    ``V = I``.
+    entries at the edges. Both follow any relabelling of the nodes and know no sign and no basis. With ``V = I`` they
+    are exact. With ``num_probes`` columns of random signs the Gram matrix of two layers,
+    ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
+    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size. Multiplicative layers
+    ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need ``V = I``.
 
     A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
 
