@@ -29,7 +29,7 @@ from tg_lpe.spectral import laplacian_eigenvectors
 from tg_lpe.training.run_folder import environment
 
 K = 8
-ENCODERS = ("heat-k8", "eigen-k8")
+ENCODERS = ("gram-k8", "eigen-k8")
 
 
 def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from tg_lpe.incidence import Incidence
 from tg_lpe.linear_transformer import LinearTransformer
 from tg_lpe.transforms.storage import is_collated, iterate_chunks, with_edge_attribute, with_node_attribute
 
-DEFAULT_ENCODER = "heat-k8"
+DEFAULT_ENCODER = "gram-k8"
 """The shipped encoder that is used where none is named."""
 
 CHUNK = 4096
