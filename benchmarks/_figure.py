@@ -27,13 +27,13 @@ COLORS = {
     "linear-transformer": "#1f8a5b",
 }
 NAMES = {
-    "linear-transformer-learned": "linear transformer,\nrow per atom index",
+    "linear-transformer-learned": "row per\natom index",
     "linear-transformer": "linear transformer",
 }
 
 
 def main() -> None:
-    figure = Figure(figsize=(11, 3.7), layout="constrained")
+    figure = Figure(figsize=(11.5, 3.7), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, 3)
     for axes, name, title in zip(panels, (SHORT, LONG), ("ZINC-12k, 15 epochs", "ZINC-250k, 100 epochs"), strict=False):
@@ -74,7 +74,7 @@ def draw_bars(axes: Any, rows: dict[str, dict[str, Any]]) -> None:
         places = [place + offset for place in range(len(shown))]
         axes.bar(places, heights, 0.38, yerr=spread, color=[COLORS[name] for name, _ in shown], alpha=alpha)
         axes.bar([0], [0], color="black", alpha=alpha, label=label)
-    axes.set_xticks(range(len(shown)), [NAMES.get(name, name) for name, _ in shown], fontsize=7, rotation=20)
+    axes.set_xticks(range(len(shown)), [NAMES.get(name, name) for name, _ in shown], fontsize=6)
     axes.set(ylabel="test MAE", title="ZINC-12k, 15 epochs")
     axes.legend(frameon=False, fontsize=7)
 
