@@ -89,6 +89,29 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train nci --pe none --pe-dim 4", "--pe-dim 4 would have no effect with --pe none"),
+        ("train nci --pe laplacian --num-filters 9", "--num-filters 9 would have no effect with --pe laplacian"),
+        (
+            "train nci --pe random-walk --encoder gram-k8",
+            "--encoder gram-k8 would have no effect with --pe random-walk",
+        ),
+        ("train nci --probes learned --no-ground", "--ground False would have no effect with --probes learned"),
+        (
+            "train nci --encoder gram-k8 --basis chebyshev",
+            "--basis chebyshev would have no effect with --encoder gram-k8",
+        ),
+        ("train nci --encoder gram-k8 --pe-dim 5", "has pe_dim=8, got pe_dim=5"),
+        ("pretrain nci --features", "--features would have no effect with eigenvectors"),
+        ("pretrain nci --kernels heat --eigenvectors 3", "--eigenvectors 3 would have no effect with --kernels"),
+    ],
+)
+def test_options_without_effect_are_refused(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(capsys, *command.split())
+
+
 def test_refusals_of_encoding(
     tmp_path: Path, encoder: str, input_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

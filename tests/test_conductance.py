@@ -165,9 +165,15 @@ def test_conductances_stay_positive_where_training_runs_away() -> None:
     [
         ({"num_edge_types": 2, "edge_channels": 3}, "edges have either types or channels, got 2 types and 3"),
         ({"num_node_types": 4, "in_channels": 5}, "nodes have either types or channels, got 4 types and 5"),
-        ({"ends": True, "num_edge_types": 2}, "ends=True needs learned conductances, edge features and node features"),
-        ({"ends": True, "num_node_types": 2}, "ends=True needs"),
-        ({"ends": True, "num_node_types": 2, "num_edge_types": 2, "learned": False}, "ends=True needs"),
+        (
+            {"ends": True, "num_edge_types": 2},
+            "must be learned and need edge and node features, got learned=True, num_edge_types=2",
+        ),
+        ({"ends": True, "num_node_types": 2}, "must be learned and need edge and node features"),
+        (
+            {"ends": True, "num_node_types": 2, "num_edge_types": 2, "learned": False},
+            "must be learned and need edge and node features",
+        ),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:

@@ -103,18 +103,17 @@ class CheckpointMixin(PyTorchModelHubMixin):
         return model.to(map_location).eval()  # type: ignore[attr-defined]
 
 
-def read_config(name_or_dir: str | Path, **kwargs: Any) -> dict[str, Any]:
+def read_config(name_or_dir: str | Path) -> dict[str, Any]:
     """The configuration of a checkpoint: its constructor's arguments and the digest.
 
     Args:
         name_or_dir: as :meth:`CheckpointMixin.from_pretrained`.
-        kwargs: of :func:`huggingface_hub.hf_hub_download`, such as ``revision``.
 
     Raises:
         ValueError: if there is no such checkpoint, or its configuration is damaged.
     """
     folder = _resolve(name_or_dir)
-    file = Path(folder) / CONFIG if os.path.isdir(folder) else Path(hf_hub_download(str(folder), CONFIG, **kwargs))
+    file = Path(folder) / CONFIG if os.path.isdir(folder) else Path(hf_hub_download(str(folder), CONFIG))
     config: dict[str, Any] = read_json(file)
     return config
 

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 SOURCES = ("zinc", "zinc12k", "qm9", "nci")
 EDGE_ENCODING = "linear_transformer_edge_pe"
+GRAM_OPTIONS = ("num_filters", "encoder_layers", "num_squarings", "basis", "conductances", "ground", "end_features")
+KERNEL_OPTIONS = ("num_filters", "num_layers", "num_squarings", "basis", "features")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -194,18 +196,34 @@ def _train(args: argparse.Namespace) -> None:
 def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Width and probes of the encoding: a pretrained encoder's own, else what was asked for, else the defaults."""
     from tg_lpe.encoders import load_encoder
-    from tg_lpe.gram_transformer import GramTransformer
+    from tg_lpe.gram_transformer import GRAM_PROBES, GramTransformer
 
+    if args.pe != "linear-transformer":
+        unread = ("encoder", "probes", *GRAM_OPTIONS, *(("pe_dim", "pe_lr") if args.pe == "none" else ()))
+        _refuse_unread(args, unread, f"--pe {args.pe}")
+        return {"pe_dim": args.pe_dim, "probes": "identity"}
+    if args.encoder is not None:
+        _refuse_unread(args, GRAM_OPTIONS, f"--encoder {args.encoder}, which brings its own")
+    elif args.probes not in (None, *GRAM_PROBES):
+        _refuse_unread(args, GRAM_OPTIONS, f"--probes {args.probes}")
     if args.encoder is None:
         return {"pe_dim": args.pe_dim, "probes": args.probes or "identity"}
-    if args.pe != "linear-transformer":
-        raise ValueError(f"--encoder belongs to --pe linear-transformer, got --pe {args.pe}")
     encoder = load_encoder(args.encoder)
     own = {"pe_dim": encoder.out_channels, "probes": encoder.probe_kind}
     for name, value in own.items():
         if getattr(args, name) not in (None, value):
             raise ValueError(f"encoder {args.encoder} has {name}={value!r}, got {name}={getattr(args, name)!r}")
     return own if isinstance(encoder, GramTransformer) else {**own, "k": encoder.k}
+
+
+def _refuse_unread(args: argparse.Namespace, names: Sequence[str], instead: str) -> None:
+    """Refuse options that were set although nothing would read them, because of what was given ``instead``."""
+    default = _parser().parse_args([args.command, args.source])
+    for name in names:
+        value = getattr(args, name)
+        if value != getattr(default, name):
+            given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+            raise ValueError(f"{given} would have no effect with {instead}")
 
 
 def _run_training(
@@ -289,7 +307,10 @@ def _pretrain(args: argparse.Namespace) -> None:
     from tg_lpe.training.pretrain import EigenvectorPretraining
 
     given = {"lr": args.lr} if args.lr is not None else {}
-    if args.kernels is not None:
+    if args.kernels is None:
+        _refuse_unread(args, KERNEL_OPTIONS, "eigenvectors; it belongs to --kernels")
+    else:
+        _refuse_unread(args, ("eigenvectors", "k", "probes", "update_incidence"), "--kernels")
         names = [f.name for f in fields(KernelPretrainConfig) if f.name in args and f.name not in ("lr", "kernels")]
         kernels = KernelPretrainConfig(
             kernels=tuple(args.kernels), **{name: getattr(args, name) for name in names}, **given

@@ -56,7 +56,11 @@ class LearnedConductances(nn.Module):
         self.edge = _PositiveMap(num_filters, num_edge_types, edge_channels, EDGE_START) if has_edges else None
         self.ground = _PositiveMap(num_filters, num_node_types, in_channels, GROUND_START) if ground else None
         if ends and (self.edge is None or (num_node_types is None and in_channels is None)):
-            raise ValueError("ends=True needs learned conductances, edge features and node features")
+            raise ValueError(
+                "conductances that depend on the ends of an edge (end_features, ends) must be learned and need edge "
+                f"and node features, got learned={learned}, num_edge_types={num_edge_types}, "
+                f"edge_channels={edge_channels}, num_node_types={num_node_types}, in_channels={in_channels}"
+            )
         # Starts at zero: the ends of an edge matter as far as training finds.
         rows = num_node_types if num_node_types is not None else in_channels or 0
         self.ends = nn.Parameter(torch.zeros(rows, num_filters)) if ends else None
@@ -83,7 +87,7 @@ class LearnedConductances(nn.Module):
         if self.edge is not None:
             raw = self.edge.raw("edge_attr", edge_attr, graph.num_listed_edges)
             if self.ends is not None:
-                raw = raw + graph.end_sums(self._end_values(x, graph.num_nodes))
+                raw = raw + graph.end_sums(self._end_values(self.ends, x, graph.num_nodes))
             w = graph.merge_listings(nn.functional.softplus(raw)).mT
         if graph.conductance is not None:
             given = graph.conductance.expand(self.num_filters, -1)
@@ -92,11 +96,10 @@ class LearnedConductances(nn.Module):
             return w, None
         return w, self.ground("x", x, graph.num_nodes).mT
 
-    def _end_values(self, x: Tensor | None, num_nodes: int) -> Tensor:
+    def _end_values(self, ends: Tensor, x: Tensor | None, num_nodes: int) -> Tensor:
         """What each node adds to the conductances of its edges, before softplus, ``[num_nodes, num_filters]``."""
-        assert self.ends is not None
-        rows = (_one_hot if self.num_node_types is not None else _real)("x", x, num_nodes, self.ends)
-        return rows @ self.ends
+        rows = (_one_hot if self.num_node_types is not None else _real)("x", x, num_nodes, ends)
+        return rows @ ends
 
 
 EDGE_START = (1.0, 0.5)
@@ -121,7 +124,9 @@ class _PositiveMap(nn.Module):
         """Before softplus, ``[num_types, num_filters]``; the bias ``[1, num_filters]`` of a linear map."""
         self.weight: nn.Parameter | None = None
         if in_channels is not None:
-            self.weight = nn.Parameter(torch.randn(in_channels, num_filters) * (0.1 / in_channels**0.5))
+            weight = torch.randn(in_channels, num_filters) * (0.1 / in_channels**0.5)
+            weight[:, 0] = 0.0  # the first filter starts as a random walk, whatever the features
+            self.weight = nn.Parameter(weight)
 
     def forward(self, name: str, feature: Tensor | None, num_rows: int) -> Tensor:
         """Positive values ``[num_rows, num_filters]``."""

@@ -81,6 +81,7 @@ class _Walks(torch.autograd.Function):
     def forward(
         ctx: Any, coupling: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
     ) -> tuple[Tensor, Tensor]:
+        """Run the layers; they are kept only where a gradient will be asked for."""
         p = where.fill(coupling)
         num_filters, num_edges = coupling.shape
         read = torch.cat([where.upper, where.diagonal_positions])
@@ -104,6 +105,7 @@ class _Walks(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_diagonal: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """The recurrence run backwards: ``H_{t-1} = G_{t-1} + P H_t``, and ``dP`` gathers ``H_t Phi_{t-1}``."""
         chain, where, last = ctx.saved_tensors, ctx.where, len(ctx.saved_tensors) - 1
         alpha, gamma, num_filters = ctx.alpha, ctx.gamma, grad_edges.size(0)
         p = chain[0]

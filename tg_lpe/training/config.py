@@ -96,7 +96,7 @@ class TrainConfig(LoopConfig):
             :class:`~tg_lpe.LinearTransformer`; a pretrained ``encoder`` brings its own.
         k: width of the latter.
         num_filters, encoder_layers, num_squarings, basis, conductances, ground: of the former; ``conductances`` are
-            ``learned`` from bond types or ``fixed``.
+            ``learned`` from bond types or ``fixed`` at one (with ``ground``, one per filter is learned all the same).
         encoder: zoo name or folder of a pretrained linear transformer to start from; ``None`` for a fresh one.
         encoder_lr: peak learning rate of the linear transformer.
         pe_lr: peak learning rate of the maps from the encoding into the graph transformer; ``lr`` if ``None``.

@@ -101,7 +101,6 @@ class KernelPretraining(TrainingLoop):
         return {
             "kind": "pretrain-kernels",
             "test_loss": 0.5 * float(node.mean() + edge.mean()),
-            "max_loss": 1.0,
             "test_loss_by_channel": [round(float(value), 5) for value in torch.cat([node, edge])],
             "num_train": len(self.train_set),
             "num_val": len(self.val_set),
