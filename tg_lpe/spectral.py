@@ -37,8 +37,8 @@ def laplacian_eigenvectors(graph: Incidence, k: int) -> tuple[Tensor, Tensor]:
     """
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    blocks = _dense_blocks(graph)
-    null = _num_components(graph)
+    blocks = dense_blocks(graph)
+    null = null_dimension(graph)
     parts, values = [], scale.new_full((graph.num_graphs, k), torch.nan)
     sizes = graph.ptr[1:] - graph.ptr[:-1]
     for block, matrix in zip(blocks.blocks, blocks.dense_laplacians(scale), strict=True):
@@ -77,7 +77,7 @@ def random_walk_probabilities(graph: Incidence, steps: int) -> tuple[Tensor, Ten
     """
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    blocks = _dense_blocks(graph)
+    blocks = dense_blocks(graph)
     coupling = graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]
     nodes, edges, columns = [], [], []
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
@@ -141,7 +141,7 @@ def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Te
         raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    blocks = _dense_blocks(graph)
+    blocks = dense_blocks(graph)
     nodes, edges, columns = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
     edges.append(nodes[0])
     for matrix, where in zip(blocks.dense_laplacians(scale), blocks.edge_positions(), strict=True):
@@ -161,7 +161,12 @@ DENSE_LIMIT = 4096
 """Nodes of a graph up to which its dense eigendecomposition is attempted (half a minute and 0.5 GB at this size)."""
 
 
-def _dense_blocks(graph: Incidence) -> GraphBlocks:
+def dense_blocks(graph: Incidence) -> GraphBlocks:
+    """The layout of a batch in which each graph's matrices are written out.
+
+    Raises:
+        ValueError: if a graph is too large for that.
+    """
     largest = int((graph.ptr[1:] - graph.ptr[:-1]).max()) if graph.num_graphs else 0
     if largest > DENSE_LIMIT:
         raise ValueError(
@@ -171,8 +176,8 @@ def _dense_blocks(graph: Incidence) -> GraphBlocks:
     return GraphBlocks(graph, dense_height=DENSE_LIMIT)
 
 
-def _num_components(graph: Incidence) -> Tensor:
-    """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
+def component_labels(graph: Incidence) -> Tensor:
+    """Connected component of each node, numbered from 0, int64 ``[num_nodes]``; edges of weight zero are absent."""
     tail, head = graph.tail, graph.head
     if graph.conductance is not None:
         there = graph.conductance.detach() > 0
@@ -180,8 +185,13 @@ def _num_components(graph: Incidence) -> Tensor:
     ones = torch.ones(tail.numel(), dtype=torch.int8)
     adjacency = coo_matrix((ones.numpy(), (tail.cpu().numpy(), head.cpu().numpy())), (graph.num_nodes,) * 2)
     _, label = connected_components(adjacency, directed=False)
-    first = torch.from_numpy(label).to(torch.int64).to(graph.device)
-    pairs = torch.unique(torch.stack([graph.batch, first]), dim=1)
+    return torch.from_numpy(label).to(torch.int64).to(graph.device)
+
+
+def null_dimension(graph: Incidence) -> Tensor:
+    """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
+    label = component_labels(graph)
+    pairs = torch.unique(torch.stack([graph.batch, label]), dim=1)
     if graph.ground is not None:
-        pairs = pairs[:, ~torch.isin(pairs[1], first[graph.ground.detach() > 0])]
+        pairs = pairs[:, ~torch.isin(pairs[1], label[graph.ground.detach() > 0])]
     return torch.bincount(pairs[0], minlength=graph.num_graphs)

@@ -88,6 +88,63 @@ def assert_permutation_equivariant(
         compare("relabelling nodes", run(label[index], moved, weight)[label], expected)
 
 
+def assert_edge_permutation_equivariant(
+    run: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    b: Tensor,
+    phi: Tensor,
+    *,
+    flip_edges: bool = True,
+    generator: torch.Generator | None = None,
+    trials: int = 3,
+    rtol: float = 1e-9,
+    atol: float = 1e-12,
+) -> None:
+    """Assert Lemma 10: the columns of ``B`` move along when edges are reordered, and ``Phi`` does not notice.
+
+    ``TF^B(B U, Phi) = TF^B(B, Phi) U`` and ``TF^Phi(B U, Phi) = TF^Phi(B, Phi)`` for every permutation matrix ``U``,
+    and for those with signs, which turn edges around. `Graph Transformers Dream of Electric Flow
+    <https://arxiv.org/abs/2410.16699>`_, eq. (15). Every :class:`~tg_lpe.constructions.EfficientTransformer` passes,
+    whatever its weights; eq. (3) does for special weights only::
+
+        assert_edge_permutation_equivariant(transformer.run, b, phi)
+
+    Args:
+        run: called as ``run(b, phi)``; returns ``B_L`` and ``Phi_L`` of the shapes it was given.
+        b: incidence matrices ``[..., n, num_edges]``.
+        phi: ``Phi_0``, ``[..., n, width]``.
+        flip_edges: whether edges are turned around too.
+        generator: draws the permutations; seed 0 if absent.
+        trials: how often it is repeated with another permutation.
+        rtol, atol: tolerance over the largest entry, for float64.
+
+    Raises:
+        AssertionError: with what changed and by how much.
+        ValueError: if there are fewer than two edges, or no trial: nothing would be tested.
+    """
+    if b.size(-1) < 2 or trials < 1:
+        raise ValueError(f"a permutation needs two edges and a trial, got {b.size(-1)} edges and trials={trials}")
+    if generator is None:
+        generator = torch.Generator().manual_seed(0)
+    expected_b, expected_phi = (out.detach() for out in run(b, phi))
+    if expected_b.shape != b.shape or expected_phi.shape != phi.shape:
+        shapes = f"{list(expected_b.shape)} and {list(expected_phi.shape)}"
+        raise AssertionError(f"run(b, phi) must return {list(b.shape)} and {list(phi.shape)}, got {shapes}")
+    for _ in range(trials):
+        order = _other_labels(b.size(-1), generator).to(b.device)
+        sign = torch.ones(b.size(-1))
+        if flip_edges:
+            sign[torch.rand(b.size(-1), generator=generator) < 0.5] = -1.0
+        sign = sign.to(b)
+        got_b, got_phi = (out.detach() for out in run(b[..., order] * sign, phi))
+        for name, got, expected in (("B", got_b, expected_b[..., order] * sign), ("Phi", got_phi, expected_phi)):
+            deviation, size = float((got - expected).abs().max()), float(expected.abs().max())
+            if not deviation <= atol + rtol * size:
+                raise AssertionError(
+                    f"not as Lemma 10 says: reordering{' and flipping' * flip_edges} edges changed {name} by "
+                    f"{deviation:.3g} where its size is {size:.3g} (rtol={rtol}, atol={atol})"
+                )
+
+
 def _other_labels(num_nodes: int, generator: torch.Generator) -> Tensor:
     """A permutation that is not the identity."""
     label = torch.randperm(num_nodes, generator=generator)

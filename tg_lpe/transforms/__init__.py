@@ -1,5 +1,17 @@
-"""PyTorch Geometric transforms: thin, they call the encoder."""
+"""PyTorch Geometric transforms: thin, they call the encoder or the constructions."""
 
+from tg_lpe.transforms.constructions import (
+    AddEffectiveResistance,
+    AddHeatKernelPE,
+    AddLaplacianEigenvectors,
+    AddResistiveEmbeddingPE,
+)
 from tg_lpe.transforms.linear_transformer_pe import LinearTransformerPE
 
-__all__ = ["LinearTransformerPE"]
+__all__ = [
+    "AddEffectiveResistance",
+    "AddHeatKernelPE",
+    "AddLaplacianEigenvectors",
+    "AddResistiveEmbeddingPE",
+    "LinearTransformerPE",
+]

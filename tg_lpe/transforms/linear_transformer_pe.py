@@ -19,6 +19,7 @@ from tg_lpe.encoders import load_encoder
 from tg_lpe.gram_transformer import Encoding, GramTransformer
 from tg_lpe.incidence import Incidence
 from tg_lpe.linear_transformer import LinearTransformer
+from tg_lpe.transforms.attributes import write_node_encoding
 from tg_lpe.transforms.storage import is_collated, iterate_chunks, with_edge_attribute, with_node_attribute
 
 DEFAULT_ENCODER = "gram-k8"
@@ -129,14 +130,7 @@ class LinearTransformerPE(BaseTransform):
 
     def _write(self, data: Data, encoding: Encoding) -> Data:
         """Put the encoding where ``attr_name`` and ``edge_attr_name`` say."""
-        pe = encoding.node
-        if self.attr_name is not None:
-            data[self.attr_name] = pe
-        elif data.x is None:
-            data.x = pe
-        else:
-            x = data.x.unsqueeze(-1) if data.x.dim() == 1 else data.x
-            data.x = torch.cat([x.to(pe.dtype), pe], dim=-1)
+        write_node_encoding(data, self.attr_name, encoding.node)
         if self.edge_attr_name is not None:
             data[self.edge_attr_name] = encoding.edge
         return data

@@ -1,0 +1,69 @@
+"""The lemmas of "Graph Transformers Dream of Electric Flow" as weights: load them, run them, look at them.
+
+`The paper <https://arxiv.org/abs/2410.16699>`_ proves that a linear transformer which sees only the incidence matrix
+can compute electric flow, effective resistance, heat kernels and Laplacian eigenvectors. Here each lemma is a function
+that returns a transformer with its weights; each bound is a function that says how many layers a tolerance needs; and
+the quantities that a user wants are functions on top, computed by those layers.
+"""
+
+from tg_lpe.constructions.bounds import (
+    electric_flow_bound,
+    fast_electric_flow_bound,
+    fast_heat_kernel_bound,
+    heat_kernel_bound,
+    layers_needed,
+    resistive_embedding_bound,
+    spectral_bounds,
+    spectral_interval,
+    subspace_iteration_bound,
+)
+from tg_lpe.constructions.efficient import EfficientTransformer
+from tg_lpe.constructions.electric import (
+    electric_flow,
+    fast_electric_flow,
+    fast_electric_flow_input,
+    fast_electric_flow_output,
+)
+from tg_lpe.constructions.full import FullTransformer
+from tg_lpe.constructions.functions import (
+    effective_resistance,
+    electric_potential,
+    heat_kernel,
+    laplacian_eigenvectors,
+    remove_component_means,
+    resistive_embedding,
+)
+from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
+from tg_lpe.constructions.resistive import resistive_embedding_layers
+from tg_lpe.constructions.subspace import bottom_eigenvectors, orthogonalize, top_eigenvectors
+
+__all__ = [
+    "EfficientTransformer",
+    "FullTransformer",
+    "bottom_eigenvectors",
+    "effective_resistance",
+    "electric_flow",
+    "electric_flow_bound",
+    "electric_potential",
+    "fast_electric_flow",
+    "fast_electric_flow_bound",
+    "fast_electric_flow_input",
+    "fast_electric_flow_output",
+    "fast_heat_kernel",
+    "fast_heat_kernel_bound",
+    "fast_heat_kernel_input",
+    "heat_kernel",
+    "heat_kernel_bound",
+    "heat_kernel_layers",
+    "laplacian_eigenvectors",
+    "layers_needed",
+    "orthogonalize",
+    "remove_component_means",
+    "resistive_embedding",
+    "resistive_embedding_bound",
+    "resistive_embedding_layers",
+    "spectral_bounds",
+    "spectral_interval",
+    "subspace_iteration_bound",
+    "top_eigenvectors",
+]

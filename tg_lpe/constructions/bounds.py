@@ -1,0 +1,267 @@
+"""How far a construction can be from what it computes after so many layers, and how many layers a tolerance needs.
+
+The bounds are those of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, corrected where
+the paper misprints them. ``lambda_min`` is the smallest eigenvalue of the Laplacian that is not zero, or anything
+below it; ``lambda_max`` is the largest, or anything above it; see :func:`spectral_interval` and
+:func:`spectral_bounds`. They speak of exact arithmetic: rounding comes on top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import Tensor
+
+from tg_lpe.incidence import Incidence
+from tg_lpe.spectral import component_labels, dense_blocks, null_dimension
+
+EXACT_NODES = 1024
+"""Up to this many nodes, :func:`spectral_interval` computes all eigenvalues."""
+
+RITZ_TOLERANCE = 1e-2
+"""Relative accuracy that is asked of Lanczos' method above that."""
+
+
+def electric_flow_bound(num_layers: int, lambda_min: float, lambda_max: float, step_size: float | None = None) -> float:
+    """Lemma 1: ``|Phi_L - L^+ psi| <= exp(-delta L lambda_min) / lambda_min |psi|`` for ``delta <= 1 / lambda_max``.
+
+    The paper prints ``exp(-delta L lambda_min / 2) / sqrt(lambda_min)``, which fails where ``lambda_min < 1``: the
+    error starts at ``|L^+ psi| <= |psi| / lambda_min`` and each step shrinks it by ``1 - delta lambda_min``.
+
+    Args:
+        num_layers: ``L``.
+        lambda_min, lambda_max: of the graph.
+        step_size: ``delta``; ``1 / lambda_max`` if absent.
+    """
+    _check_interval(lambda_min, lambda_max)
+    delta = 1 / lambda_max if step_size is None else _check_step(step_size, lambda_max)
+    return math.exp(-delta * num_layers * lambda_min) / lambda_min
+
+
+def fast_electric_flow_bound(
+    num_layers: int, lambda_min: float, lambda_max: float, step_size: float | None = None
+) -> float:
+    """Lemma 4: ``|Phi_L - L^+|_2 <= exp(-delta 2^L lambda_min) / lambda_min`` for ``delta <= 1 / lambda_max``.
+
+    Arguments as :func:`electric_flow_bound`; ``L`` layers do what ``2^L`` layers of Lemma 1 do.
+    """
+    _check_interval(lambda_min, lambda_max)
+    delta = 1 / lambda_max if step_size is None else _check_step(step_size, lambda_max)
+    return math.exp(-delta * lambda_min * 2.0 ** min(num_layers, 1000)) / lambda_min
+
+
+def resistive_embedding_bound(num_layers: int, lambda_min: float, lambda_max: float) -> float:
+    """Lemma 2: ``|Phi_L - sqrt(L^+) psi| <= exp(-delta L lambda_min) / (lambda_min sqrt(delta L)) |psi|``.
+
+    ``delta = 1 / lambda_max``.
+
+    Args:
+        num_layers: ``L``; without layers the bound is that on the norm of ``sqrt(L^+)``.
+        lambda_min, lambda_max: of the graph; the latter as in the construction's weights.
+    """
+    _check_interval(lambda_min, lambda_max)
+    if num_layers == 0:
+        return lambda_min**-0.5
+    return math.exp(-num_layers * lambda_min / lambda_max) / (lambda_min * math.sqrt(num_layers / lambda_max))
+
+
+def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
+    """Lemma 3: ``|Phi_L - exp(-s L) psi| <= 2^(-L + 8 s lambda_max + 1) |psi|`` where ``L >= 8 s lambda_max``.
+
+    The terms of the series grow to about ``exp(s lambda_max)`` before they shrink, and rounding with them: with
+    float64 no more than an error of ``1e-16 exp(s lambda_max)`` can be had, which :func:`fast_heat_kernel_bound`'s
+    construction does not know.
+
+    Args:
+        num_layers: ``L``; with fewer than ``8 s lambda_max`` nothing is promised, which is infinity.
+        lambda_max: of the graph.
+        s: temperature, not negative.
+    """
+    _check_temperature(s)
+    excess = 8 * s * lambda_max - num_layers
+    return 2.0 ** (excess + 1) if excess <= 0 else math.inf
+
+
+def fast_heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
+    """Lemma 5: ``|Z_L - exp(-s L)|_2 <= 3^-L min(3 s^2 lambda_max^2, 4 / e^2)`` where ``s lambda_max <= 3^L``.
+
+    The paper has the first of the two. The second needs no more than the inequality it starts from,
+    ``0 <= exp(-x) - (1 - x/C)^C <= x^2 exp(-x) / C`` on ``[0, C]``, and ``x^2 exp(-x) <= 4 / e^2``. It holds for all
+    graphs at once, and asks for fewer layers. Cubing multiplies rounding errors by three a layer: with float64 an error
+    below ``1e-8`` is out of reach.
+
+    Args:
+        num_layers: ``L``; with ``3^L < s lambda_max`` nothing is promised, which is infinity.
+        lambda_max: of the graph.
+        s: temperature, not negative.
+    """
+    _check_temperature(s)
+    x, c = s * lambda_max, 3.0 ** min(num_layers, 600)
+    return min(3 * x * x, 4 / math.e**2) / c if x <= c else math.inf
+
+
+def subspace_iteration_bound(num_iterations: int, ratio: float, tangent: float) -> float:
+    """Lemmas 6 and 7: the tangent of the largest angle to the wanted eigenvectors' span, ``tangent * ratio^t``.
+
+    The paper bounds the transformer by subspace iteration; this is subspace iteration's own bound (Golub & Van Loan,
+    Matrix Computations, section 8.2), for ``L = t (k + 1)`` layers.
+
+    Args:
+        num_iterations: ``t``.
+        ratio: ``|mu_(k+1) / mu_k|``, the first unwanted over the last wanted eigenvalue of what is iterated: ``L`` for
+            the top, ``mu I - L`` for the bottom eigenvectors. Below one.
+        tangent: of the largest angle between ``Phi_0``'s span and the wanted one.
+    """
+    if not 0 <= ratio < 1:
+        raise ValueError(f"without a gap there is no convergence: ratio must lie in [0, 1), got {ratio}")
+    return float(tangent * ratio**num_iterations)
+
+
+def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: int = 10**9) -> int:
+    """The smallest number of layers at which a bound is no larger than a tolerance.
+
+    ``layers_needed(lambda layers: electric_flow_bound(layers, 0.039, 9.7), 1e-6)`` is 4,240.
+
+    Args:
+        bound: takes a number of layers; does not grow with it.
+        tolerance: positive.
+        max_layers: where to stop.
+
+    Raises:
+        ValueError: if the tolerance is not positive, or needs more than ``max_layers``.
+    """
+    if not tolerance > 0:
+        raise ValueError(f"tolerance must be positive, got {tolerance}")
+    high = 1
+    while bound(high) > tolerance:
+        if high >= max_layers:
+            raise ValueError(
+                f"a tolerance of {tolerance:g} needs more than {max_layers:,} layers, where the bound is "
+                f"{bound(max_layers):.3g}; allow more layers or a larger tolerance"
+            )
+        high = min(2 * high, max_layers)
+    low = 0 if bound(0) > tolerance else -1
+    high = 0 if low < 0 else high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound(middle) <= tolerance else (middle, high)
+    return high
+
+
+def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
+    """Numbers that no eigenvalue passes, without computing any: ``O(num_edges log num_edges)``.
+
+    ``lambda_max`` is at most the largest sum of the weighted degrees of two neighbours (Anderson & Morley 1985).
+    ``1 / lambda_min`` is at most the trace of ``L^+``, which is the sum of all effective resistances over ``n``; and
+    these are at most those within a spanning tree, so ``lambda_min >= 4 / (n r)`` for a component of ``n`` nodes with
+    a tree of total resistance ``r``. Both are equalities for two nodes. The second is coarse (a factor of 4 on paths,
+    far more on expanders), which costs a construction that doubles at each layer a few layers.
+
+    Args:
+        graph: the batch, without ground.
+
+    Returns:
+        ``lambda_min`` and ``lambda_max`` of each graph, ``[num_graphs]``, float64; both one for a graph without edges.
+    """
+    _check_ground(graph)
+    like = torch.empty(0, dtype=torch.float64, device=graph.device)
+    w = graph.root_conductance(like).square()
+    there = w > 0
+    tail, head, w = graph.tail[there], graph.head[there], w[there]
+    degree = graph.laplacian_diagonal(like)
+    ones = like.new_ones(graph.num_graphs)
+    neighbours = degree[tail] + degree[head]
+    upper = ones.clone().index_reduce(0, graph.batch[tail], neighbours, "amax", include_self=False)
+    matrix = coo_matrix(((1 / w).cpu(), (tail.cpu(), head.cpu())), (graph.num_nodes,) * 2)
+    tree = minimum_spanning_tree(csr_matrix(matrix)).tocoo()
+    label = component_labels(graph)
+    size = torch.bincount(label).double()
+    node = torch.from_numpy(tree.row.astype(np.int64)).to(graph.device)
+    resistance = torch.zeros_like(size).index_add(0, label[node], torch.from_numpy(tree.data).to(size))
+    lower = 4 / (size * resistance)
+    first = graph.batch.new_zeros(size.numel()).index_copy(0, label, graph.batch)  # a component lies in one graph
+    linked = resistance > 0
+    return ones.index_reduce(0, first[linked], lower[linked], "amin", include_self=False), upper
+
+
+def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
+    """The smallest eigenvalue of ``L`` that is not zero, over all components, and the largest, of each graph.
+
+    Up to :data:`EXACT_NODES` nodes a graph they are exact. Above, ``lambda_max`` is the bound of
+    :func:`spectral_bounds`, and ``lambda_min`` is an estimate by Lanczos' method, good to about a percent, less the
+    residual of its eigenvector. It takes ``O(num_edges)`` an iteration.
+
+    Args:
+        graph: the graph or batch, without ground.
+
+    Returns:
+        ``lambda_min`` and ``lambda_max``, ``[num_graphs]``, float64; both one for a graph without edges.
+
+    Raises:
+        ValueError: if a graph has more nodes than that, and is not connected or not the only one.
+    """
+    lower, upper = spectral_bounds(graph)
+    if graph.max_nodes > EXACT_NODES:
+        return torch.maximum(lower, lower.new_tensor([_lanczos(graph, float(upper[0]))])), upper
+    null, layout = null_dimension(graph), dense_blocks(graph)
+    for block, matrix in zip(
+        layout.blocks, layout.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
+    ):
+        values = torch.linalg.eigvalsh(matrix)
+        fill = block.height - (graph.ptr[block.graphs + 1] - graph.ptr[block.graphs])
+        first = (null[block.graphs] + fill).unsqueeze(1)
+        smallest = values.gather(1, first.clamp(max=block.height - 1)).squeeze(1)
+        edged = first.squeeze(1) < block.height
+        graphs = block.graphs[edged]
+        # Where weights span many orders, rounding can take the smallest for zero or less, which it is not.
+        lower[graphs] = torch.maximum(lower[graphs], smallest[edged])
+        upper[graphs] = torch.minimum(upper[graphs], values[edged, -1] * (1 + 1e-12))
+    return lower, upper
+
+
+def _lanczos(graph: Incidence, upper: float) -> float:
+    """The second smallest eigenvalue of a large connected graph's Laplacian, less its residual."""
+    if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
+        raise ValueError(
+            f"the smallest eigenvalue is found for batches and several components of up to {EXACT_NODES} nodes a "
+            f"graph, got {graph.max_nodes}"
+        )
+    n = graph.num_nodes
+
+    def apply(x: np.ndarray) -> np.ndarray:
+        out = graph.laplacian(torch.from_numpy(x).to(graph.device).view(n, 1))
+        # The constant vector, of eigenvalue zero, is moved out of the way, to the top of the spectrum.
+        return out.cpu().numpy().reshape(x.shape) + (upper / n) * x.sum()
+
+    operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(n)
+    values, vectors = eigsh(operator, k=1, which="SA", tol=RITZ_TOLERANCE, v0=start, ncv=64, maxiter=10**4)
+    residual = float(np.linalg.norm(apply(vectors[:, 0]) - values[0] * vectors[:, 0]))
+    return float(values[0]) - residual
+
+
+def _check_interval(lambda_min: float, lambda_max: float) -> None:
+    if not 0 < lambda_min <= lambda_max < math.inf:
+        raise ValueError(f"0 < lambda_min <= lambda_max < inf must hold, got {lambda_min} and {lambda_max}")
+
+
+def _check_step(step_size: float, lambda_max: float) -> float:
+    if not 0 < step_size <= (1 + 1e-12) / lambda_max:
+        raise ValueError(f"step_size must lie in (0, 1 / lambda_max = {1 / lambda_max:g}], got {step_size:g}")
+    return step_size
+
+
+def _check_temperature(s: float) -> None:
+    if not 0 <= s < math.inf:
+        raise ValueError(f"the temperature s must be finite and not negative, got {s}")
+
+
+def _check_ground(graph: Incidence) -> None:
+    if graph.ground is not None:
+        raise ValueError("constructions are for graphs without ground conductances, but this graph has some")

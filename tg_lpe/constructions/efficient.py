@@ -1,0 +1,218 @@
+"""The parameter-efficient linear transformer, eq. (7): its weights do not grow with the graph.
+
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 5. On dense ``B`` it is eq. (3)
+with the block weights of Lemma 9. Where ``B`` stays fixed up to a factor, as in all constructions, it runs on the edges
+of a graph of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tg_lpe.checkpoint import CheckpointMixin
+from tg_lpe.constructions.full import FullTransformer, Scheduled, normalize_phi, unit
+from tg_lpe.incidence import Incidence
+
+
+class Weights(NamedTuple):
+    """The weights of one layer: scalars ``[]`` and matrices ``[width, width]``, broadcast against ``B`` and ``Phi``."""
+
+    alpha_v: Tensor
+    alpha_q: Tensor
+    alpha_k: Tensor
+    alpha_r: Tensor
+    w_v: Tensor
+    w_q: Tensor
+    w_k: Tensor
+    w_r: Tensor
+
+
+def update_phi(phi: Tensor, similar: Tensor, w: Weights) -> Tensor:
+    """The second line of eq. (7), transposed: ``Phi (I + W^R)^T + (alpha^Q alpha^K S + P^T) Phi W^V^T``.
+
+    By associativity ``P^T Phi = Phi W^K^T W^Q (Phi^T Phi)``: there is no ``[n, n]`` matrix.
+
+    Args:
+        phi: ``[..., n, width]``.
+        similar: ``S Phi`` with ``S = B B^T``, likewise.
+        w: the layer's weights.
+    """
+    mix = w.w_k.mT @ w.w_q @ (phi.mT @ phi)
+    return phi + phi @ w.w_r.mT + (w.alpha_q * w.alpha_k * similar + phi @ mix) @ w.w_v.mT
+
+
+def update_incidence(b: Tensor, phi: Tensor, w: Weights) -> Tensor:
+    """The first line of eq. (7), transposed: ``(1 + alpha^R) B + alpha^V (alpha^Q alpha^K S + P^T) B``.
+
+    Args:
+        b: ``[..., n, num_edges]``.
+        phi: ``[..., n, width]``.
+        w: the layer's weights.
+    """
+    through_phi = phi @ (w.w_k.mT @ w.w_q @ (phi.mT @ b))
+    return (1 + w.alpha_r) * b + w.alpha_v * (w.alpha_q * w.alpha_k * (b @ (b.mT @ b)) + through_phi)
+
+
+def efficient_layer(b: Tensor, phi: Tensor, w: Weights) -> tuple[Tensor, Tensor]:
+    """One layer of eq. (7) on dense ``B``, ``[..., n, num_edges]``, and ``Phi``, ``[..., n, width]``."""
+    return update_incidence(b, phi, w), update_phi(phi, b @ (b.mT @ phi), w)
+
+
+class EfficientTransformer(
+    Scheduled,
+    CheckpointMixin,
+    library_name="tg_lpe",
+    tags=["graph-machine-learning", "positional-encoding"],
+    license="mit",
+):
+    """The linear transformer of eq. (7), normalised as in eq. (6) or section 3.5 if asked for.
+
+    It is made with all weights zero, in float64: it changes nothing. The functions of this package return it loaded.
+
+    Args:
+        k: columns that go in and come out: ``Psi``, and the last ``k`` columns of ``Phi_L``.
+        width: columns of ``Phi``: ``2 k`` where ``Phi_0 = [Psi, 0]``, or ``k`` where ``Phi_0 = Psi``.
+        num_weights: how many different sets of weights there are; the number of layers without a ``schedule``.
+        schedule: for each layer the number of its weights.
+        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` at Frobenius norm one after each layer;
+            ``"columns"``, eq. (6): each column of ``Phi`` at length one. Zero stays zero.
+        normalize_incidence: whether ``B`` is at Frobenius norm one after each layer, as in sections 3.5 and 4.1.
+
+    Attributes:
+        alpha_v, alpha_q, alpha_k, alpha_r: weights ``[num_weights]``.
+        w_v, w_q, w_k, w_r: weights ``[num_weights, width, width]``.
+
+    Raises:
+        ValueError: on a schedule that names weights which are not there, an unknown normalisation, or a ``width``
+            other than ``k`` and ``2 k``.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        width: int,
+        num_weights: int,
+        schedule: Sequence[int] | None = None,
+        normalize_phi: str | None = None,
+        normalize_incidence: bool = False,
+    ) -> None:
+        super().__init__(num_weights, schedule, normalize_phi)
+        if k < 1 or width not in (k, 2 * k):
+            raise ValueError(f"width must be k or 2 k and k at least 1, got k={k} and width={width}")
+        self.k, self.width = k, width
+        self.normalize_phi, self.normalize_incidence = normalize_phi, normalize_incidence
+        self.alpha_v, self.alpha_q, self.alpha_k, self.alpha_r = (self._stack(num_weights) for _ in range(4))
+        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, width, width) for _ in range(4))
+
+    def weights(self, index: int) -> Weights:
+        """The weights of number ``index`` in the stack."""
+        return Weights(*(getattr(self, name)[index] for name in Weights._fields))
+
+    def forward(self, graph: Incidence | Tensor, psi: Tensor) -> Tensor:
+        """Run all layers.
+
+        Args:
+            graph: a graph, or dense ``B``, ``[..., n, num_edges]``. A graph is never written out: a layer costs
+                ``O(num_edges k + n k^2)`` and memory is ``O(num_edges + n k)``. A batch is one graph of several
+                components to it.
+            psi: the input ``[..., n, k]``: demands, or starting vectors.
+
+        Returns:
+            The last ``k`` columns of ``Phi_L``, ``[..., n, k]``.
+
+        Raises:
+            ValueError: if ``psi`` does not fit the graph; if the weights would fill ``B`` in (``alpha_v`` is not zero)
+                and ``graph`` is not dense.
+        """
+        return self.run(graph, self.embed(psi))[1][..., -self.k :]
+
+    def embed(self, psi: Tensor) -> Tensor:
+        """``Phi_0``, ``[..., n, width]``: the input, followed by zeros where ``width`` is ``2 k``."""
+        if psi.dim() < 2 or psi.size(-1) != self.k:
+            raise ValueError(f"psi must be [..., n, {self.k}], got {list(psi.shape)}")
+        return psi if self.width == self.k else torch.cat([psi, torch.zeros_like(psi)], dim=-1)
+
+    def run(self, graph: Incidence | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last of :meth:`trace`, whose arguments it takes."""
+        for state in self.trace(graph, phi):  # noqa: B007 (the last one is the result)
+            pass
+        return state
+
+    def trace(self, graph: Incidence | Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """``(B_l, Phi_l)`` for ``l = 0, 1, ... L``.
+
+        Args:
+            graph: as :meth:`forward`.
+            phi: ``Phi_0``, ``[..., n, width]``.
+
+        Yields:
+            ``B_l``, ``[..., n, num_edges]``, and ``Phi_l``, ``[..., n, width]``. For a graph that is not dense, the
+            factor ``c_l`` of ``B_l = c_l B``, ``[]``, stands in place of ``B_l``.
+        """
+        num_nodes = graph.num_nodes if isinstance(graph, Incidence) else graph.size(-2)
+        if phi.dim() < 2 or phi.shape[-2:] != (num_nodes, self.width):
+            raise ValueError(f"phi must be [..., {num_nodes}, {self.width}], got {list(phi.shape)}")
+        return self._trace_sparse(graph, phi) if isinstance(graph, Incidence) else self._trace_dense(graph, phi)
+
+    def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        yield b, phi
+        for index in self.schedule:
+            b, phi = efficient_layer(b, phi, self.weights(index))
+            if self.normalize_incidence:
+                b = unit(b, (-2, -1))
+            phi = normalize_phi(phi, self.normalize_phi)
+            yield b, phi
+
+    def _trace_sparse(self, graph: Incidence, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        if bool((self.alpha_v[self.schedule] != 0).any()):
+            raise ValueError(
+                "alpha_v is not zero: the layers would fill B in, which needs a dense B "
+                f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"
+            )
+        scale = phi.new_ones(())
+        norm = torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()) if self.normalize_incidence else None
+        yield scale, phi
+        for index in self.schedule:
+            w = self.weights(index)
+            # Lemmas 8's layers do not look at the graph; its Laplacian is the dearest part of the others.
+            looks = bool(w.alpha_q * w.alpha_k != 0)
+            similar = scale.square() * graph.laplacian(phi) if looks else torch.zeros_like(phi)
+            phi = normalize_phi(update_phi(phi, similar, w), self.normalize_phi)
+            scale = (1 + w.alpha_r) * scale
+            if norm is not None:
+                scale = torch.where(norm * scale == 0, scale, scale.sign() / norm)
+            yield scale, phi
+
+    def full(self, num_edges: int) -> FullTransformer:
+        """The same layers as weights of eq. (3): the blocks of Lemma 9, for graphs of ``num_edges`` edges.
+
+        Returns:
+            A transformer of ``Z = [B, Phi]^T``, ``[num_edges + width, n]``.
+        """
+        height = num_edges + self.width
+        result = FullTransformer(
+            height,
+            len(self.w_v),
+            self.schedule,
+            num_edges,
+            normalize_phi=self.normalize_phi,
+            normalize_incidence=self.normalize_incidence,
+        ).to(self.w_v)
+        with torch.no_grad():
+            for name in ("v", "q", "k", "r"):
+                target = getattr(result, f"w_{name}")
+                alpha = getattr(self, f"alpha_{name}")
+                target[:, range(num_edges), range(num_edges)] = alpha.unsqueeze(1)
+                target[:, num_edges:, num_edges:] = getattr(self, f"w_{name}")
+        return result
+
+    def extra_repr(self) -> str:
+        """What decides the output beside the weights."""
+        return (
+            f"k={self.k}, width={self.width}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
+            f"normalize_phi={self.normalize_phi!r}, normalize_incidence={self.normalize_incidence}"
+        )

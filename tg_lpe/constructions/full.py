@@ -1,0 +1,212 @@
+"""The full linear transformer on a dense ``Z``: eqs. (2), (3) and (6), and the normalisations of sections 3.5 and 4.1.
+
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_. ``Z`` has one column per node; its
+first rows are the transposed incidence matrix ``B^T``, the others ``Phi^T``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.checkpoint import CheckpointMixin
+
+NORMALIZATIONS = (None, "frobenius", "columns")
+"""What a layer does to ``Phi`` at its end: nothing (eq. 3), bring it to Frobenius norm one (section 3.5), or each of
+its columns to length one (eq. 6)."""
+
+
+def apply_weights(weight: Tensor, z: Tensor, blockwise: bool = False) -> Tensor:
+    """``W Z`` as one matrix product.
+
+    Args:
+        weight: ``[h, h]``, or ``[models, h, h]`` where each of several models has its own.
+        z: ``[..., h, n]``, with ``models`` as its first axis then; ``[..., h n, n]`` if ``blockwise``.
+        blockwise: whether each entry of ``W`` stands for so many times the ``n x n`` identity.
+
+    Returns:
+        Of the shape of ``z``.
+    """
+    if blockwise:
+        n = z.size(-1)
+        return (weight @ z.reshape(*z.shape[:-2], -1, n * n)).view(z.shape)
+    columns = z.mT  # nodes as rows lie one after the other in memory, whatever the axes before them
+    if weight.dim() == 2:
+        return (columns @ weight.mT).mT
+    flat = columns.reshape(weight.size(0), -1, weight.size(2))
+    return torch.bmm(flat, weight.mT).view(*columns.shape[:-1], weight.size(1)).mT
+
+
+def attention(z: Tensor, w_v: Tensor, w_q: Tensor, w_k: Tensor, blockwise: bool = False) -> Tensor:
+    """Linear attention ``W^V Z Z^T W^Q^T W^K Z``, eq. (2): softmax attention without the softmax.
+
+    Args:
+        z: ``[..., h, n]``.
+        w_v, w_q, w_k: ``[h, h]``, or ``[models, h, h]`` for ``z`` of ``[models, ..., h, n]``.
+        blockwise: as :func:`apply_weights`.
+
+    Returns:
+        ``[..., h, n]``.
+    """
+    similarity = z.mT @ apply_weights(w_q.mT @ w_k, z, blockwise)
+    return apply_weights(w_v, z, blockwise) @ similarity
+
+
+def full_layer(z: Tensor, w_v: Tensor, w_q: Tensor, w_k: Tensor, w_r: Tensor, blockwise: bool = False) -> Tensor:
+    """One layer ``Z + Attn(Z) + W^R Z``, eq. (3); arguments as :func:`attention`."""
+    return z + attention(z, w_v, w_q, w_k, blockwise) + apply_weights(w_r, z, blockwise)
+
+
+def unit(x: Tensor, dim: int | tuple[int, int]) -> Tensor:
+    """``x`` divided by its Euclidean norm over ``dim``; zero stays zero."""
+    norm = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
+    return x / torch.where(norm == 0, 1.0, norm)
+
+
+def normalize_phi(phi: Tensor, how: str | None) -> Tensor:
+    """``Phi``, ``[..., n, width]``, at the end of a layer: one of :data:`NORMALIZATIONS`."""
+    if how is None:
+        return phi
+    return unit(phi, -2 if how == "columns" else (-2, -1))
+
+
+def normalize_rows(z: Tensor, num_edges: int, how: str | None, incidence: bool) -> Tensor:
+    """``Z`` at the end of a layer: :func:`normalize_phi` for ``Phi``, and ``B`` at Frobenius norm one if asked for.
+
+    Args:
+        z: ``[..., h, n]``.
+        num_edges: how many of the ``h`` rows are ``B^T``.
+        how: one of :data:`NORMALIZATIONS`.
+        incidence: whether ``B`` is brought to Frobenius norm one.
+    """
+    if how is None and not incidence:
+        return z
+    # Rows of Z are columns of a tensor whose nodes come first: no copy is made to take them apart.
+    b, phi = z.mT.split((num_edges, z.size(-2) - num_edges), dim=-1)
+    return torch.cat([unit(b, (-2, -1)) if incidence else b, normalize_phi(phi, how)], dim=-1).mT
+
+
+class Scheduled(nn.Module):
+    """Layers that take their weights from a stack, by number: what constructions repeat is stored once.
+
+    Args:
+        num_weights: how many sets of weights there are.
+        schedule: which of them each layer uses; each once, in order, if absent.
+        how: one of :data:`NORMALIZATIONS`.
+    """
+
+    def __init__(self, num_weights: int, schedule: Sequence[int] | None, how: str | None) -> None:
+        super().__init__()
+        self.schedule = list(range(num_weights)) if schedule is None else list(schedule)
+        if any(not 0 <= index < num_weights for index in self.schedule):
+            raise ValueError(f"schedule must name weights 0..{num_weights - 1}, got {sorted(set(self.schedule))}")
+        if how not in NORMALIZATIONS:
+            raise ValueError(f"normalize_phi must be one of {NORMALIZATIONS}, got {how!r}")
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.schedule)
+
+    def _stack(self, *shape: int) -> nn.Parameter:
+        return nn.Parameter(torch.zeros(*shape, dtype=torch.float64))
+
+
+class FullTransformer(
+    Scheduled,
+    CheckpointMixin,
+    library_name="tg_lpe",
+    tags=["graph-machine-learning", "positional-encoding"],
+    license="mit",
+):
+    """The linear transformer of eqs. (2)-(3), normalised as in eq. (6) or section 3.5 if asked for.
+
+    It is made with all weights zero, in float64: it changes nothing. The functions of this package return it loaded.
+
+    Args:
+        height: ``h``, the rows of ``Z``.
+        num_weights: how many different sets of weights there are; the number of layers without a ``schedule``.
+        schedule: for each layer the number of its weights.
+        num_edges: how many of the rows are ``B^T``; the others are ``Phi^T``. Only normalisations ask for it.
+        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` at Frobenius norm one after each layer;
+            ``"columns"``, eq. (6): each column of ``Phi`` at length one. Zero stays zero.
+        normalize_incidence: whether ``B`` is at Frobenius norm one after each layer, as in sections 3.5 and 4.1.
+        blockwise: whether each entry of a weight stands for so many times the ``n x n`` identity. ``Z`` has ``h n``
+            rows then, and the weights do not depend on the graph's size. Without normalisations.
+
+    Attributes:
+        w_v, w_q, w_k, w_r: weights ``[num_weights, h, h]``.
+
+    Raises:
+        ValueError: on a schedule that names weights which are not there, or an unknown normalisation.
+    """
+
+    def __init__(
+        self,
+        height: int,
+        num_weights: int,
+        schedule: Sequence[int] | None = None,
+        num_edges: int = 0,
+        normalize_phi: str | None = None,
+        normalize_incidence: bool = False,
+        blockwise: bool = False,
+    ) -> None:
+        super().__init__(num_weights, schedule, normalize_phi)
+        if blockwise and (normalize_phi is not None or normalize_incidence):
+            raise ValueError("blockwise weights go without normalisations")
+        self.height, self.num_edges, self.blockwise = height, num_edges, blockwise
+        self.normalize_phi, self.normalize_incidence = normalize_phi, normalize_incidence
+        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, height, height) for _ in range(4))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Run all layers.
+
+        Args:
+            z: ``Z_0``, ``[..., h, n]`` (``[..., h n, n]`` if blockwise), any number of graphs of equal size.
+
+        Returns:
+            ``Z_L``, likewise.
+
+        Raises:
+            ValueError: if ``z`` has another number of rows than ``h``.
+        """
+        last = z
+        for last in self.trace(z):  # noqa: B007
+            pass
+        return last
+
+    def trace(self, z: Tensor) -> Iterator[Tensor]:
+        """``Z_0``, ``Z_1``, ... ``Z_L``, each ``[..., h, n]``; arguments as :meth:`forward`."""
+        if z.dim() < 2 or z.size(-2) != self.height * (z.size(-1) if self.blockwise else 1):
+            raise ValueError(f"z must be [..., {self.height}{' n' * self.blockwise}, n], got {list(z.shape)}")
+        yield z
+        for index in self.schedule:
+            weights = self.w_v[index], self.w_q[index], self.w_k[index], self.w_r[index]
+            z = full_layer(z, *weights, self.blockwise)
+            z = normalize_rows(z, self.num_edges, self.normalize_phi, self.normalize_incidence)
+            yield z
+
+    def written_out(self, num_nodes: int) -> FullTransformer:
+        """Blockwise weights as the paper prints them, for graphs of ``num_nodes`` nodes: not blockwise.
+
+        Raises:
+            ValueError: if they are not blockwise.
+        """
+        if not self.blockwise:
+            raise ValueError("these weights are not blockwise, they are written out already")
+        result = FullTransformer(self.height * num_nodes, len(self.w_v), self.schedule).to(self.w_v)
+        identity = torch.eye(num_nodes).to(self.w_v)
+        with torch.no_grad():
+            for name in ("w_v", "w_q", "w_k", "w_r"):
+                getattr(result, name).copy_(torch.stack([torch.kron(w, identity) for w in getattr(self, name)]))
+        return result
+
+    def extra_repr(self) -> str:
+        """What decides the output beside the weights."""
+        return (
+            f"height={self.height}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
+            f"num_edges={self.num_edges}, normalize_phi={self.normalize_phi!r}, "
+            f"normalize_incidence={self.normalize_incidence}, blockwise={self.blockwise}"
+        )

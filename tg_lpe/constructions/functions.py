@@ -1,0 +1,511 @@
+"""What a user wants of the constructions: as many layers as a tolerance needs, on any graph, read out.
+
+Everything is computed in float64. A layer count that is larger than what was allowed is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from tg_lpe.blocks import Block
+from tg_lpe.constructions.bounds import (
+    EXACT_NODES,
+    electric_flow_bound,
+    fast_electric_flow_bound,
+    fast_heat_kernel_bound,
+    heat_kernel_bound,
+    layers_needed,
+    resistive_embedding_bound,
+    spectral_bounds,
+    spectral_interval,
+    subspace_iteration_bound,
+)
+from tg_lpe.constructions.efficient import EfficientTransformer
+from tg_lpe.constructions.electric import (
+    electric_flow,
+    fast_electric_flow,
+    fast_electric_flow_input,
+    fast_electric_flow_output,
+)
+from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
+from tg_lpe.constructions.resistive import resistive_embedding_layers
+from tg_lpe.constructions.subspace import bottom_eigenvectors, top_eigenvectors
+from tg_lpe.incidence import Incidence
+from tg_lpe.probes import counter_normal
+from tg_lpe.spectral import component_labels, dense_blocks
+from tg_lpe.walks import EdgePositions
+
+MAX_LAYERS = 100_000
+STEP = 4.0
+"""``s lambda_max`` of one run of the heat kernel's power series: its terms stay below ``exp(4)``."""
+
+FAST_FLOOR = 1e-7
+"""Tolerance below which cubing, Lemma 5, would lose more to rounding in float64 than it gains."""
+
+PAIRS = ("all", "edges")
+
+
+def incidence_of(data: Data | Incidence, edge_weight: str | None = "edge_weight") -> Incidence:
+    """The graph of PyG data, its conductances in float64.
+
+    Args:
+        data: ``Data`` or ``Batch`` of one node type, or a graph, which is returned as it is.
+        edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
+
+    Raises:
+        TypeError: on anything else.
+        ValueError: if there is no ``edge_index``, or a graph is malformed.
+    """
+    if isinstance(data, Incidence):
+        return data
+    if not isinstance(data, Data):
+        raise TypeError(f"constructions take Data, Batch or Incidence, got {type(data).__name__}")
+    if data.edge_index is None:
+        raise ValueError(f"constructions need edge_index, got data with {data.keys()}")
+    weight = None if edge_weight is None else data.get(edge_weight)
+    return Incidence(
+        data.edge_index,
+        data.num_nodes,
+        edge_weight=None if weight is None else weight.double(),
+        batch=data.get("batch"),
+        num_graphs=data.num_graphs if isinstance(data, Batch) else None,
+    )
+
+
+def remove_component_means(graph: Incidence, x: Tensor) -> Tensor:
+    """``I^ x``: from each value the mean over its connected component is taken away. What the lemmas ask of demands.
+
+    Args:
+        graph: the graph or batch.
+        x: ``[num_nodes, k]``.
+
+    Returns:
+        ``[num_nodes, k]``.
+    """
+    label = component_labels(graph)
+    size = torch.bincount(label).to(x.dtype).unsqueeze(-1)
+    return x - (torch.zeros(len(size), x.size(1)).to(x).index_add(0, label, x) / size)[label]
+
+
+def electric_potential(
+    data: Data | Incidence,
+    demands: Tensor,
+    tolerance: float = 1e-6,
+    *,
+    edge_weight: str | None = "edge_weight",
+    max_layers: int = MAX_LAYERS,
+) -> Tensor:
+    """Potentials ``L^+ psi`` of electric flows by Lemma 1, on the edges alone: graphs of any size.
+
+    The current through an edge is its conductance times the difference of the potentials of its ends.
+
+    Args:
+        data: the graph or batch.
+        demands: currents put in at the nodes, ``[num_nodes, k]``; what does not flow out of a component again is spread
+            evenly over it.
+        tolerance: relative residual ``|psi - L phi| / |psi|`` of each demand, at most.
+        edge_weight: as :func:`incidence_of`.
+        max_layers: refuse a tolerance that needs more. It needs ``lambda_max / lambda_min`` times
+            ``log(1 / tolerance)`` layers: some hundred on an expander, a million on a grid of 300 by 300.
+
+    Returns:
+        ``[num_nodes, k]``, float64, of mean zero on each component.
+
+    Raises:
+        ValueError: on demands of the wrong shape; if more layers are needed than allowed, before any is run.
+    """
+    graph = incidence_of(data, edge_weight)
+    _check_rows("demands", demands, graph)
+    graph, scale, lower = _normalized(graph)
+    layers = layers_needed(lambda count: lower * electric_flow_bound(count, lower, 1.0), tolerance, max_layers)
+    psi = remove_component_means(graph, demands.double())
+    with torch.no_grad():
+        out: Tensor = electric_flow(psi.size(1), layers, 1.0)(graph, psi)
+    return out / scale.unsqueeze(-1)
+
+
+def effective_resistance(
+    data: Data | Incidence,
+    pairs: str = "all",
+    *,
+    tolerance: float = 1e-10,
+    edge_weight: str | None = "edge_weight",
+) -> Tensor:
+    """Effective resistances ``R_ij = (u_i - u_j)^T L^+ (u_i - u_j)`` by Lemma 4.
+
+    The number of layers, ``log2(lambda_max / lambda_min log(1 / tolerance))``, comes from bounds on the eigenvalues;
+    none is computed. A layer costs ``O(n^3)`` for a graph of ``n`` nodes.
+
+    Args:
+        data: the graph or batch.
+        pairs: ``"all"`` pairs of nodes of a single graph, or the ``"edges"`` alone.
+        tolerance: relative error, before rounding.
+        edge_weight: as :func:`incidence_of`.
+
+    Returns:
+        ``[num_nodes, num_nodes]``, zero on the diagonal and infinite between components; or one value for each column
+        of ``edge_index``, ``[num_edges]``, zero at self-loops. Float64.
+
+    Raises:
+        ValueError: on other ``pairs``, all pairs of several graphs, or a graph too large for dense algebra.
+    """
+    if pairs not in PAIRS:
+        raise ValueError(f"pairs must be one of {PAIRS}, got {pairs!r}")
+    graph = incidence_of(data, edge_weight)
+    if pairs == "all" and graph.num_graphs != 1:
+        raise ValueError(
+            f"all pairs are those of a single graph, got a batch of {graph.num_graphs}; pairs='edges' takes batches"
+        )
+    if pairs == "all":
+        return resistance_pairs(graph, tolerance)[1].view(graph.num_nodes, graph.num_nodes)
+    edges = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
+    for _, where, inverse in _pseudo_inverses(graph, tolerance):
+        edges[where.columns] = where.at_edges(_resistances(inverse))[0]
+    if graph.conductance is not None:  # an edge of weight zero is absent: it may join two components
+        label = component_labels(graph)
+        edges = edges.masked_fill(label[graph.tail] != label[graph.head], math.inf)
+    return graph.spread_to_listings(edges)
+
+
+def resistance_pairs(graph: Incidence, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
+    """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
+
+    Args:
+        graph: the batch.
+        tolerance: as :func:`effective_resistance`.
+
+    Returns:
+        The pairs, int64 ``[2, num_pairs]``, graph by graph and row by row, and their resistances ``[num_pairs]``,
+        float64.
+    """
+    size = graph.ptr.diff()
+    first = torch.repeat_interleave(graph.ptr[:-1], size.square())
+    within = torch.arange(first.numel(), device=graph.device)
+    within = within - torch.repeat_interleave(size.square().cumsum(0) - size.square(), size.square())
+    width = torch.repeat_interleave(size, size.square())
+    index = torch.stack([first + within // width.clamp(min=1), first + within % width.clamp(min=1)])
+    label, start = component_labels(graph), size.square().cumsum(0) - size.square()
+    values = torch.zeros(first.numel(), dtype=torch.float64, device=graph.device)
+    for block, _, inverse in _pseudo_inverses(graph, tolerance):
+        for number, own in zip(block.graphs.tolist(), _resistances(inverse), strict=True):
+            n, begin = int(size[number]), int(start[number])
+            values[begin : begin + n * n] = own[:n, :n].flatten()
+    apart = label[index[0]] != label[index[1]]
+    return index, values.masked_fill(apart, math.inf).masked_fill(index[0] == index[1], 0.0)
+
+
+def _resistances(inverse: Tensor) -> Tensor:
+    """``R_ij = L^+_ii + L^+_jj - 2 L^+_ij``, ``[..., n, n]``."""
+    diagonal = inverse.diagonal(dim1=-2, dim2=-1)
+    return (diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse).clamp(min=0)
+
+
+def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Block, EdgePositions, Tensor]]:
+    """``L^+`` of each graph by Lemma 4, ``[num_graphs, height, height]``, block by block.
+
+    Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
+    """
+    lower, upper = spectral_bounds(graph)
+    label = component_labels(graph)
+    size = torch.bincount(label).double() if label.numel() else torch.zeros(0)
+    layout = dense_blocks(graph)
+    ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    # Nodes of a block's fill have no component: the projection is zero there.
+    labels = layout.lay_out(torch.stack([label + 1.0, 1 / size[label]], dim=1))
+    for block, laplacian, where, marks in zip(
+        layout.blocks, layout.dense_laplacians(ones), layout.edge_positions(), labels, strict=True
+    ):
+        own, share = marks[:, 0], marks[:, 1]
+        same = (own.unsqueeze(-1) == own.unsqueeze(-2)) * share.unsqueeze(-1)
+        projection = torch.diag_embed((own > 0).double()) - same
+        top = upper[block.graphs]
+        worst = float((lower[block.graphs] / top).min())
+        layers = layers_needed(_relative(fast_electric_flow_bound, worst), tolerance)
+        z = fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
+        with torch.no_grad():
+            inverse = fast_electric_flow_output(fast_electric_flow(layers).to(z.device)(z))
+        yield block, where, 0.5 * (inverse + inverse.mT)
+
+
+def _relative(bound: Callable[[int, float, float], float], lower: float) -> Callable[[int], float]:
+    """A bound on the error of ``L^+`` over its norm, for eigenvalues from ``lower`` to one."""
+    return lambda layers: lower * bound(layers, lower, 1.0)
+
+
+def heat_kernel(
+    data: Data | Incidence,
+    s: float,
+    psi: Tensor | None = None,
+    *,
+    tolerance: float = 1e-6,
+    edge_weight: str | None = "edge_weight",
+    max_layers: int = MAX_LAYERS,
+) -> Tensor:
+    """Heat kernel ``exp(-s L)``: the matrix by Lemma 5, or its product with given columns by Lemma 3.
+
+    Args:
+        data: the graph or batch.
+        s: temperature, not negative.
+        psi: columns ``[num_nodes, k]``; then the graph may have any size. Without them, the matrix of a single graph.
+        tolerance: error in spectral norm, before rounding; at least ``1e-7`` for the matrix.
+        edge_weight: as :func:`incidence_of`.
+        max_layers: refuse to run more; with ``psi``, about ``12 s lambda_max`` are needed.
+
+    Returns:
+        ``[num_nodes, num_nodes]``, or ``[num_nodes, k]`` with ``psi``. Float64.
+
+    Raises:
+        ValueError: on a negative temperature, ``psi`` of the wrong shape, the matrix of several graphs or of a graph
+            too large for dense algebra, a tolerance below what float64 can keep, or more layers than allowed.
+    """
+    graph = incidence_of(data, edge_weight)
+    if not 0 <= s < math.inf:
+        raise ValueError(f"the temperature s must be finite and not negative, got {s}")
+    if psi is not None:
+        return _heat_columns(graph, s, psi, tolerance, max_layers)
+    if graph.num_graphs != 1:
+        raise ValueError(f"the matrix is that of a single graph, got a batch of {graph.num_graphs}; give psi")
+    if graph.num_nodes == 0:
+        return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
+    ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    (laplacian,) = dense_blocks(graph).dense_laplacians(ones)
+    return _cubed(laplacian, s, float(spectral_bounds(graph)[1]), tolerance)[0]
+
+
+def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Heat kernels ``exp(-s L)`` at nodes and edges, by Lemma 5.
+
+    Args:
+        graph: the batch.
+        times: temperatures ``s``.
+        tolerance: as :func:`heat_kernel`.
+
+    Returns:
+        Diagonals ``[num_nodes, num_times]`` and entries at the edges ``[num_edges, num_times]``, float64.
+    """
+    ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    if graph.num_nodes == 0:
+        return ones.new_zeros(0, len(times)), ones.new_zeros(0, len(times))
+    upper, layout = spectral_bounds(graph)[1], dense_blocks(graph)
+    nodes, edges = [], ones.new_zeros(graph.num_edges, len(times))
+    for block, laplacian, where in zip(
+        layout.blocks, layout.dense_laplacians(ones), layout.edge_positions(), strict=True
+    ):
+        top = float(upper[block.graphs].max())
+        kernels = torch.stack([_cubed(laplacian, s, top, tolerance) for s in times])
+        kernels = kernels.view(-1, block.height, block.height)
+        nodes.append(where.diagonal(kernels).mT)
+        edges[where.columns] = where.at_edges(kernels).mT
+    return layout.collect_rows(nodes), edges
+
+
+def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
+    """``exp(-s L)`` by Lemma 5, for ``L`` of ``[num_graphs, n, n]`` and eigenvalues up to ``top``."""
+    if tolerance < FAST_FLOOR:
+        raise ValueError(f"tolerance must be at least {FAST_FLOOR:g} for the matrix, got {tolerance:g}; give psi")
+    layers = layers_needed(lambda count: fast_heat_kernel_bound(count, top, s), tolerance)
+    with torch.no_grad():
+        out: Tensor = fast_heat_kernel(layers).to(laplacian.device)(fast_heat_kernel_input(laplacian, layers, s))
+    return out
+
+
+def _heat_columns(graph: Incidence, s: float, psi: Tensor, tolerance: float, max_layers: int) -> Tensor:
+    _check_rows("psi", psi, graph)
+    top = float(spectral_bounds(graph)[1].max()) if graph.num_graphs else 1.0
+    steps = max(1, math.ceil(s * top / STEP))
+    each = layers_needed(lambda count: heat_kernel_bound(count, top, s / steps), tolerance / (2 * steps))
+    total = steps * (each + 1) - 1
+    if total > max_layers:
+        raise ValueError(
+            f"exp(-s L) for s={s:g} and eigenvalues up to {top:.4g} needs {total:,} layers for a tolerance of "
+            f"{tolerance:g}, and max_layers={max_layers:,} are allowed"
+        )
+    with torch.no_grad():
+        out: Tensor = heat_kernel_layers(psi.size(1), each, s, steps)(graph, psi.double())
+    return out
+
+
+def resistive_embedding(
+    data: Data | Incidence,
+    k: int | None = None,
+    *,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    edge_weight: str | None = "edge_weight",
+    max_layers: int = MAX_LAYERS,
+) -> Tensor:
+    """Resistive embedding by Lemma 2: squared distances between its rows are effective resistances (Fact 1).
+
+    Args:
+        data: the graph or batch.
+        k: number of columns: ``sqrt(L^+)`` is projected onto so many random directions, which keeps squared distances
+            up to a relative error of about ``sqrt(2 / k)`` each; a graph of any size. Without it, ``sqrt(L^+)`` of a
+            single graph itself.
+        tolerance: error in spectral norm over that of ``sqrt(L^+)``, before the projection.
+        seed: of the directions, which depend on it and a node's index within its graph alone.
+        edge_weight: as :func:`incidence_of`.
+        max_layers: refuse to run more; ``lambda_max / lambda_min log(1 / tolerance)`` are needed.
+
+    Returns:
+        ``[num_nodes, num_nodes]``, or ``[num_nodes, k]``. Float64. Between components, distances mean nothing.
+
+    Raises:
+        ValueError: if ``k`` is below one, on ``sqrt(L^+)`` of several graphs, or if more layers are needed than
+            allowed.
+    """
+    graph = incidence_of(data, edge_weight)
+    like = torch.empty(0, dtype=torch.float64, device=graph.device)
+    if k is None:
+        if graph.num_graphs != 1:
+            raise ValueError(f"sqrt(L^+) is that of a single graph, got a batch of {graph.num_graphs}; give k")
+        start = torch.eye(graph.num_nodes).to(like)
+    elif k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    else:
+        start = counter_normal(seed, max(graph.max_nodes, 1), k, like)[graph.local_index] / k**0.5
+    if start.numel() == 0:
+        return start
+    graph, scale, lower = _normalized(graph)
+    bound = lambda count: lower**0.5 * resistive_embedding_bound(count, lower, 1.0)  # noqa: E731
+    layers = layers_needed(bound, tolerance, max_layers)
+    with torch.no_grad():
+        model = resistive_embedding_layers(start.size(1), layers, 1.0).to(like.device)
+        out: Tensor = model(graph, remove_component_means(graph, start))
+    return out / scale.sqrt().unsqueeze(-1)
+
+
+def laplacian_eigenvectors(
+    data: Data | Incidence,
+    k: int,
+    which: str = "bottom",
+    *,
+    tolerance: float = 1e-6,
+    seed: int = 0,
+    edge_weight: str | None = "edge_weight",
+    max_layers: int = MAX_LAYERS,
+) -> tuple[Tensor, Tensor]:
+    """Eigenvectors of ``L`` by subspace iteration: the bottom ones by Corollary 7, the top ones by Lemma 6.
+
+    Subspace iteration needs a gap behind the last vector that it iterates. Where there is none behind number ``k``, or
+    a small one, more vectors are iterated, up to ``2 k`` if that will do: as many as make the number of layers least.
+    The span is then turned to its eigenvectors (Rayleigh and Ritz). The eigenvalues, from which the number of layers
+    follows, are computed densely.
+
+    Args:
+        data: the graph or batch; graphs are treated one by one.
+        k: number of eigenvectors.
+        which: ``"bottom"``, smallest eigenvalue first (those of the null space, one per component, are the first), or
+            ``"top"``, largest first.
+        tolerance: sine of the angle between the iterated and the wanted span, at most; checked by the residual.
+        seed: of ``Phi_0``, which depends on it and a node's index within its graph alone.
+        edge_weight: as :func:`incidence_of`.
+        max_layers: refuse a graph that needs more.
+
+    Returns:
+        Eigenvectors ``[num_nodes, k]``, orthonormal, and eigenvalues ``[num_graphs, k]``; columns that a graph is too
+        small to have are zero, their eigenvalues NaN. Signs, and bases where an eigenvalue repeats, mean nothing.
+        Float64.
+
+    Raises:
+        ValueError: on an unknown ``which``, ``k`` below one, a graph of more than 1,024 nodes, or one that needs more
+            layers than allowed.
+    """
+    if which not in ("bottom", "top"):
+        raise ValueError(f"which must be 'bottom' or 'top', got {which!r}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    graph = incidence_of(data, edge_weight)
+    if graph.max_nodes > EXACT_NODES:
+        raise ValueError(
+            f"the number of layers follows from all eigenvalues, which are computed for graphs of up to {EXACT_NODES} "
+            f"nodes, got {graph.max_nodes}; constructions.bottom_eigenvectors runs on graphs of any size"
+        )
+    like = torch.empty(0, dtype=torch.float64, device=graph.device)
+    vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
+    start = counter_normal(seed, max(graph.max_nodes, 1), max(graph.max_nodes, 1), like)
+    for number in range(graph.num_graphs):
+        first, last = int(graph.ptr[number]), int(graph.ptr[number + 1])
+        if first == last:
+            continue
+        own = _single_graph(graph, first, last)
+        span, ritz = _eigenspace(own, min(k, last - first), which, tolerance, start[: last - first], max_layers)
+        vectors[first:last, : ritz.numel()] = span
+        values[number, : ritz.numel()] = ritz
+    return vectors, values
+
+
+def _single_graph(graph: Incidence, first: int, last: int) -> Incidence:
+    """The graph of nodes ``first`` to ``last - 1`` of a batch."""
+    inside = (graph.tail >= first) & (graph.tail < last)
+    w = None if graph.conductance is None else graph.conductance[inside].double()
+    return Incidence.from_columns(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
+
+
+def _eigenspace(
+    graph: Incidence, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
+) -> tuple[Tensor, Tensor]:
+    """The wanted eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
+    n = graph.num_nodes
+    laplacian = dense_blocks(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
+    values = torch.linalg.eigvalsh(laplacian)
+    top = max(float(values[-1]), torch.finfo(values.dtype).tiny)
+    # The shift keeps what is iterated invertible: with k = n, no vector is lost.
+    shift = 0.05 * top
+    iterated = (values + shift).flip(0) if which == "top" else top + shift - values
+    gap = torch.cat([iterated[k:] / iterated[k - 1 : -1], iterated.new_zeros(1)])
+    tangent = 100.0 * n  # exceeded by a random start only rarely; the residual will tell
+    choices = []
+    for width, ratio in enumerate(gap.tolist(), start=k):
+        if ratio < 1 - 1e-9:
+            bound = lambda count, ratio=ratio: subspace_iteration_bound(count, ratio, tangent)  # noqa: E731
+            count = layers_needed(bound, tolerance, 10**12) + 1
+            choices.append((count * (width + 1), width, count))
+    # A few more vectors than asked for pay where the gap behind them is larger; many more only where nothing else does.
+    few = [choice for choice in choices if choice[1] <= 2 * k and choice[1] < n and choice[0] <= max_layers]
+    layers, width, count = min(few or choices)
+    if layers > max_layers:
+        raise ValueError(
+            f"{k} {which} eigenvectors of a graph of {n} nodes need {layers:,} layers for a tolerance of "
+            f"{tolerance:g}, and max_layers={max_layers:,} are allowed"
+        )
+    model: EfficientTransformer = (
+        top_eigenvectors(width, count, shift) if which == "top" else bottom_eigenvectors(width, count, top + shift)
+    )
+    model, phi = model.to(start.device), start[:, :width]
+    edge = float(iterated[width] - shift) if width < n else -math.inf
+    for _ in range(10):
+        with torch.no_grad():
+            phi = model(graph, phi)
+        q, _ = torch.linalg.qr(phi)
+        image = laplacian @ q
+        ritz, turn = torch.linalg.eigh(q.mT @ image)
+        residual = float(torch.linalg.matrix_norm(image - q @ (q.mT @ image), 2))
+        # Davis and Kahan: the sine of the angle is at most the residual over the gap to what is not wanted.
+        worst = float(ritz[0]) if which == "top" else top - float(ritz[-1])
+        if width == n or residual <= tolerance * (worst - edge):
+            break
+    order = ritz.argsort(descending=which == "top")[:k]
+    return q @ turn[:, order], ritz[order]
+
+
+def _normalized(graph: Incidence) -> tuple[Incidence, Tensor, float]:
+    """Each graph with its Laplacian over its largest eigenvalue.
+
+    Returns:
+        The batch, the eigenvalue of each node's graph ``[num_nodes]``, and the smallest ``lambda_min / lambda_max``.
+    """
+    lower, upper = spectral_interval(graph)
+    like = upper
+    w = graph.root_conductance(like).square() / upper[graph.batch[graph.tail]]
+    worst = float((lower / upper).min()) if lower.numel() else 1.0
+    return graph.with_conductances(w), upper[graph.batch], worst
+
+
+def _check_rows(name: str, x: Tensor, graph: Incidence) -> None:
+    if x.dim() != 2 or x.size(0) != graph.num_nodes or x.size(1) == 0:
+        raise ValueError(f"{name} must be [{graph.num_nodes}, k], got {list(x.shape)}")

@@ -1,0 +1,83 @@
+"""Heat kernel: ``exp(-s L) psi`` by its power series, Lemma 3, and ``exp(-s L)`` by cubing, Lemma 5.
+
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3.3.2, 3.4, 10.3 and 10.4.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tg_lpe.constructions.efficient import EfficientTransformer
+from tg_lpe.constructions.full import FullTransformer
+
+
+def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) -> EfficientTransformer:
+    """Lemma 3: each layer adds a term of the power series of ``exp(-s L)``.
+
+    Layer ``l`` does ``Phi <- Phi + (-s)^l / l! Lambda`` and ``Lambda <- L Lambda``, as weights of eq. (7). To keep
+    ``Lambda`` from overflowing, it is held as ``(-s L)^l / l! Psi`` here: the factor ``-s / (l + 1)`` moves from
+    ``W^R`` into ``W^V``, and the terms are the same.
+
+    The terms grow to ``exp(s lambda_max)`` before they shrink, and rounding errors with them. For a large temperature
+    the series is run several times over, each for a part of it, with a layer between that puts ``Phi`` in the place of
+    ``Lambda``.
+
+    Input: ``Psi``, ``[n, k]``. (The lemma assumes that its columns sum to zero; nothing here needs it.) Output:
+    ``exp(-s L) Psi``, ``[n, k]``. Layers and error: :func:`~tg_lpe.constructions.heat_kernel_bound`.
+
+    Args:
+        k: number of columns.
+        num_layers: ``L``, of each step.
+        s: temperature, not negative.
+        num_steps: into how many parts it is divided, of ``s / num_steps`` each; all together are
+            ``num_steps (L + 1) - 1`` layers.
+
+    Raises:
+        ValueError: on a temperature that is negative, or no steps.
+    """
+    if not s >= 0 or num_steps < 1:
+        raise ValueError(f"the temperature s must not be negative, nor num_steps below 1, got {s} and {num_steps}")
+    once = range(num_layers)
+    model = EfficientTransformer(k, 2 * k, num_layers + 1, [*once, *[num_layers, *once] * (num_steps - 1)])
+    psi, phi = range(k), range(k, 2 * k)
+    factor = -s / num_steps / torch.arange(1, num_layers + 1, dtype=torch.float64)
+    with torch.no_grad():
+        model.alpha_q[:-1] = 1.0
+        model.alpha_k[:-1] = 1.0
+        model.w_v[:-1, psi, psi] = factor.unsqueeze(1)
+        model.w_r[:, psi, psi] = -1.0
+        model.w_r[:-1, phi, psi] = 1.0
+        model.w_r[-1, psi, phi] = 1.0
+        model.w_r[-1, phi, phi] = -1.0
+    return model
+
+
+def fast_heat_kernel(num_layers: int) -> FullTransformer:
+    """Lemma 5: each layer cubes ``Z``, so that ``Z_L = (I - 3^-L s L)^(3^L)``.
+
+    Input: :func:`fast_heat_kernel_input`. Output: ``exp(-s L)``, ``[n, n]``. Layers and error:
+    :func:`~tg_lpe.constructions.fast_heat_kernel_bound`, sharper than the printed one.
+
+    The weights are multiples of the identity: one transformer serves graphs of all sizes.
+
+    Args:
+        num_layers: ``L``.
+    """
+    model = FullTransformer(1, 1, [0] * num_layers, blockwise=True)
+    with torch.no_grad():
+        for weight, value in ((model.w_v, 1.0), (model.w_q, 1.0), (model.w_k, 1.0), (model.w_r, -1.0)):
+            weight.fill_(value)
+    return model
+
+
+def fast_heat_kernel_input(laplacian: Tensor, num_layers: int, s: Tensor | float) -> Tensor:
+    """``Z_0 = I - 3^-L s L`` of :func:`fast_heat_kernel`, ``[..., n, n]``.
+
+    Args:
+        laplacian: ``L``, ``[..., n, n]``.
+        num_layers: ``L``, with ``s lambda_max <= 3^L``.
+        s: temperature; ``[..., 1, 1]`` if not the same everywhere.
+    """
+    identity = torch.eye(laplacian.size(-1), dtype=laplacian.dtype, device=laplacian.device)
+    return identity - s * 3.0**-num_layers * laplacian

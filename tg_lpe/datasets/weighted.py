@@ -1,0 +1,96 @@
+"""Random weighted graphs of the paper's synthetic experiments: complete ones, and circular skip links.
+
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, appendix 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+CSL_SKIPS = (2, 4, 6, 8)
+RESISTANCE_RANGE = (-2.0, 2.0)
+"""Resistances are ``exp(u)`` with ``u`` uniform in here."""
+
+
+def complete_edges(num_nodes: int) -> Tensor:
+    """Every pair of nodes once, int64 ``[2, num_nodes (num_nodes - 1) / 2]``."""
+    return torch.triu_indices(num_nodes, num_nodes, offset=1)
+
+
+def csl_edges(num_nodes: int, skip: int) -> Tensor:
+    """A circle through all nodes, and from each node a link to the one ``skip`` further on, int64 ``[2, 2 num_nodes]``.
+
+    Raises:
+        ValueError: if a link would be on the circle already, or every other link the same as another.
+    """
+    if skip % num_nodes in (0, 1, num_nodes - 1) or 2 * skip % num_nodes == 0:
+        raise ValueError(
+            f"links of skip={skip} on a circle of {num_nodes} nodes are not {2 * num_nodes} different edges"
+        )
+    node = torch.arange(num_nodes)
+    return torch.cat([torch.stack([node, (node + step) % num_nodes]) for step in (1, skip)], dim=1)
+
+
+def random_conductances(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """One over resistances ``exp(u)``, ``u`` uniform in :data:`RESISTANCE_RANGE`; float64."""
+    low, high = RESISTANCE_RANGE
+    return torch.exp(-low - (high - low) * torch.rand(*shape, generator=generator, dtype=torch.float64))
+
+
+def random_weighted_graph(
+    kind: str, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
+) -> Data:
+    """A complete or CSL graph with random resistances.
+
+    Args:
+        kind: ``"complete"`` or ``"csl"``.
+        generator: draws the skip and the resistances.
+        num_nodes: number of nodes.
+        skips: one of them is drawn for a CSL graph.
+
+    Returns:
+        ``edge_index``, each edge in both directions, and ``edge_weight``, the conductances, float64.
+
+    Raises:
+        ValueError: on an unknown kind, or a skip that does not give a CSL graph.
+    """
+    if kind == "complete":
+        edges = complete_edges(num_nodes)
+    elif kind == "csl":
+        edges = csl_edges(num_nodes, skips[int(torch.randint(len(skips), (), generator=generator))])
+    else:
+        raise ValueError(f"kind must be 'complete' or 'csl', got {kind!r}")
+    weight = random_conductances((edges.size(1),), generator)
+    return Data(
+        edge_index=torch.cat([edges, edges.flip(0)], dim=1),
+        edge_weight=torch.cat([weight, weight]),
+        num_nodes=num_nodes,
+    )
+
+
+def random_incidences(
+    kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
+) -> Tensor:
+    """Dense incidence matrices of many such graphs, eq. (1).
+
+    Args:
+        kind, generator, num_nodes, skips: as :func:`random_weighted_graph`.
+        num_graphs: how many.
+
+    Returns:
+        ``[num_graphs, num_nodes, num_edges]``, float64.
+    """
+    if kind == "complete":
+        edges = complete_edges(num_nodes).expand(num_graphs, 2, -1)
+    elif kind == "csl":
+        choice = torch.randint(len(skips), (num_graphs,), generator=generator)
+        edges = torch.stack([csl_edges(num_nodes, skip) for skip in skips])[choice]
+    else:
+        raise ValueError(f"kind must be 'complete' or 'csl', got {kind!r}")
+    root = random_conductances((num_graphs, 1, edges.size(-1)), generator).sqrt()
+    b = root.new_zeros(num_graphs, num_nodes, edges.size(-1))
+    return b.scatter_(1, edges[:, :1], -root).scatter_(1, edges[:, 1:], root)
