@@ -71,9 +71,27 @@ def large_graph_row(entry: dict[str, Any]) -> list[str]:
     return [*counts, f"{entry['seconds']:.1f}", f"{unit:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
+def layers_row(entry: dict[str, Any]) -> list[str]:
+    """A construction of benchmarks/layers.py: layers for each tolerance."""
+    where = entry["graphs"] + (f" ({entry['num_graphs']})" if entry["num_graphs"] > 1 else "")
+    counts = [
+        f"{median:,}" + (f" (≤ {most:,})" if most > median else "") + f", error {error:.1e}"
+        for median, most, error in zip(entry["layers_median"], entry["layers_max"], entry["worst_error"], strict=True)
+    ]
+    return [where, f"{entry['lemma']}: {entry['construction']}", *counts]
+
+
+def electric_flow_row(entry: dict[str, Any]) -> list[str]:
+    """A solver of benchmarks/electric_flow.py."""
+    steps = f"{entry['layers']:,}"
+    return [entry["what"], steps, f"{entry['residual']:.1e}", f"{entry['seconds']:.2f}", f"{entry['peak_mib']:,.0f}"]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str]]]] = {
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training_step": (["encoding", "graphs/s", "step time over none"], training_step_row),
+    "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
+    "electric_flow": (["", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
+from tg_lpe.datasets.weighted import random_regular_edges
 from tg_lpe.files import write_json
 from tg_lpe.training.run_folder import environment
 
@@ -27,10 +28,8 @@ LAYERS, FILTERS = 16, 4
 
 
 def regular_graph(num_nodes: int, seed: int) -> Tensor:
-    """Three random cycles through all nodes: degree 6 but for a few edges that coincide, int64 ``[2, 3 num_nodes]``."""
-    generator = torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(num_nodes, generator=generator) for _ in range(DEGREE // 2)]
-    return torch.cat([torch.stack([order, order.roll(1)]) for order in orders], dim=1)
+    """A random graph of degree 6, int64 ``[2, 3 num_nodes]``."""
+    return random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(seed))
 
 
 def encoder(probes: str, num_probes: int) -> GramTransformer:

@@ -1,4 +1,4 @@
-"""Random weighted graphs of the paper's synthetic experiments: complete ones, and circular skip links.
+"""Random graphs: those of the paper's synthetic experiments, complete or circular skip links, and expanders.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, appendix 13.
 """
@@ -33,6 +33,20 @@ def csl_edges(num_nodes: int, skip: int) -> Tensor:
         )
     node = torch.arange(num_nodes)
     return torch.cat([torch.stack([node, (node + step) % num_nodes]) for step in (1, skip)], dim=1)
+
+
+def random_regular_edges(num_nodes: int, degree: int, generator: torch.Generator) -> Tensor:
+    """Random circles through all nodes, laid over each other: an expander, int64 ``[2, num_nodes degree / 2]``.
+
+    Every node has ``degree`` edges, but for a few edges that coincide.
+
+    Raises:
+        ValueError: on an odd degree, or fewer than three nodes.
+    """
+    if degree % 2 or degree < 2 or num_nodes < 3:
+        raise ValueError(f"degree must be even and positive, num_nodes at least 3, got {degree} and {num_nodes}")
+    orders = [torch.randperm(num_nodes, generator=generator) for _ in range(degree // 2)]
+    return torch.cat([torch.stack([order, order.roll(1)]) for order in orders], dim=1)
 
 
 def random_conductances(shape: Sequence[int], generator: torch.Generator) -> Tensor:

@@ -1,0 +1,185 @@
+"""Electric flow on a large graph, on its edges alone, beside scipy's conjugate gradients.
+
+    python benchmarks/electric_flow.py [--quick] [--json FILE]
+
+Lemma 1 on a random regular graph of degree 6: eight demands, as many layers as the bound asks for. The peer is
+`scipy.sparse.linalg.cg` on the same Laplacian, one demand after the other, stopped at the same residual. On a 2-D grid
+of as many nodes, the number of layers is reported, and nothing runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix, csr_matrix, diags
+from scipy.sparse.linalg import cg
+from torch import Tensor
+
+from tg_lpe import Incidence
+from tg_lpe import constructions as c
+from tg_lpe.datasets.weighted import random_regular_edges
+from tg_lpe.files import write_json
+from tg_lpe.training.run_folder import environment
+
+DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4
+MAX_LAYERS = 10_000
+
+
+def grid_edges(side: int) -> Tensor:
+    """A square grid, int64 ``[2, 2 side (side - 1)]``."""
+    node = torch.arange(side * side).view(side, side)
+    across = torch.stack([node[:, :-1].flatten(), node[:, 1:].flatten()])
+    down = torch.stack([node[:-1].flatten(), node[1:].flatten()])
+    return torch.cat([across, down], dim=1)
+
+
+def scipy_laplacian(graph: Incidence) -> csr_matrix:
+    tail, head = graph.tail.numpy(), graph.head.numpy()
+    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+    adjacency = coo_matrix((np.ones(2 * len(tail)), ends), (graph.num_nodes,) * 2).tocsr()
+    return (diags(np.asarray(adjacency.sum(axis=1)).ravel()) - adjacency).tocsr()
+
+
+def residual(graph: Incidence, potential: Tensor, demands: Tensor) -> float:
+    """The largest ``|psi - L phi| / |psi|``."""
+    rest = torch.linalg.vector_norm(demands - graph.laplacian(potential), dim=0)
+    return float((rest / torch.linalg.vector_norm(demands, dim=0)).max())
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """MiB of resident memory at most, over what was in use before."""
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+    before, peak, done = resident(), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.005):
+            peak[0] = max(peak[0], resident() - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def timed(run: Callable[[], Any], repeats: int) -> tuple[list[float], float, Any]:
+    """Seconds of each run, peak memory of an extra one, and the result."""
+    with peak_memory() as peak:
+        result = run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return times, peak[0], result
+
+
+def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> tuple[Tensor, int]:
+    """All demands, and the iterations of the slowest."""
+    columns, counts = [], []
+    for psi in demands.T.numpy():
+        steps: list[int] = []
+        x, failed = cg(laplacian, psi, rtol=rtol, atol=0.0, callback=lambda _, steps=steps: steps.append(1))
+        if failed:
+            raise RuntimeError(f"cg did not converge: {failed}")
+        columns.append(x)
+        counts.append(len(steps))
+    return torch.from_numpy(np.stack(columns, axis=1)), max(counts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="2,000 nodes")
+    parser.add_argument("--nodes", type=int, default=100_000, help="(default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/electric_flow.json")
+    args = parser.parse_args()
+
+    num_nodes, repeats = (2_000, 1) if args.quick else (args.nodes, 3)
+    graph = Incidence(random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0)), num_nodes)
+    draw = torch.randn(num_nodes, DEMANDS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    demands = c.remove_component_means(graph, draw)
+
+    start = time.perf_counter()
+    low, high = (float(value) for value in c.spectral_interval(graph))
+    interval_seconds = time.perf_counter() - start
+    layers = c.layers_needed(lambda count: low * c.electric_flow_bound(count, low, high), TOLERANCE)
+    print(
+        f"random regular graph: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, eigenvalues in "
+        f"[{low:.3f}, {high:.1f}] ({interval_seconds:.1f} s); a residual of {TOLERANCE:g} needs {layers} layers"
+    )
+
+    model = c.electric_flow(DEMANDS, layers, 1 / high)
+
+    def transformer() -> Tensor:
+        with torch.no_grad():
+            return model(graph, demands)
+
+    laplacian = scipy_laplacian(graph)
+    entries = 2 * graph.num_edges + DEMANDS * graph.num_nodes
+    rows = []
+    for what, run, steps in (
+        ("linear transformer, Lemma 1", transformer, layers),
+        ("scipy cg", lambda: conjugate_gradients(laplacian, demands, TOLERANCE)[0], None),
+    ):
+        times, peak, potential = timed(run, repeats)
+        count = conjugate_gradients(laplacian, demands, TOLERANCE)[1] if steps is None else steps
+        rows.append(
+            {
+                "what": what,
+                "num_nodes": graph.num_nodes,
+                "num_edges": graph.num_edges,
+                "demands": DEMANDS,
+                "layers": count,
+                "residual": residual(graph, potential, demands),
+                "seconds": statistics.median(times),
+                "spread": [min(times), max(times)],
+                "peak_mib": peak,
+                "mib_of_m_plus_nk": entries * 8 / 2**20,
+            }
+        )
+        print(
+            f"{what}: {count} layers or iterations, residual {rows[-1]['residual']:.1e}, "
+            f"{rows[-1]['seconds']:.2f} s, {peak:.0f} MiB (2 m + n k float64 numbers are {entries * 8 / 2**20:.0f} MiB)"
+        )
+
+    grid = Incidence(grid_edges(round(num_nodes**0.5)), round(num_nodes**0.5) ** 2)
+    start = time.perf_counter()
+    try:
+        c.electric_potential(grid, torch.ones(grid.num_nodes, 1), TOLERANCE, max_layers=MAX_LAYERS)
+        refusal = None
+    except ValueError as error:
+        refusal = str(error)
+    refusal_seconds = time.perf_counter() - start
+    print(f"grid of {grid.num_nodes:,} nodes ({refusal_seconds:.1f} s): {refusal}")
+    machine = environment()
+    machine.pop("command")
+    write_json(
+        Path(args.json),
+        {
+            "lambda_min": low,
+            "lambda_max": high,
+            "interval_seconds": interval_seconds,
+            "grid": {"num_nodes": grid.num_nodes, "refusal": refusal, "seconds": refusal_seconds},
+            "results": rows,
+            "machine": machine,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""How many layers a tolerance needs, by the bounds, and what error they leave.
+
+    python benchmarks/layers.py [--quick] [--json FILE]
+
+For 200 random weighted graphs (complete, CSL, paths, Erdos-Renyi) and tolerances of 1e-2, 1e-4 and 1e-6, each
+construction is run with the number of layers that its bound asks for, and compared with dense algebra in float64. The
+first rows are a weighted path whose eigenvalues lie between 0.039 and 9.64, on which gradient descent is slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe import constructions as c
+from tg_lpe.datasets.weighted import complete_edges, random_conductances, random_incidences
+from tg_lpe.files import write_json
+from tg_lpe.training.run_folder import environment
+
+TOLERANCES = (1e-2, 1e-4, 1e-6)
+TEMPERATURE = 0.5
+PATH_SEED = 2418
+"""Of the weighted path with lambda_min = 0.039 and lambda_max = 9.64."""
+
+
+@dataclass
+class Spectrum:
+    """A dense graph and all that is known about it."""
+
+    b: Tensor
+    laplacian: Tensor
+    values: Tensor
+    vectors: Tensor
+
+    @classmethod
+    def of(cls, b: Tensor) -> Spectrum:
+        return cls(b, b @ b.mT, *torch.linalg.eigh(b @ b.mT))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return float(self.values[1]), float(self.values[-1])
+
+    def function(self, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """``f(L)``, where ``f`` is taken at all eigenvalues but the first, which is zero."""
+        return self.vectors[:, 1:] * f(self.values[1:]) @ self.vectors[:, 1:].mT
+
+    @property
+    def centred(self) -> Tensor:
+        return self.function(torch.ones_like)
+
+
+@dataclass
+class Construction:
+    """One lemma: how many layers its bound asks for, and its output with so many."""
+
+    lemma: str
+    what: str
+    layers: Callable[[Spectrum, float], int]
+    run: Callable[[Spectrum, int], Tensor]
+    exact: Callable[[Spectrum], Tensor]
+
+
+def _electric(g: Spectrum, layers: int) -> Tensor:
+    return c.electric_flow(len(g.values), layers, 1 / g.interval[1])(g.b, g.centred)
+
+
+def _fast_electric(g: Spectrum, layers: int) -> Tensor:
+    z = c.fast_electric_flow_input(g.laplacian, g.centred, 1 / g.interval[1])
+    return c.fast_electric_flow_output(c.fast_electric_flow(layers)(z))
+
+
+def _resistive(g: Spectrum, layers: int) -> Tensor:
+    return c.resistive_embedding_layers(len(g.values), layers, g.interval[1])(g.b, g.centred)
+
+
+def _heat(g: Spectrum, layers: int) -> Tensor:
+    return c.heat_kernel_layers(len(g.values), layers, TEMPERATURE)(g.b, g.centred)
+
+
+def _fast_heat(g: Spectrum, layers: int) -> Tensor:
+    return g.centred @ c.fast_heat_kernel(layers)(c.fast_heat_kernel_input(g.laplacian, layers, TEMPERATURE))
+
+
+def _inverse(g: Spectrum) -> Tensor:
+    return g.function(torch.reciprocal)
+
+
+def _exponential(g: Spectrum) -> Tensor:
+    return g.function(lambda values: torch.exp(-TEMPERATURE * values))
+
+
+CONSTRUCTIONS = (
+    Construction(
+        "1",
+        "electric flow, gradient descent",
+        lambda g, tol: c.layers_needed(lambda n: c.electric_flow_bound(n, *g.interval), tol),
+        _electric,
+        _inverse,
+    ),
+    Construction(
+        "4",
+        "electric flow, products",
+        lambda g, tol: c.layers_needed(lambda n: c.fast_electric_flow_bound(n, *g.interval), tol),
+        _fast_electric,
+        _inverse,
+    ),
+    Construction(
+        "2",
+        "resistive embedding",
+        lambda g, tol: c.layers_needed(lambda n: c.resistive_embedding_bound(n, *g.interval), tol),
+        _resistive,
+        lambda g: g.function(torch.rsqrt),
+    ),
+    Construction(
+        "3",
+        "heat kernel, power series",
+        lambda g, tol: c.layers_needed(lambda n: c.heat_kernel_bound(n, g.interval[1], TEMPERATURE), tol),
+        _heat,
+        _exponential,
+    ),
+    Construction(
+        "5",
+        "heat kernel, cubing",
+        lambda g, tol: c.layers_needed(lambda n: c.fast_heat_kernel_bound(n, g.interval[1], TEMPERATURE), tol),
+        _fast_heat,
+        _exponential,
+    ),
+)
+
+
+def incidence(edges: Tensor, num_nodes: int, generator: torch.Generator) -> Tensor:
+    """Dense ``B`` of a graph with random conductances."""
+    root = random_conductances((edges.size(1),), generator).sqrt()
+    columns = torch.arange(edges.size(1))
+    b = torch.zeros(num_nodes, edges.size(1), dtype=torch.float64)
+    b[edges[0], columns], b[edges[1], columns] = -root, root
+    return b
+
+
+def path(num_nodes: int, generator: torch.Generator) -> Tensor:
+    nodes = torch.arange(num_nodes)
+    return incidence(torch.stack([nodes[:-1], nodes[1:]]), num_nodes, generator)
+
+
+def random_graphs(count: int, seed: int) -> Iterator[Tensor]:
+    """Connected graphs, ``count`` of them, a quarter of each kind."""
+    generator = torch.Generator().manual_seed(seed)
+    yield from random_incidences("complete", count // 4, generator)
+    yield from random_incidences("csl", count // 4, generator)
+    for _ in range(count // 4):
+        yield path(int(torch.randint(4, 13, (), generator=generator)), generator)
+    for _ in range(count - 3 * (count // 4)):
+        every = complete_edges(16)
+        kept = every[:, torch.rand(every.size(1), generator=generator) < 0.2]
+        chain = torch.stack([torch.arange(15), torch.arange(1, 16)])  # connects what chance did not
+        yield incidence(torch.unique(torch.cat([kept, chain], dim=1), dim=1), 16, generator)
+
+
+def measure(
+    construction: Construction, graphs: list[Spectrum], tolerances: Sequence[float], where: str
+) -> dict[str, Any]:
+    """Layers and errors over some graphs, for each tolerance."""
+    start = time.perf_counter()
+    row: dict[str, Any] = {
+        "graphs": where,
+        "num_graphs": len(graphs),
+        "lemma": construction.lemma,
+        "construction": construction.what,
+        "tolerances": list(tolerances),
+        "layers_median": [],
+        "layers_max": [],
+        "worst_error": [],
+    }
+    for tolerance in tolerances:
+        layers, errors = [], []
+        for graph in graphs:
+            layers.append(construction.layers(graph, tolerance))
+            with torch.no_grad():
+                difference = construction.run(graph, layers[-1]) - construction.exact(graph)
+            errors.append(float(torch.linalg.matrix_norm(difference, 2)))
+        row["layers_median"].append(statistics.median_low(layers))
+        row["layers_max"].append(max(layers))
+        row["worst_error"].append(max(errors))
+        print(
+            f"{where}: Lemma {construction.lemma}, {construction.what}, tolerance {tolerance:g}: "
+            f"{statistics.median_low(layers):,} layers (at most {max(layers):,}), error {max(errors):.2g}"
+        )
+    return {**row, "seconds": time.perf_counter() - start}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="8 graphs, no tolerance below 1e-2")
+    parser.add_argument("--graphs", type=int, default=200, help="(default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/layers.json")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)  # matrices of ten rows
+    weighted = Spectrum.of(path(10, torch.Generator().manual_seed(PATH_SEED)))
+    random = [Spectrum.of(b) for b in random_graphs(8 if args.quick else args.graphs, seed=0)]
+    rows = []
+    for where, graphs in (("weighted path", [weighted]), ("random", random)):
+        for construction in CONSTRUCTIONS:
+            rows.append(measure(construction, graphs, TOLERANCES[: 1 if args.quick else 3], where))
+    machine = environment()
+    machine.pop("command")
+    low, high = weighted.interval
+    write_json(Path(args.json), {"path": {"lambda_min": low, "lambda_max": high}, "results": rows, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()
