@@ -27,6 +27,8 @@ from tg_lpe.training.run_folder import environment
 
 TOLERANCES = (1e-2, 1e-4, 1e-6)
 TEMPERATURE = 0.5
+WIDTH = 3
+"""Eigenvectors; the error is that of the projector onto their span, the sine of the largest angle."""
 PATH_SEED = 2418
 """Of the weighted path with lambda_min = 0.039 and lambda_max = 9.64."""
 
@@ -89,6 +91,37 @@ def _fast_heat(g: Spectrum, layers: int) -> Tensor:
     return g.centred @ c.fast_heat_kernel(layers)(c.fast_heat_kernel_input(g.laplacian, layers, TEMPERATURE))
 
 
+def _iterated(g: Spectrum, top: bool) -> tuple[Tensor, Tensor]:
+    """Eigenvalues of what is iterated, the wanted ones first, and their eigenvectors."""
+    if top:
+        return g.values.flip(0), g.vectors.flip(1)
+    return g.values[-1] - g.values, g.vectors
+
+
+def _start(g: Spectrum) -> Tensor:
+    return torch.randn(len(g.values), WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def _subspace_layers(g: Spectrum, tolerance: float, top: bool) -> int:
+    values, vectors = _iterated(g, top)
+    inside, outside = vectors[:, :WIDTH].mT @ _start(g), vectors[:, WIDTH:].mT @ _start(g)
+    tangent = float(torch.linalg.matrix_norm(outside @ torch.linalg.inv(inside), 2))
+    ratio = abs(float(values[WIDTH] / values[WIDTH - 1]))
+    return (WIDTH + 1) * c.layers_needed(lambda n: c.subspace_iteration_bound(n, ratio, tangent), tolerance)
+
+
+def _subspace(g: Spectrum, layers: int, top: bool) -> Tensor:
+    count = layers // (WIDTH + 1)
+    model = c.top_eigenvectors(WIDTH, count) if top else c.bottom_eigenvectors(WIDTH, count, g.interval[1])
+    q, _ = torch.linalg.qr(model(g.b, _start(g)))
+    return q @ q.mT
+
+
+def _projector(g: Spectrum, top: bool) -> Tensor:
+    wanted = _iterated(g, top)[1][:, :WIDTH]
+    return wanted @ wanted.mT
+
+
 def _inverse(g: Spectrum) -> Tensor:
     return g.function(torch.reciprocal)
 
@@ -132,6 +165,20 @@ CONSTRUCTIONS = (
         lambda g, tol: c.layers_needed(lambda n: c.fast_heat_kernel_bound(n, g.interval[1], TEMPERATURE), tol),
         _fast_heat,
         _exponential,
+    ),
+    Construction(
+        "6",
+        f"{WIDTH} top eigenvectors",
+        lambda g, tol: _subspace_layers(g, tol, top=True),
+        lambda g, layers: _subspace(g, layers, top=True),
+        lambda g: _projector(g, top=True),
+    ),
+    Construction(
+        "7",
+        f"{WIDTH} bottom eigenvectors",
+        lambda g, tol: _subspace_layers(g, tol, top=False),
+        lambda g, layers: _subspace(g, layers, top=False),
+        lambda g: _projector(g, top=False),
     ),
 )
 

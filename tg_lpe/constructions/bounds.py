@@ -89,7 +89,10 @@ def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
     x = s * lambda_max
     if num_layers < x - 1:
         return math.inf
-    return math.exp(num_layers * math.log(x) - math.lgamma(num_layers + 1)) if x > 0 else float(num_layers == 0)
+    if x == 0:
+        return float(num_layers == 0)
+    exponent = num_layers * math.log(x) - math.lgamma(num_layers + 1)
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def fast_heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:

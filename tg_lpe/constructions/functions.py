@@ -424,6 +424,7 @@ def laplacian_eigenvectors(
             f"nodes, got {graph.max_nodes}; constructions.bottom_eigenvectors runs on graphs of any size"
         )
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
+    graph, scale, _ = _normalized(graph)  # where eigenvalues are far below one, rounding mu - 1 would drown them
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
     start = counter_normal(seed, max(graph.max_nodes, 1), max(graph.max_nodes, 1), like)
     for number in range(graph.num_graphs):
@@ -433,7 +434,7 @@ def laplacian_eigenvectors(
         own = _single_graph(graph, first, last)
         span, ritz = _eigenspace(own, min(k, last - first), which, tolerance, start[: last - first], max_layers)
         vectors[first:last, : ritz.numel()] = span
-        values[number, : ritz.numel()] = ritz
+        values[number, : ritz.numel()] = ritz * scale[first]
     return vectors, values
 
 
@@ -451,7 +452,7 @@ def _eigenspace(
     n = graph.num_nodes
     laplacian = dense_blocks(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
     values = torch.linalg.eigvalsh(laplacian)
-    top = max(float(values[-1]), torch.finfo(values.dtype).tiny)
+    top = float(values[-1]) or 1.0
     # The shift keeps what is iterated invertible: with k = n, no vector is lost.
     shift = 0.05 * top
     iterated = (values + shift).flip(0) if which == "top" else top + shift - values
