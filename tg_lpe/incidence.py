@@ -104,6 +104,11 @@ class Incidence:
         return graph
 
     @property
+    def edge_index(self) -> Tensor:
+        """The edges as they were listed, ``[2, num_listed_edges]``."""
+        return self._listed
+
+    @property
     def num_listed_edges(self) -> int:
         """Number of edges as they were listed: both directions, repetitions and self-loops count."""
         return self._listed.size(1)

@@ -27,6 +27,7 @@ from tg_lpe.constructions.electric import (
 from tg_lpe.constructions.full import FullTransformer
 from tg_lpe.constructions.functions import (
     effective_resistance,
+    electric_current,
     electric_potential,
     heat_kernel,
     laplacian_eigenvectors,
@@ -42,6 +43,7 @@ __all__ = [
     "FullTransformer",
     "bottom_eigenvectors",
     "effective_resistance",
+    "electric_current",
     "electric_flow",
     "electric_flow_bound",
     "electric_potential",

@@ -19,7 +19,10 @@ from tg_lpe.incidence import Incidence
 
 
 class Weights(NamedTuple):
-    """The weights of one layer: scalars ``[]`` and matrices ``[width, width]``, broadcast against ``B`` and ``Phi``."""
+    """The weights of one layer: scalars ``[]`` and matrices ``[width, width]``, broadcast against ``B`` and ``Phi``.
+
+    Smaller matrices, ``[blocks, blocks]``, are blockwise: each entry stands for so many times an identity matrix.
+    """
 
     alpha_v: Tensor
     alpha_q: Tensor
@@ -31,18 +34,36 @@ class Weights(NamedTuple):
     w_r: Tensor
 
 
-def update_phi(phi: Tensor, similar: Tensor, w: Weights) -> Tensor:
+def mix_columns(phi: Tensor, weight: Tensor) -> Tensor:
+    """``Phi W^T`` for ``W`` of ``[width, width]``, or blockwise.
+
+    Args:
+        phi: ``[..., n, width]``.
+        weight: broadcast against it.
+    """
+    blocks = weight.size(-1)
+    if blocks == phi.size(-1):
+        return phi @ weight.mT
+    return (weight @ phi.unflatten(-1, (blocks, -1))).flatten(-2)
+
+
+def update_phi(phi: Tensor, similar: Tensor | None, w: Weights, through_phi: bool = True) -> Tensor:
     """The second line of eq. (7), transposed: ``Phi (I + W^R)^T + (alpha^Q alpha^K S + P^T) Phi W^V^T``.
 
     By associativity ``P^T Phi = Phi W^K^T W^Q (Phi^T Phi)``: there is no ``[n, n]`` matrix.
 
     Args:
         phi: ``[..., n, width]``.
-        similar: ``S Phi`` with ``S = B B^T``, likewise.
+        similar: ``S Phi`` with ``S = B B^T``, likewise; ``None`` where it is not looked at.
         w: the layer's weights.
+        through_phi: whether ``P`` is not zero.
     """
-    mix = w.w_k.mT @ w.w_q @ (phi.mT @ phi)
-    return phi + phi @ w.w_r.mT + (w.alpha_q * w.alpha_k * similar + phi @ mix) @ w.w_v.mT
+    out = phi + mix_columns(phi, w.w_r)
+    if similar is not None:
+        out = out + mix_columns(w.alpha_q * w.alpha_k * similar, w.w_v)
+    if through_phi:
+        out = out + mix_columns(mix_columns(phi, w.w_q.mT @ w.w_k) @ (phi.mT @ phi), w.w_v)
+    return out
 
 
 def update_incidence(b: Tensor, phi: Tensor, w: Weights) -> Tensor:
@@ -53,7 +74,7 @@ def update_incidence(b: Tensor, phi: Tensor, w: Weights) -> Tensor:
         phi: ``[..., n, width]``.
         w: the layer's weights.
     """
-    through_phi = phi @ (w.w_k.mT @ w.w_q @ (phi.mT @ b))
+    through_phi = mix_columns(phi, w.w_q.mT @ w.w_k) @ (phi.mT @ b)
     return (1 + w.alpha_r) * b + w.alpha_v * (w.alpha_q * w.alpha_k * (b @ (b.mT @ b)) + through_phi)
 
 
@@ -81,10 +102,12 @@ class EfficientTransformer(
         normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` at Frobenius norm one after each layer;
             ``"columns"``, eq. (6): each column of ``Phi`` at length one. Zero stays zero.
         normalize_incidence: whether ``B`` is at Frobenius norm one after each layer, as in sections 3.5 and 4.1.
+        blockwise: whether the matrices are ``[width / k, width / k]``, each entry so many times the ``k x k`` identity:
+            what Lemmas 1 to 3 need, at a cost in memory that does not grow with ``k``.
 
     Attributes:
         alpha_v, alpha_q, alpha_k, alpha_r: weights ``[num_weights]``.
-        w_v, w_q, w_k, w_r: weights ``[num_weights, width, width]``.
+        w_v, w_q, w_k, w_r: weights ``[num_weights, width, width]``, or smaller if blockwise.
 
     Raises:
         ValueError: on a schedule that names weights which are not there, an unknown normalisation, or a ``width``
@@ -99,14 +122,16 @@ class EfficientTransformer(
         schedule: Sequence[int] | None = None,
         normalize_phi: str | None = None,
         normalize_incidence: bool = False,
+        blockwise: bool = False,
     ) -> None:
         super().__init__(num_weights, schedule, normalize_phi)
         if k < 1 or width not in (k, 2 * k):
             raise ValueError(f"width must be k or 2 k and k at least 1, got k={k} and width={width}")
-        self.k, self.width = k, width
+        self.k, self.width, self.blockwise = k, width, blockwise
         self.normalize_phi, self.normalize_incidence = normalize_phi, normalize_incidence
         self.alpha_v, self.alpha_q, self.alpha_k, self.alpha_r = (self._stack(num_weights) for _ in range(4))
-        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, width, width) for _ in range(4))
+        size = width // k if blockwise else width
+        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, size, size) for _ in range(4))
 
     def weights(self, index: int) -> Weights:
         """The weights of number ``index`` in the stack."""
@@ -117,8 +142,8 @@ class EfficientTransformer(
 
         Args:
             graph: a graph, or dense ``B``, ``[..., n, num_edges]``. A graph is never written out: a layer costs
-                ``O(num_edges k + n k^2)`` and memory is ``O(num_edges + n k)``. A batch is one graph of several
-                components to it.
+                ``O(num_edges k + n k^2)`` and memory is ``O(num_edges k)``. A batch is one graph of several components
+                to it.
             psi: the input ``[..., n, k]``: demands, or starting vectors.
 
         Returns:
@@ -128,13 +153,17 @@ class EfficientTransformer(
             ValueError: if ``psi`` does not fit the graph; if the weights would fill ``B`` in (``alpha_v`` is not zero)
                 and ``graph`` is not dense.
         """
-        return self.run(graph, self.embed(psi))[1][..., -self.k :]
+        return self.read(self.run(graph, self.embed(psi))[1])
 
     def embed(self, psi: Tensor) -> Tensor:
         """``Phi_0``, ``[..., n, width]``: the input, followed by zeros where ``width`` is ``2 k``."""
         if psi.dim() < 2 or psi.size(-1) != self.k:
             raise ValueError(f"psi must be [..., n, {self.k}], got {list(psi.shape)}")
         return psi if self.width == self.k else torch.cat([psi, torch.zeros_like(psi)], dim=-1)
+
+    def read(self, phi: Tensor) -> Tensor:
+        """The output in ``Phi_l``, ``[..., n, width]``: its last ``k`` columns."""
+        return phi[..., -self.k :]
 
     def run(self, graph: Incidence | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last of :meth:`trace`, whose arguments it takes."""
@@ -160,7 +189,7 @@ class EfficientTransformer(
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi
-        for index in self.schedule:
+        for index in self.schedule:  # as eq. (7) has it, whatever is zero
             b, phi = efficient_layer(b, phi, self.weights(index))
             if self.normalize_incidence:
                 b = unit(b, (-2, -1))
@@ -176,12 +205,14 @@ class EfficientTransformer(
         scale = phi.new_ones(())
         norm = torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()) if self.normalize_incidence else None
         yield scale, phi
+        # Most layers look at the graph alone or at Phi alone. (Where both factors of a product are zero, so are their
+        # gradients.)
+        at_graph = ((self.alpha_q != 0) | (self.alpha_k != 0)).tolist()
+        at_phi = ((self.w_q != 0) | (self.w_k != 0)).flatten(1).any(1).tolist()
         for index in self.schedule:
             w = self.weights(index)
-            # Lemmas 8's layers do not look at the graph; its Laplacian is the dearest part of the others.
-            looks = bool(w.alpha_q * w.alpha_k != 0)
-            similar = scale.square() * graph.laplacian(phi) if looks else torch.zeros_like(phi)
-            phi = normalize_phi(update_phi(phi, similar, w), self.normalize_phi)
+            similar = scale.square() * graph.laplacian(phi) if at_graph[index] else None
+            phi = normalize_phi(update_phi(phi, similar, w, at_phi[index]), self.normalize_phi)
             scale = (1 + w.alpha_r) * scale
             if norm is not None:
                 scale = torch.where(norm * scale == 0, scale, scale.sign() / norm)
@@ -207,12 +238,28 @@ class EfficientTransformer(
                 target = getattr(result, f"w_{name}")
                 alpha = getattr(self, f"alpha_{name}")
                 target[:, range(num_edges), range(num_edges)] = alpha.unsqueeze(1)
-                target[:, num_edges:, num_edges:] = getattr(self, f"w_{name}")
+                target[:, num_edges:, num_edges:] = self._matrices(f"w_{name}")
         return result
+
+    def written_out(self) -> EfficientTransformer:
+        """The same with matrices of ``[width, width]`` throughout, as the paper prints them: not blockwise."""
+        result = EfficientTransformer(
+            self.k, self.width, len(self.w_v), self.schedule, self.normalize_phi, self.normalize_incidence
+        ).to(self.w_v)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                getattr(result, name).copy_(parameter if name.startswith("alpha") else self._matrices(name))
+        return result
+
+    def _matrices(self, name: str) -> Tensor:
+        """A stack of weights as ``[num_weights, width, width]``."""
+        weight: Tensor = getattr(self, name)
+        return torch.kron(weight, torch.eye(self.k).to(weight)) if self.blockwise else weight
 
     def extra_repr(self) -> str:
         """What decides the output beside the weights."""
         return (
             f"k={self.k}, width={self.width}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
-            f"normalize_phi={self.normalize_phi!r}, normalize_incidence={self.normalize_incidence}"
+            f"normalize_phi={self.normalize_phi!r}, normalize_incidence={self.normalize_incidence}, "
+            f"blockwise={self.blockwise}"
         )

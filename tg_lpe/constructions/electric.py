@@ -32,8 +32,8 @@ def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransfo
     """
     if not step_size > 0:
         raise ValueError(f"step_size must be positive, got {step_size}")
-    model = EfficientTransformer(k, 2 * k, 1, [0] * num_layers)
-    psi, phi = range(k), range(k, 2 * k)
+    model = EfficientTransformer(k, 2 * k, 1, [0] * num_layers, blockwise=True)
+    psi, phi = range(2)
     with torch.no_grad():
         model.alpha_q.fill_(1.0)
         model.alpha_k.fill_(1.0)

@@ -102,7 +102,7 @@ def electric_potential(
 ) -> Tensor:
     """Potentials ``L^+ psi`` of electric flows by Lemma 1, on the edges alone: graphs of any size.
 
-    The current through an edge is its conductance times the difference of the potentials of its ends.
+    :func:`electric_current` has the currents.
 
     Args:
         data: the graph or batch.
@@ -128,6 +128,28 @@ def electric_potential(
     with torch.no_grad():
         out: Tensor = electric_flow(psi.size(1), layers, 1.0)(graph, psi)
     return out / scale.unsqueeze(-1)
+
+
+def electric_current(data: Data | Incidence, potential: Tensor, *, edge_weight: str | None = "edge_weight") -> Tensor:
+    """The currents that potentials drive, by Ohm's law: conductance times difference of potential.
+
+    Args:
+        data: the graph or batch.
+        potential: ``[num_nodes, k]``, such as :func:`electric_potential`'s.
+        edge_weight: as :func:`incidence_of`.
+
+    Returns:
+        ``[num_edges, k]``, float64: for each column of ``edge_index`` the current from its first node to its second,
+        zero at self-loops.
+
+    Raises:
+        ValueError: on potentials of the wrong shape.
+    """
+    graph = incidence_of(data, edge_weight)
+    _check_rows("potential", potential, graph)
+    tail, head = graph.edge_index.long()
+    w = graph.spread_to_listings(graph.root_conductance(potential.double()).square())
+    return w.unsqueeze(-1) * (potential[tail] - potential[head]).double()
 
 
 def effective_resistance(

@@ -39,13 +39,14 @@ def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) ->
     if not s >= 0 or num_steps < 1:
         raise ValueError(f"the temperature s must not be negative, nor num_steps below 1, got {s} and {num_steps}")
     once = range(num_layers)
-    model = EfficientTransformer(k, 2 * k, num_layers + 1, [*once, *[num_layers, *once] * (num_steps - 1)])
-    psi, phi = range(k), range(k, 2 * k)
+    schedule = [*once, *[num_layers, *once] * (num_steps - 1)]
+    model = EfficientTransformer(k, 2 * k, num_layers + 1, schedule, blockwise=True)
+    psi, phi = range(2)
     factor = -s / num_steps / torch.arange(1, num_layers + 1, dtype=torch.float64)
     with torch.no_grad():
         model.alpha_q[:-1] = 1.0
         model.alpha_k[:-1] = 1.0
-        model.w_v[:-1, psi, psi] = factor.unsqueeze(1)
+        model.w_v[:-1, psi, psi] = factor
         model.w_r[:, psi, psi] = -1.0
         model.w_r[:-1, phi, psi] = 1.0
         model.w_r[-1, psi, phi] = 1.0

@@ -34,8 +34,8 @@ def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> Ef
     if not lambda_max > 0:
         raise ValueError(f"lambda_max must be positive, got {lambda_max}")
     delta = 1 / lambda_max
-    model = EfficientTransformer(k, 2 * k, num_layers)
-    psi, phi = range(k), range(k, 2 * k)
+    model = EfficientTransformer(k, 2 * k, num_layers, blockwise=True)
+    psi, phi = range(2)
     # C(2l, l) / 4^l is the product of (2i - 1) / 2i for i = 1..l.
     step = torch.arange(1, max(num_layers, 1), dtype=torch.float64)
     alpha = delta**0.5 * torch.cat([step.new_ones(1), (1 - 0.5 / step).cumprod(0)])[:num_layers]
@@ -43,5 +43,5 @@ def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> Ef
         model.alpha_q.fill_(1.0)
         model.alpha_k.fill_(1.0)
         model.w_v[:, psi, psi] = -delta
-        model.w_r[:, phi, psi] = alpha.unsqueeze(1)
+        model.w_r[:, phi, psi] = alpha
     return model
