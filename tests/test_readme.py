@@ -32,7 +32,7 @@ def test_pictures_are_there() -> None:
 
 
 def test_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two examples, one after the other, with a stand-in for the data set that they download."""
+    """The examples, one after the other, with a stand-in for the data set that the first downloads."""
     ring = Data(
         x=torch.zeros(6, 1, dtype=torch.int64),
         edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]),
@@ -45,8 +45,12 @@ def test_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch_geometric.datasets.ZINC", zinc)
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(block, names)
     assert names["dataset"][0].linear_transformer_pe.shape == (6, 8)
     assert names["prediction"].shape == (2, 1)
+    resistance, potentials = names["resistance"], names["potentials"]
+    assert torch.allclose(resistance[0], torch.tensor([0.0, 0.625, 0.5, 0.625], dtype=torch.float64))
+    diagonal = potentials.diagonal()
+    assert torch.allclose(diagonal[0] + diagonal - 2 * potentials[0], resistance[0], atol=1e-5)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from construction_graphs import random_weights
 from helpers import normal
 
 from tg_lpe import Incidence, LinearTransformer
-from tg_lpe.testing import assert_permutation_equivariant
+from tg_lpe.constructions import EfficientTransformer, FullTransformer
+from tg_lpe.testing import assert_edge_permutation_equivariant, assert_permutation_equivariant
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 5, 3, 1]])
 WEIGHT = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.1])
@@ -103,3 +105,94 @@ def test_nothing_the_caller_owns_is_modified() -> None:
     assert_permutation_equivariant(neighbour_sum, index, 6, x=x, edge_weight=weight)
     assert torch.equal(index, EDGES) and torch.equal(x, before) and torch.equal(weight, WEIGHT)
     assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
+
+
+# Lemma 10.
+
+B, PHI = 0.5 * normal(6, 7, seed=1), 0.5 * normal(6, 4, seed=2)
+
+
+def loaded(**options) -> EfficientTransformer:
+    model = EfficientTransformer(2, 4, 3, **options)
+    with torch.no_grad():
+        for name, value in random_weights((3,), 4)._asdict().items():
+            getattr(model, name).copy_(value)
+    return model
+
+
+def full(weights: float) -> FullTransformer:
+    """Eq. (3) with Lemma 9's blocks, and so much of weights without structure."""
+    model = loaded().full(7)
+    with torch.no_grad():
+        for seed, parameter in enumerate(model.parameters()):
+            parameter.add_(weights * normal(*parameter.shape, seed=seed))
+    return model
+
+
+def split(model: FullTransformer):
+    """Eq. (3) as a function of ``B`` and ``Phi``."""
+
+    def run(b, phi):
+        out = model(torch.cat([b, phi], -1).mT).mT
+        return out[..., :7], out[..., 7:]
+
+    return run
+
+
+@pytest.mark.parametrize("how", [None, "frobenius", "columns"])
+@pytest.mark.parametrize("incidence", [False, True])
+def test_lemma_10_holds_for_eq_7_whatever_the_weights(how, incidence) -> None:
+    model = loaded(normalize_phi=how, normalize_incidence=incidence)
+    assert_edge_permutation_equivariant(model.run, B, PHI)
+    assert_edge_permutation_equivariant(model.run, torch.stack([B, 2 * B]), torch.stack([PHI, PHI]))
+
+
+def test_lemma_10_holds_for_eq_3_with_the_blocks_of_lemma_9_only() -> None:
+    assert_edge_permutation_equivariant(split(full(0.0)), B, PHI)
+    message = r"not as Lemma 10 says: reordering and flipping edges changed B by \S+ where its size is \S+ \(rtol=1e-09"
+    with pytest.raises(AssertionError, match=message):
+        assert_edge_permutation_equivariant(split(full(0.05)), B, PHI)
+    with pytest.raises(AssertionError, match="reordering edges changed B"):
+        assert_edge_permutation_equivariant(split(full(0.05)), B, PHI, flip_edges=False)
+
+
+def test_lemma_10_asks_for_both_outputs() -> None:
+    with pytest.raises(AssertionError, match="changed Phi by"):
+        assert_edge_permutation_equivariant(lambda b, phi: (b, phi + b[:, :4]), B, PHI)
+    with pytest.raises(AssertionError, match="changed B by"):
+        assert_edge_permutation_equivariant(lambda b, phi: (b.cumsum(1), phi), B, PHI)
+    with pytest.raises(AssertionError, match="changed Phi by nan"):
+        assert_edge_permutation_equivariant(lambda b, phi: (b, phi * torch.nan), B, PHI)
+    degrees = lambda b, phi: (b.abs(), phi + b.abs().sum(1, keepdim=True))  # noqa: E731
+    assert_edge_permutation_equivariant(degrees, B, PHI, flip_edges=False)
+    with pytest.raises(AssertionError, match="flipping edges changed B"):
+        assert_edge_permutation_equivariant(degrees, B, PHI)
+    with pytest.raises(AssertionError, match=r"must return \[6, 7\] and \[6, 4\], got \[6, 6\] and \[6, 4\]"):
+        assert_edge_permutation_equivariant(lambda b, phi: (b[:, 1:], phi), B, PHI)
+
+
+def test_lemma_10_tolerance_and_generator() -> None:
+    slightly = lambda b, phi: (b + 1e-6 * torch.arange(7), phi)  # noqa: E731
+    with pytest.raises(AssertionError, match="changed B"):
+        assert_edge_permutation_equivariant(slightly, B, PHI)
+    assert_edge_permutation_equivariant(slightly, B, PHI, rtol=1e-3)
+    calls = []
+    for _ in range(2):
+        seen = []
+        assert_edge_permutation_equivariant(
+            lambda b, phi, seen=seen: (seen.append(b), (b, phi))[1], B, PHI, generator=torch.Generator().manual_seed(5)
+        )
+        calls.append(torch.cat(seen, 1))
+    assert torch.equal(*calls)
+
+
+@pytest.mark.parametrize(("num_edges", "trials"), [(1, 3), (0, 3), (7, 0)])
+def test_lemma_10_refuses_to_test_nothing(num_edges, trials) -> None:
+    with pytest.raises(ValueError, match=f"got {num_edges} edges and trials={trials}"):
+        assert_edge_permutation_equivariant(lambda b, phi: (b, phi), B[:, :num_edges], PHI, trials=trials)
+
+
+def test_lemma_10_modifies_nothing() -> None:
+    b, phi, state = B.clone(), PHI.clone(), torch.get_rng_state()
+    assert_edge_permutation_equivariant(loaded().run, b, phi)
+    assert torch.equal(b, B) and torch.equal(phi, PHI) and torch.equal(torch.get_rng_state(), state)

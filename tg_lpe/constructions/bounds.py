@@ -178,7 +178,7 @@ def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
     Returns:
         ``lambda_min`` and ``lambda_max`` of each graph, ``[num_graphs]``, float64; both one for a graph without edges.
     """
-    _check_ground(graph)
+    check_ground(graph)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     w = graph.root_conductance(like).square()
     there = w > 0
@@ -186,7 +186,7 @@ def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
     degree = graph.laplacian_diagonal(like)
     ones = like.new_ones(graph.num_graphs)
     neighbours = degree[tail] + degree[head]
-    upper = ones.clone().index_reduce(0, graph.batch[tail], neighbours, "amax", include_self=False)
+    upper = ones.clone().scatter_reduce(0, graph.batch[tail], neighbours, "amax", include_self=False)
     matrix = coo_matrix(((1 / w).cpu(), (tail.cpu(), head.cpu())), (graph.num_nodes,) * 2)
     tree = minimum_spanning_tree(csr_matrix(matrix)).tocoo()
     label = component_labels(graph)
@@ -196,7 +196,8 @@ def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
     lower = 4 / (size * resistance)
     first = graph.batch.new_zeros(size.numel()).index_copy(0, label, graph.batch)  # a component lies in one graph
     linked = resistance > 0
-    return ones.index_reduce(0, first[linked], lower[linked], "amin", include_self=False), upper
+    lower = ones.scatter_reduce(0, first[linked], lower[linked], "amin", include_self=False)
+    return torch.minimum(lower, upper), upper  # where both are equalities, rounding may swap them
 
 
 def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
@@ -231,7 +232,7 @@ def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
         # Where weights span many orders, rounding can take the smallest for zero or less, which it is not.
         lower[graphs] = torch.maximum(lower[graphs], smallest[edged])
         upper[graphs] = torch.minimum(upper[graphs], values[edged, -1] * (1 + 1e-12))
-    return lower, upper
+    return torch.minimum(lower, upper), upper
 
 
 def _lanczos(graph: Incidence, upper: float) -> float:
@@ -271,6 +272,7 @@ def _check_temperature(s: float) -> None:
         raise ValueError(f"the temperature s must be finite and not negative, got {s}")
 
 
-def _check_ground(graph: Incidence) -> None:
+def check_ground(graph: Incidence) -> None:
+    """Refuse a graph with ground conductances."""
     if graph.ground is not None:
         raise ValueError("constructions are for graphs without ground conductances, but this graph has some")

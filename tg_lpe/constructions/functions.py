@@ -6,6 +6,7 @@ Everything is computed in float64. A layer count that is larger than what was al
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -15,6 +16,7 @@ from torch_geometric.data import Batch, Data
 from tg_lpe.blocks import Block
 from tg_lpe.constructions.bounds import (
     EXACT_NODES,
+    check_ground,
     electric_flow_bound,
     fast_electric_flow_bound,
     fast_heat_kernel_bound,
@@ -421,7 +423,8 @@ def laplacian_eigenvectors(
         k: number of eigenvectors.
         which: ``"bottom"``, smallest eigenvalue first (those of the null space, one per component, are the first), or
             ``"top"``, largest first.
-        tolerance: sine of the angle between the iterated and the wanted span, at most; checked by the residual.
+        tolerance: sine of the angle between the iterated and the wanted span, at most; checked by the residual, with a
+            warning where rounding stands in the way.
         seed: of ``Phi_0``, which depends on it and a node's index within its graph alone.
         edge_weight: as :func:`incidence_of`.
         max_layers: refuse a graph that needs more.
@@ -440,13 +443,13 @@ def laplacian_eigenvectors(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     graph = incidence_of(data, edge_weight)
+    check_ground(graph)
     if graph.max_nodes > EXACT_NODES:
         raise ValueError(
             f"the number of layers follows from all eigenvalues, which are computed for graphs of up to {EXACT_NODES} "
             f"nodes, got {graph.max_nodes}; constructions.bottom_eigenvectors runs on graphs of any size"
         )
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
-    graph, scale, _ = _normalized(graph)  # where eigenvalues are far below one, rounding mu - 1 would drown them
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
     start = counter_normal(seed, max(graph.max_nodes, 1), max(graph.max_nodes, 1), like)
     for number in range(graph.num_graphs):
@@ -456,7 +459,7 @@ def laplacian_eigenvectors(
         own = _single_graph(graph, first, last)
         span, ritz = _eigenspace(own, min(k, last - first), which, tolerance, start[: last - first], max_layers)
         vectors[first:last, : ritz.numel()] = span
-        values[number, : ritz.numel()] = ritz * scale[first]
+        values[number, : ritz.numel()] = ritz
     return vectors, values
 
 
@@ -472,6 +475,7 @@ def _eigenspace(
 ) -> tuple[Tensor, Tensor]:
     """The wanted eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
     n = graph.num_nodes
+    graph, scale, _ = _normalized(graph)  # where eigenvalues are far below one, rounding mu - 1 would drown them
     laplacian = dense_blocks(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
     values = torch.linalg.eigvalsh(laplacian)
     top = float(values[-1]) or 1.0
@@ -506,8 +510,14 @@ def _eigenspace(
         worst = float(ritz[0]) if which == "top" else top - float(ritz[-1])
         if width == n or residual <= tolerance * (worst - edge):
             break
+    else:
+        warnings.warn(
+            f"the span of {k} {which} eigenvectors of a graph of {n} nodes is known to {residual / (worst - edge):.1g} "
+            f"only, not to tolerance={tolerance:g}: rounding allows no more where the gap behind it is so small",
+            stacklevel=3,
+        )
     order = ritz.argsort(descending=which == "top")[:k]
-    return q @ turn[:, order], ritz[order]
+    return q @ turn[:, order], ritz[order] * scale[0]
 
 
 def _normalized(graph: Incidence) -> tuple[Incidence, Tensor, float]:

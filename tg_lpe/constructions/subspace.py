@@ -69,7 +69,8 @@ def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTran
     Args:
         k: number of eigenvectors.
         num_iterations: steps of subspace iteration.
-        mu: at least ``lambda_max`` of every graph it is run on.
+        mu: at least ``lambda_max`` of every graph it is run on; somewhat above, or ``mu I - L`` loses the eigenvectors
+            of ``lambda_max`` itself, which matters where ``k`` is so large that they are wanted.
     """
     return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1)
 

@@ -1,0 +1,273 @@
+"""Eq. (7) against the paper's formula in numpy, against eq. (3) with Lemma 9's blocks, and on the edges alone."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from construction_graphs import CASES, random_weights
+from helpers import Graph, few, graphs, normal, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tg_lpe import Incidence
+from tg_lpe import constructions as c
+from tg_lpe.constructions.efficient import EfficientTransformer, Weights, efficient_layer
+from tg_lpe.datasets.weighted import random_regular_edges
+
+normalisations = pytest.mark.parametrize("how", [None, "frobenius", "columns"])
+incidences = pytest.mark.parametrize("incidence", [False, True])
+
+
+def literal(b: np.ndarray, phi: np.ndarray, w: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Eq. (7): both lines from the same similarity."""
+    a_v, a_q, a_k, a_r, w_v, w_q, w_k, w_r = (value.detach().numpy() for value in w)
+    similarity = a_q * a_k * b @ b.T + phi @ w_q.T @ w_k @ phi.T
+    b_next = (1 + a_r) * b.T + a_v * b.T @ similarity
+    phi_next = (np.eye(len(w_r)) + w_r) @ phi.T + w_v @ phi.T @ similarity
+    return b_next.T, phi_next.T
+
+
+def loaded(
+    k: int, width: int, num_weights: int, seed: int = 0, alpha_v: bool = True, **options
+) -> EfficientTransformer:
+    model = EfficientTransformer(k, width, num_weights, **options)
+    size = model.w_v.size(-1)
+    with torch.no_grad():
+        for name, value in random_weights((num_weights,), size, seed)._asdict().items():
+            getattr(model, name).copy_(value)
+        if not alpha_v:
+            model.alpha_v.zero_()
+    return model
+
+
+def incidence_of(graph: Graph) -> Incidence:
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+def test_a_layer_is_eq_7(lead: tuple[int, ...]) -> None:
+    b, phi, w = normal(*lead, 6, 8, seed=20), normal(*lead, 6, 4, seed=21), random_weights((), 4)
+    got = efficient_layer(b, phi, w)
+    flat = zip(b.reshape(-1, 6, 8), phi.reshape(-1, 6, 4), strict=True)
+    for number, (own_b, own_phi) in enumerate(flat):
+        for mine, expected in zip(got, literal(own_b.numpy(), own_phi.numpy(), w), strict=True):
+            assert relative_error(mine.reshape(-1, *expected.shape)[number], expected) < 1e-13
+
+
+@normalisations
+@incidences
+@pytest.mark.parametrize("width", [3, 6])
+def test_it_is_eq_3_with_the_blocks_of_lemma_9(how: str | None, incidence: bool, width: int) -> None:
+    model = loaded(3, width, 3, normalize_phi=how, normalize_incidence=incidence, schedule=[2, 0, 1, 0])
+    b, phi = 0.5 * normal(2, 7, 9, seed=30), 0.5 * normal(2, 7, width, seed=31)
+    full = model.full(9)
+    assert full.height == 9 + width and full.num_layers == 4
+    states = zip(model.trace(b, phi), full.trace(torch.cat([b, phi], -1).mT), strict=True)
+    for (own_b, own_phi), z in states:
+        assert relative_error(torch.cat([own_b, own_phi], -1).mT, z) < 1e-10
+
+
+@few
+@given(
+    graphs(min_nodes=1, exponents=(-1.0, 1.0)),
+    st.sampled_from([None, "frobenius", "columns"]),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_on_the_edges_alone(graph: Graph, how: str | None, incidence: bool, seed: int) -> None:
+    """With ``alpha_v = 0`` the incidence matrix only changes by a factor."""
+    options = {"normalize_phi": how, "normalize_incidence": incidence}
+    model, phi = loaded(2, 4, 3, seed, alpha_v=False, **options), normal(graph.num_nodes, 4)
+    b, sparse = torch.from_numpy(graph.incidence()), incidence_of(graph)
+    for (own_b, dense), (factor, got) in zip(model.trace(b, phi), model.trace(sparse, phi), strict=True):
+        assert relative_error(got, dense) < 1e-10
+        if graph.edges:
+            assert relative_error(factor * b, own_b) < 1e-12 and factor.shape == ()
+
+
+@normalisations
+@pytest.mark.parametrize("width", [3, 6])
+def test_blockwise_equals_written_out(how: str | None, width: int) -> None:
+    options = {"schedule": [2, 0, 1, 0], "normalize_phi": how, "blockwise": True}
+    model, case, psi = loaded(3, width, 3, **options), CASES[3], 0.5 * normal(10, 3)
+    written = model.written_out()
+    assert model.w_v.shape == (3, width // 3, width // 3) and written.w_v.shape == (3, width, width)
+    assert not written.blockwise and written.schedule == model.schedule
+    phi = 0.5 * normal(10, width)
+    for got, expected in zip(model.trace(case.b, phi), written.trace(case.b, phi), strict=True):
+        for one, other in zip(got, expected, strict=True):
+            assert relative_error(one, other) < 1e-11
+    d = case.b.size(1)
+    assert relative_error(model.full(d)(torch.cat([case.b, phi], -1).mT)[d:].mT, model.run(case.b, phi)[1]) < 1e-10
+    with torch.no_grad():
+        model.alpha_v.zero_()
+    assert relative_error(model(case.incidence, psi), model.written_out()(case.b, psi)) < 1e-11
+    stacked = torch.stack([psi, 2 * psi])
+    assert relative_error(model(case.b, stacked)[1], model(case.b, 2 * psi)) < 1e-12
+
+
+def test_lemmas_written_out_as_the_paper_prints_them() -> None:
+    case, psi = CASES[3], CASES[3].demands(2)
+    for model in (
+        c.electric_flow(2, 5, 1 / case.lambda_max),
+        c.resistive_embedding_layers(2, 5, case.lambda_max),
+        c.heat_kernel_layers(2, 5, 0.1, 2),
+    ):
+        assert relative_error(model.written_out()(case.b, psi), model(case.b, psi)) < 1e-14
+    flow = c.electric_flow(2, 5, 0.25).written_out()
+    eye, zero = torch.eye(2).double(), torch.zeros(2, 2).double()
+    assert torch.equal(flow.w_v[0], torch.cat([torch.cat([zero, zero], 1), torch.cat([zero, -0.25 * eye], 1)]))
+    assert torch.equal(flow.w_r[0], torch.cat([torch.cat([zero, zero], 1), torch.cat([0.25 * eye, zero], 1)]))
+
+
+def test_a_factor_of_zero_or_below() -> None:
+    """``alpha_r = -1`` removes the graph, ``-3`` turns all edges around: normalisation keeps either."""
+    case = CASES[0]
+    for alpha, expected in ((-1.0, 0.0), (-3.0, -1.0)):
+        model = EfficientTransformer(2, 2, 1, normalize_incidence=True)
+        with torch.no_grad():
+            model.alpha_r.fill_(alpha)
+        phi = normal(10, 2)
+        factor, _ = model.run(case.incidence, phi)
+        dense, _ = model.run(case.b, phi)
+        assert relative_error(factor * case.b, dense) < 1e-14
+        assert float(factor.detach() * case.b.norm()) == pytest.approx(expected, abs=1e-14)
+
+
+def test_new_ones_change_nothing() -> None:
+    model, case = EfficientTransformer(2, 4, 3), CASES[1]
+    b, phi = model.run(case.b, normal(10, 4))
+    assert torch.equal(b, case.b) and torch.equal(phi, normal(10, 4))
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_the_last_columns_come_out(width: int) -> None:
+    model, case, psi = loaded(2, width, 2), CASES[3], normal(10, 2)
+    phi = model.embed(psi)
+    assert phi.shape == (10, width) and torch.equal(phi[:, :2], psi) and not phi[:, 2:].any()
+    assert torch.equal(model(case.b, psi), model.run(case.b, phi)[1][:, -2:])
+    assert torch.equal(list(model.trace(case.b, phi))[-1][0], model.run(case.b, phi)[0])
+
+
+def test_gradients() -> None:
+    w = [value.requires_grad_() for value in random_weights((), 4)]
+    b, phi = (0.5 * normal(3, 5, seed=50)).requires_grad_(), (0.5 * normal(3, 4, seed=51)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda b, phi, *w: efficient_layer(b, phi, Weights(*w)), (b, phi, *w))
+    model = loaded(2, 4, 2, normalize_phi="columns", normalize_incidence=True)
+    model(b, phi[:, :2]).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+
+
+def test_gradients_through_the_edges() -> None:
+    case, target = CASES[5], normal(10, 2, seed=1)
+    for options in ({}, {"normalize_phi": "frobenius", "normalize_incidence": True}):
+        for absent in ((), ("alpha_q",), ("alpha_q", "alpha_k")):
+            grads = []
+            for graph in (case.b, case.incidence):
+                model = loaded(2, 4, 2, alpha_v=False, **options)
+                with torch.no_grad():
+                    for name in absent:
+                        getattr(model, name).zero_()
+                (model(graph, normal(10, 2)) * target).sum().backward()
+                own = {name: p.grad for name, p in model.named_parameters() if name != "alpha_v"}
+                # Nothing asks for alpha_r where no layer looks at the graph.
+                grads.append({name: torch.zeros(1) if grad is None else grad for name, grad in own.items()})
+            size = max(float(grad.abs().max()) for grad in grads[0].values())
+            for name, expected in grads[0].items():
+                assert float((grads[1][name] - expected).abs().max()) < 1e-11 * size, (name, absent)
+
+
+def test_nothing_is_changed_and_float_works() -> None:
+    model, case, psi = loaded(2, 4, 2, normalize_phi="columns"), CASES[2], normal(10, 2)
+    before, state = (case.b.clone(), psi.clone()), copy.deepcopy(model.state_dict())
+    expected = model(case.b, psi)
+    assert torch.equal(case.b, before[0]) and torch.equal(psi, before[1]) and expected.requires_grad
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    got = model.float()(case.b.float(), psi.float())
+    assert got.dtype == torch.float32 and relative_error(got, expected) < 1e-4
+    single = c.electric_flow(2, 20, 0.05).float()(case.incidence, case.demands(2).float())
+    assert single.dtype == torch.float32
+    assert relative_error(single, c.electric_flow(2, 20, 0.05)(case.b, case.demands(2))) < 1e-5
+
+
+@pytest.mark.parametrize("blockwise", [False, True])
+def test_round_trip(tmp_path: Path, blockwise: bool) -> None:
+    options = {"normalize_phi": "columns", "normalize_incidence": True, "blockwise": blockwise}
+    model = loaded(2, 4, 2, schedule=[1, 0, 1], **options)
+    model.save_pretrained(tmp_path)
+    again, b = EfficientTransformer.from_pretrained(tmp_path), CASES[0].b
+    assert torch.equal(again(b, normal(10, 2)), model(b, normal(10, 2)))
+    assert repr(again) == repr(model) and again.schedule == [1, 0, 1]
+
+
+def test_a_batch_is_one_graph_of_several_components() -> None:
+    parts, psi = [CASES[3], CASES[8]], normal(24, 2)
+    index = torch.cat([parts[0].graph.edge_index(), parts[1].graph.edge_index() + 10], 1)
+    weight = torch.cat([case.graph.edge_weight() for case in parts])
+    batch = torch.tensor([0] * 10 + [1] * 14)
+    model = loaded(2, 4, 2, alpha_v=False)
+    with torch.no_grad():
+        model.w_q.zero_()  # columns of different graphs are not compared
+    together = model(Incidence(index, 24, edge_weight=weight, batch=batch), psi).split([10, 14])
+    for case, got, own in zip(parts, together, psi.split([10, 14]), strict=True):
+        assert relative_error(got, model(case.incidence, own)) < 1e-13
+
+
+@pytest.mark.parametrize(("k", "width"), [(0, 0), (2, 3), (-1, -1), (2, 1)])
+def test_refuses_other_widths(k: int, width: int) -> None:
+    with pytest.raises(ValueError, match=f"width must be k or 2 k .* got k={k} and width={width}"):
+        EfficientTransformer(k, width, 1)
+
+
+def test_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"schedule must name weights 0\.\.1, got \[0, 2\]"):
+        EfficientTransformer(2, 2, 2, [0, 2, 0])
+    with pytest.raises(ValueError, match=r"normalize_phi must be one of .*'frobenius'.* got 'rows'"):
+        EfficientTransformer(2, 2, 2, normalize_phi="rows")
+    model = EfficientTransformer(2, 4, 1)
+    with pytest.raises(ValueError, match=r"psi must be \[\.\.\., n, 2\], got \[10, 3\]"):
+        model(CASES[0].b, normal(10, 3))
+    with pytest.raises(ValueError, match=r"phi must be \[\.\.\., 10, 4\], got \[9, 4\]"):
+        model(CASES[0].incidence, normal(9, 2))
+    with pytest.raises(ValueError, match=r"phi must be \[\.\.\., 10, 4\], got \[10, 2\]"):
+        model.run(CASES[0].b, normal(10, 2))
+
+
+def test_refuses_to_fill_a_graph_in() -> None:
+    model, psi = loaded(2, 4, 2, schedule=[0, 0]), normal(10, 2)
+    with pytest.raises(ValueError, match=r"alpha_v is not zero.* needs a dense B \[10, 45\]"):
+        model(CASES[0].incidence, psi)
+    with torch.no_grad():
+        model.alpha_v[0] = 0.0
+    assert model(CASES[0].incidence, psi).isfinite().all(), "weights that no layer uses do not matter"
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the number of entries of the largest tensor that was made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(one, Tensor):
+                self.largest = max(self.largest, one.numel())
+        return out
+
+
+def test_a_large_graph_is_never_written_out() -> None:
+    n, k = 100_000, 1
+    edges = random_regular_edges(n, 6, torch.Generator().manual_seed(0))
+    graph, demands = Incidence(edges, n), normal(n, k)
+    with LargestTensor() as seen:
+        phi = c.electric_potential(graph, demands, 1e-4)
+    psi = c.remove_component_means(graph, demands)
+    assert float((psi - graph.laplacian(phi)).norm() / psi.norm()) < 1e-4
+    assert seen.largest <= 2 * edges.numel() * k

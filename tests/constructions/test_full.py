@@ -1,0 +1,178 @@
+"""Eqs. (2), (3) and (6) against the paper's formula in numpy, letter by letter."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import normal, relative_error
+from torch import Tensor
+
+from tg_lpe.constructions import FullTransformer, fast_electric_flow, fast_heat_kernel
+from tg_lpe.constructions.full import apply_weights, attention, full_layer, normalize_phi, normalize_rows, unit
+
+MATRICES = ("w_v", "w_q", "w_k", "w_r")
+
+
+def literal(z: np.ndarray, v: np.ndarray, q: np.ndarray, k: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """``Z + W^V Z Z^T W^Q^T W^K Z + W^R Z`` of one graph."""
+    return z + v @ z @ z.T @ q.T @ k @ z + r @ z
+
+
+def weights(*shape: int, seed: int = 0) -> list[Tensor]:
+    return [0.3 * normal(*shape, seed=seed + number) for number in range(4)]
+
+
+def loaded(height: int, num_weights: int, schedule: list[int] | None = None, **options) -> FullTransformer:
+    model = FullTransformer(height, num_weights, schedule, **options)
+    with torch.no_grad():
+        for name, value in zip(MATRICES, weights(num_weights, height, height), strict=True):
+            getattr(model, name).copy_(value)
+    return model
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 1), (3, 5, 7), (2, 3, 5, 4)])
+def test_a_layer_is_eq_3(shape: tuple[int, ...]) -> None:
+    z, given = normal(*shape, seed=9), weights(5, 5)
+    got = full_layer(z, *given).reshape(-1, *shape[-2:])
+    for own, expected in zip(got, z.reshape(-1, *shape[-2:]), strict=True):
+        assert relative_error(own, literal(expected.numpy(), *(w.numpy() for w in given))) < 1e-13
+    rest = z + given[3] @ z
+    assert relative_error(attention(z, *given[:3]), full_layer(z, *given) - rest) < 1e-12
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 7), (4, 3, 5, 7)])
+def test_models_with_weights_of_their_own_are_a_loop(shape: tuple[int, ...]) -> None:
+    z, given = normal(*shape, seed=9), weights(4, 5, 5)
+    together = full_layer(z, *given)
+    for model in range(4):
+        assert relative_error(together[model], full_layer(z[model], *(w[model] for w in given))) < 1e-14
+
+
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_blockwise_weights_are_kronecker_products(lead: tuple[int, ...]) -> None:
+    weight, z = normal(3, 3), normal(*lead, 12, 4, seed=1)
+    expected = torch.kron(weight, torch.eye(4).double()) @ z
+    assert relative_error(apply_weights(weight, z, blockwise=True), expected) < 1e-14
+
+
+def test_blockwise_equals_written_out() -> None:
+    model, z = loaded(3, 2, [0, 1, 0], blockwise=True), 0.3 * normal(2, 12, 4, seed=5)
+    written = model.written_out(4)
+    assert not written.blockwise and written.w_v.shape == (2, 12, 12)
+    for first, second in zip(model.trace(z), written.trace(z), strict=True):
+        assert relative_error(first, second) < 1e-12
+    with pytest.raises(ValueError, match="written out already"):
+        written.written_out(4)
+    for known in (fast_electric_flow(3), fast_heat_kernel(3)):
+        small = 0.3 * normal(known.height * 5, 5)
+        assert relative_error(known(small), known.written_out(5)(small)) < 1e-13
+
+
+@pytest.mark.parametrize("schedule", [None, [2, 0, 0, 1], []])
+def test_layers_take_their_weights_from_the_schedule(schedule: list[int] | None) -> None:
+    model, z = loaded(5, 3, schedule), normal(5, 4)
+    expected = [z.numpy()]
+    for index in range(3) if schedule is None else schedule:
+        expected.append(literal(expected[-1], *(getattr(model, name)[index].detach().numpy() for name in MATRICES)))
+    states = list(model.trace(z))
+    assert len(states) == len(expected) == model.num_layers + 1
+    for got, wanted in zip(states, expected, strict=True):
+        assert relative_error(got, wanted) < 1e-12
+    assert torch.equal(model(z), states[-1])
+
+
+@pytest.mark.parametrize("how", [None, "frobenius", "columns"])
+@pytest.mark.parametrize("incidence", [False, True])
+def test_normalisations(how: str | None, incidence: bool) -> None:
+    d = 4
+    options = {"num_edges": d, "normalize_phi": how, "normalize_incidence": incidence}
+    model, z = loaded(7, 3, **options), normal(2, 7, 5)
+    for got, expected in zip(model(z), z.numpy(), strict=True):
+        for index in range(3):
+            expected = literal(expected, *(getattr(model, name)[index].detach().numpy() for name in MATRICES))
+            b, phi = expected[:d], expected[d:]
+            if incidence:
+                b = b / np.linalg.norm(b)
+            if how == "frobenius":
+                phi = phi / np.linalg.norm(phi)
+            if how == "columns":
+                phi = phi / np.linalg.norm(phi, axis=1, keepdims=True)
+            expected = np.concatenate([b, phi])
+        assert relative_error(got, expected) < 1e-12
+
+
+def test_zero_stays_zero_where_it_is_normalised() -> None:
+    z = torch.zeros(2, 7, 5).double()
+    assert torch.equal(normalize_rows(z, 4, "columns", True), z)
+    assert torch.equal(normalize_rows(z, 4, "frobenius", True), z)
+    z[0, 4] = 2.0
+    assert relative_error(normalize_phi(z[0].mT, "columns")[:, 4], np.full(5, 5**-0.5)) < 1e-15
+    assert torch.equal(unit(torch.zeros(3), 0), torch.zeros(3))
+
+
+def test_new_ones_change_nothing() -> None:
+    z = normal(6, 4)
+    model = FullTransformer(6, 3)
+    assert torch.equal(model(z), z) and model.w_v.dtype == torch.float64
+
+
+def test_gradients() -> None:
+    given = [w.requires_grad_() for w in weights(4, 4)]
+    z = (0.5 * normal(2, 4, 3, seed=7)).requires_grad_()
+    assert torch.autograd.gradcheck(full_layer, (z, *given))
+    stacked = [w.detach().expand(2, 4, 4).clone().requires_grad_() for w in given]
+    assert torch.autograd.gradcheck(full_layer, (z, *stacked))
+    blocks = [w.requires_grad_() for w in weights(2, 2)]
+    square = (0.5 * normal(6, 3, seed=8)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda *args: full_layer(*args, True), (square, *blocks))
+    rows = lambda z: normalize_rows(z, 2, "columns", True)  # noqa: E731
+    assert torch.autograd.gradcheck(rows, (z,))
+
+
+def test_nothing_is_changed_and_float_works() -> None:
+    model, z = loaded(6, 2, num_edges=2, normalize_phi="columns", normalize_incidence=True), normal(6, 4)
+    before, state = z.clone(), copy.deepcopy(model.state_dict())
+    expected = model(z)
+    assert torch.equal(z, before)
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    got = model.float()(z.float())
+    assert got.dtype == torch.float32 and relative_error(got, expected) < 1e-4
+
+
+@pytest.mark.parametrize("blockwise", [False, True])
+def test_round_trip(tmp_path: Path, blockwise: bool) -> None:
+    options = {"blockwise": True} if blockwise else {"num_edges": 2, "normalize_phi": "frobenius"}
+    model, z = loaded(4, 2, [1, 0, 1], **options), 0.2 * normal(12 if blockwise else 4, 3)
+    model.save_pretrained(tmp_path)
+    again = FullTransformer.from_pretrained(tmp_path)
+    assert torch.equal(again(z), model(z)) and repr(again) == repr(model) and again.schedule == [1, 0, 1]
+
+
+@pytest.mark.parametrize("schedule", [[0, 3], [-1], [0, 1, 2, 7]])
+def test_refuses_schedules_of_weights_that_are_not_there(schedule: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"schedule must name weights 0\.\.2, got \[.*(3|-1|7)"):
+        FullTransformer(4, 3, schedule)
+
+
+def test_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"one of \(None, 'frobenius', 'columns'\), got 'rows'"):
+        FullTransformer(4, 1, normalize_phi="rows")
+    for options in ({"normalize_phi": "columns"}, {"normalize_incidence": True}):
+        with pytest.raises(ValueError, match="blockwise weights go without normalisations"):
+            FullTransformer(4, 1, blockwise=True, **options)
+    with pytest.raises(ValueError, match=r"z must be \[\.\.\., 4, n\], got \[5, 3\]"):
+        FullTransformer(4, 1)(normal(5, 3))
+    with pytest.raises(ValueError, match=r"z must be \[\.\.\., 4 n, n\], got \[4, 3\]"):
+        FullTransformer(4, 1, blockwise=True)(normal(4, 3))
+    with pytest.raises(ValueError, match=r"got \[4\]"):
+        FullTransformer(4, 1)(normal(4))
+
+
+def test_representation_tells_what_decides_the_output() -> None:
+    text = repr(FullTransformer(6, 2, [0, 1, 0], 3, "columns", True))
+    for part in ("height=6", "num_layers=3", "num_weights=2", "num_edges=3", "'columns'", "normalize_incidence=True"):
+        assert part in text

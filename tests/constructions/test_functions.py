@@ -1,0 +1,531 @@
+"""What users call, against networkx, scipy and numpy: any graph, any listing of its edges, any batch."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from construction_graphs import CASES, WEIGHTED_PATH, Case, every_case
+from helpers import (
+    Graph,
+    batch_of,
+    corner_cases,
+    few,
+    fewer,
+    from_networkx,
+    graphs,
+    listings,
+    normal,
+    relative_error,
+)
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.linalg import expm
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+
+from tg_lpe import Incidence
+from tg_lpe import constructions as c
+from tg_lpe.constructions.functions import FAST_FLOOR, heat_kernel_entries, incidence_of, resistance_pairs
+
+EPS = 2.0**-52
+LOOPS = {
+    "effective_resistance": lambda data, **more: c.effective_resistance(data, **more),
+    "electric_potential": lambda data, **more: c.electric_potential(data, normal(data.num_nodes, 2), **more),
+    "heat_kernel": lambda data, **more: c.heat_kernel(data, 1.0, **more),
+    "heat_kernel_columns": lambda data, **more: c.heat_kernel(data, 1.0, normal(data.num_nodes, 2), **more),
+    "resistive_embedding": lambda data, **more: c.resistive_embedding(data, **more),
+    "laplacian_eigenvectors": lambda data, **more: c.laplacian_eigenvectors(data, 2, **more)[0],
+}
+every_function = pytest.mark.parametrize("name", sorted(LOOPS))
+
+
+def graph_of(graph: Graph) -> Incidence:
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+
+
+def data_of(graph: Graph, **more) -> Data:
+    index, weight = graph.both_ways()
+    return Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes, **more)
+
+
+def mates(graph: Graph) -> np.ndarray:
+    """Whether two nodes are in one component."""
+    together = np.zeros((graph.num_nodes, graph.num_nodes), dtype=bool)
+    for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
+        together[np.ix_(sorted(part), sorted(part))] = True
+    return together
+
+
+def pseudo_inverse(graph: Graph) -> np.ndarray:
+    """Component by component: where weights span many orders, numpy would take a small eigenvalue for zero."""
+    out, laplacian = np.zeros((graph.num_nodes, graph.num_nodes)), graph.laplacian()
+    for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
+        own = np.ix_(sorted(part), sorted(part))
+        n = len(part)
+        shift = np.full((n, n), np.trace(laplacian[own]) / n**2) if n > 1 else np.ones((1, 1))
+        centred = np.eye(n) - 1 / n
+        out[own] = centred @ np.linalg.inv(laplacian[own] + shift) @ centred
+    return out
+
+
+def resistances(graph: Graph) -> np.ndarray:
+    """From the pseudo-inverse, infinite between components."""
+    inverse = pseudo_inverse(graph)
+    diagonal = np.diag(inverse)
+    out = np.where(mates(graph), diagonal[:, None] + diagonal[None] - 2 * inverse, math.inf)
+    np.fill_diagonal(out, 0.0)
+    return out
+
+
+def networkx_resistances(graph: Graph) -> np.ndarray:
+    out = np.full((graph.num_nodes, graph.num_nodes), math.inf)
+    for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
+        own = graph.networkx().subgraph(part)
+        found = nx.resistance_distance(own, weight="weight", invert_weight=False) if len(part) > 1 else {}
+        for u in part:
+            for v in part:
+                out[u, v] = found[u][v] if u != v else 0.0
+    return out
+
+
+def condition(graph: Graph) -> float:
+    """``lambda_max / lambda_min`` at most, by :func:`tg_lpe.constructions.spectral_bounds`."""
+    low, high = c.spectral_bounds(graph_of(graph))
+    return float(high / low)
+
+
+def assert_resistances(got: Tensor | np.ndarray, expected: np.ndarray, tolerance: float = 1e-8) -> None:
+    got = np.asarray(got)
+    finite = np.isfinite(expected)
+    assert got.shape == expected.shape and np.array_equal(np.isinf(got), ~finite) and (got >= 0).all()
+    np.testing.assert_allclose(got[finite], expected[finite], rtol=tolerance, atol=tolerance)
+
+
+# Effective resistances.
+
+
+@few
+@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)))
+def test_effective_resistance_of_random_graphs(graph: Graph) -> None:
+    got = c.effective_resistance(graph_of(graph))
+    assert got.dtype == torch.float64
+    assert_resistances(got, resistances(graph))
+    assert_resistances(got, networkx_resistances(graph))
+
+
+@every_case
+def test_effective_resistance_of_known_graphs(case: Case) -> None:
+    assert_resistances(c.effective_resistance(case.incidence), networkx_resistances(case.graph))
+    assert_resistances(c.effective_resistance(case.incidence), resistances(case.graph))
+
+
+@pytest.mark.parametrize("number", range(len(corner_cases())))
+def test_effective_resistance_of_corner_cases(number: int) -> None:
+    graph = corner_cases()[number]
+    # Rounding is that of the spectrum's width: weights of ten orders leave eight digits at worst.
+    allowed = max(1e-8, 10 * EPS * condition(graph))
+    assert allowed < 1e-2
+    scale = 1 / min(graph.weights, default=1.0)
+    expected = resistances(graph)
+    got = np.asarray(c.effective_resistance(graph_of(graph)))
+    assert_resistances(got / scale, expected / scale, allowed)
+
+
+@few
+@given(graphs(min_nodes=2, exponents=(-5.0, 5.0)))
+def test_effective_resistance_of_weights_over_ten_orders(graph: Graph) -> None:
+    """Relative to the largest one; rounding allows ``kappa eps`` of it, ``kappa = lambda_max / lambda_min``."""
+    got, expected = np.asarray(c.effective_resistance(graph_of(graph))), resistances(graph)
+    finite = np.isfinite(expected)
+    assert np.array_equal(np.isinf(got), ~finite)
+    scale = max(expected[finite].max(), 1e-300)
+    assert np.abs(got[finite] - expected[finite]).max() <= (1e-9 + 20 * EPS * condition(graph)) * scale
+
+
+def test_a_series_of_resistors_adds_up() -> None:
+    path = WEIGHTED_PATH.graph
+    total = np.concatenate([[0.0], np.cumsum(1 / np.array(path.weights))])
+    expected = np.abs(total[:, None] - total[None])
+    assert_resistances(c.effective_resistance(graph_of(path)), expected, 1e-10)
+
+
+@few
+@given(st.data(), graphs(min_nodes=1, exponents=(-1.0, 1.0)))
+def test_edges_agree_with_all_pairs_in_every_listing(data: st.DataObject, graph: Graph) -> None:
+    """Self-loops, duplicates and edges listed one way are the same graph."""
+    index, weight = data.draw(listings(graph))
+    listed = Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes)
+    every, edges = c.effective_resistance(listed), c.effective_resistance(listed, "edges")
+    assert_resistances(every, resistances(graph))
+    assert edges.shape == (index.size(1),) and edges.dtype == torch.float64
+    assert_resistances(edges, every[index[0], index[1]].numpy(), 1e-12)
+    assert not edges[index[0] == index[1]].any()
+
+
+@fewer
+@given(st.lists(st.one_of(graphs(exponents=(-1.0, 1.0)), st.sampled_from(corner_cases()[:5])), max_size=5))
+def test_resistances_of_a_batch(parts: list[Graph]) -> None:
+    batched = batch_of(parts)
+    graph = Incidence(**batched.arguments())
+    index, values = resistance_pairs(graph)
+    edges = c.effective_resistance(graph, "edges").split([2 * len(part.edges) for part in parts])
+    sizes = [part.num_nodes**2 for part in parts]
+    assert index.dtype == torch.int64 and values.shape == (sum(sizes),)
+    offset = 0
+    for part, own, pairs, at in zip(parts, values.split(sizes), index.split(sizes, 1), edges, strict=True):
+        n, expected = part.num_nodes, resistances(part)
+        assert torch.equal(pairs, offset + torch.cartesian_prod(torch.arange(n), torch.arange(n)).view(-1, 2).T)
+        assert_resistances(own.view(n, n), expected)
+        assert_resistances(at, np.array([expected[u, v] for u, v in part.both_ways()[0].T.tolist()]))
+        offset += n
+
+
+def test_an_edge_of_weight_zero_is_absent() -> None:
+    index, weight = torch.tensor([[0, 1, 0, 0], [1, 2, 2, 3]]), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    data = Data(edge_index=index, edge_weight=weight, num_nodes=4)
+    assert c.effective_resistance(data, "edges").tolist() == pytest.approx([1.0, 1.0, 2.0, math.inf])
+    assert c.effective_resistance(data)[3].tolist() == [math.inf, math.inf, math.inf, 0.0]
+
+
+def test_resistances_refuse_what_they_cannot_do() -> None:
+    batch = Batch.from_data_list([data_of(case.graph) for case in CASES[:3]])
+    with pytest.raises(ValueError, match=r"pairs must be one of \('all', 'edges'\), got 'every'"):
+        c.effective_resistance(batch, "every")
+    with pytest.raises(ValueError, match=r"single graph, got a batch of 3; pairs='edges' takes batches"):
+        c.effective_resistance(batch)
+    with pytest.raises(ValueError, match="tolerance must be positive, got 0"):
+        c.effective_resistance(CASES[0].incidence, tolerance=0.0)
+
+
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])
+@every_case
+def test_resistances_are_as_accurate_as_asked_for(case: Case, tolerance: float) -> None:
+    got, expected = c.effective_resistance(case.incidence, tolerance=tolerance).numpy(), resistances(case.graph)
+    finite = np.isfinite(expected)
+    assert (np.abs(got[finite] - expected[finite]) <= tolerance * expected[finite] + 1e-13).all()
+
+
+@pytest.mark.parametrize("weight", [10.0, 0.1, 3.3, 7e-4, 170.0])
+@every_function
+def test_two_nodes_have_one_eigenvalue(name: str, weight: float) -> None:
+    """Bounds from below and above are the same then, but for rounding."""
+    pair = Graph(2, [(0, 1)], [weight])
+    assert LOOPS[name](data_of(pair)).isfinite().all()
+    assert c.effective_resistance(data_of(pair))[0, 1] == pytest.approx(1 / weight, rel=1e-13)
+
+
+# Potentials.
+
+
+@few
+@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)), st.sampled_from([1e-2, 1e-6]))
+def test_potentials_of_random_graphs(graph: Graph, tolerance: float) -> None:
+    assume(condition(graph) < 500)
+    demands = normal(graph.num_nodes, 2)
+    laplacian, inverse = graph.laplacian(), pseudo_inverse(graph)
+    phi = c.electric_potential(data_of(graph), demands, tolerance).numpy()
+    psi = laplacian @ inverse @ demands.numpy()
+    size = np.linalg.norm(psi, axis=0)
+    assert (np.linalg.norm(psi - laplacian @ phi, axis=0) <= tolerance * size + 1e-12).all()
+    assert (np.linalg.norm(phi - inverse @ psi, axis=0) <= tolerance * size / smallest(graph) + 1e-12).all()
+    assert np.abs(mates(graph) @ phi).max() < 1e-9, "of mean zero on each component"
+
+
+def smallest(graph: Graph) -> float:
+    return float(c.spectral_interval(graph_of(graph))[0])
+
+
+@every_case
+def test_potentials_of_known_graphs(case: Case) -> None:
+    demands = normal(case.num_nodes, 3)
+    phi = c.electric_potential(case.incidence, demands, 1e-8)
+    assert relative_error(phi, case.inverse @ demands) < 1e-6
+
+
+@fewer
+@given(st.lists(graphs(exponents=(-0.5, 0.5)), min_size=1, max_size=4))
+def test_potentials_of_a_batch(parts: list[Graph]) -> None:
+    batched = batch_of(parts)
+    demands = normal(batched.num_nodes, 2)
+    phi = c.electric_potential(Incidence(**batched.arguments()), demands, 1e-8)
+    for part, got, own in zip(parts, batched.split(phi), batched.split(demands), strict=True):
+        assert relative_error(got, pseudo_inverse(part) @ own.numpy()) < 1e-5
+
+
+def test_potentials_refuse_what_they_cannot_do() -> None:
+    case = WEIGHTED_PATH
+    for shape in ((10,), (9, 2), (10, 0), (10, 2, 1)):
+        with pytest.raises(ValueError, match=r"demands must be \[10, k\], got \[" + ", ".join(map(str, shape))):
+            c.electric_potential(case.incidence, torch.zeros(shape))
+    match = r"lambda_max / lambda_min = 249 needs 3,4\d\d layers for tolerance=1e-06, more than max_layers=100"
+    with pytest.raises(ValueError, match=match):
+        c.electric_potential(case.incidence, normal(10, 1), max_layers=100)
+
+
+@few
+@given(st.data(), graphs(min_nodes=1, exponents=(-1.0, 1.0)))
+def test_currents_keep_the_laws_of_ohm_and_kirchhoff(data: st.DataObject, graph: Graph) -> None:
+    index, weight = data.draw(listings(graph))
+    listed = Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes)
+    potential = normal(graph.num_nodes, 2)
+    current = c.electric_current(listed, potential)
+    expected = weight.unsqueeze(-1) * (potential[index[0]] - potential[index[1]])
+    assert current.dtype == torch.float64 and current.shape == (index.size(1), 2)
+    assert relative_error(current, expected) < 1e-13
+    both = Data(edge_index=graph.both_ways()[0], edge_weight=graph.both_ways()[1], num_nodes=graph.num_nodes)
+    out = torch.zeros_like(potential).index_add(0, both.edge_index[0], c.electric_current(both, potential))
+    assert relative_error(out, graph.laplacian() @ potential.numpy()) < 1e-12
+
+
+def test_currents_carry_the_demands() -> None:
+    case, demands = WEIGHTED_PATH, torch.zeros(10, 1)
+    demands[0], demands[-1] = 1.0, -1.0
+    data = data_of(case.graph)
+    current = c.electric_current(data, c.electric_potential(data, demands, 1e-10))
+    assert relative_error(current[:, 0], np.repeat([1.0, -1.0], 9)) < 1e-7
+    unit = c.electric_current(data, demands.float(), edge_weight=None)
+    assert unit.dtype == torch.float64 and unit[:, 0].tolist()[:9] == [1.0, *[0.0] * 7, 1.0]
+    with pytest.raises(ValueError, match=r"potential must be \[10, k\], got \[9, 1\]"):
+        c.electric_current(data, demands[1:])
+
+
+def test_means_of_components() -> None:
+    graph = graph_of(CASES[7].graph)
+    x = normal(graph.num_nodes, 3)
+    assert relative_error(c.remove_component_means(graph, x), CASES[7].projection @ x) < 1e-14
+
+
+# Heat kernels.
+
+
+@few
+@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)), st.sampled_from([0.0, 0.3, 5.0]), st.sampled_from([1e-2, 1e-6]))
+def test_heat_kernels_of_random_graphs(graph: Graph, s: float, tolerance: float) -> None:
+    expected, psi = expm(-s * graph.laplacian()), normal(graph.num_nodes, 2)
+    got = c.heat_kernel(data_of(graph), s, tolerance=tolerance)
+    assert got.dtype == torch.float64 and np.linalg.norm(got.numpy() - expected, 2) <= tolerance
+    columns = c.heat_kernel(data_of(graph), s, psi, tolerance=tolerance).numpy()
+    errors = np.linalg.norm(columns - expected @ psi.numpy(), axis=0)
+    assert (errors <= tolerance * np.linalg.norm(psi, axis=0)).all()
+
+
+@pytest.mark.parametrize("s", [1e-3, 1.0, 8.0])
+@every_case
+def test_heat_kernels_of_known_graphs(case: Case, s: float) -> None:
+    expected, psi = expm(-s * case.laplacian.numpy()), normal(case.num_nodes, 2)
+    assert np.linalg.norm(c.heat_kernel(case.incidence, s, tolerance=1e-7).numpy() - expected, 2) < 1.1e-7
+    assert relative_error(c.heat_kernel(case.incidence, s, psi, tolerance=1e-11), expected @ psi.numpy()) < 1e-10
+
+
+@pytest.mark.parametrize("number", range(len(corner_cases())))
+def test_heat_kernels_of_corner_cases(number: int) -> None:
+    graph = corner_cases()[number]
+    got = c.heat_kernel(graph_of(graph), 0.5)
+    if graph.num_nodes == 0:
+        assert got.shape == (0, 0)
+        return
+    # The norm of the smallest weights' part of the matrix is lost in that of the largest: to 1e-16 of it.
+    assert np.linalg.norm(got.numpy() - expm(-0.5 * graph.laplacian()), 2) < 2e-6
+
+
+def test_heat_kernels_at_nodes_and_edges_of_a_batch() -> None:
+    parts, times = [case.graph for case in CASES] + corner_cases()[:5], (0.0, 0.4, 7.0)
+    batched = batch_of(parts)
+    nodes, edges = heat_kernel_entries(Incidence(**batched.arguments()), times)
+    split = edges.split([len(part.edges) for part in parts])
+    for part, own, at in zip(parts, batched.split(nodes), split, strict=True):
+        kernels = np.stack([expm(-s * part.laplacian()) for s in times], -1) if part.num_nodes else np.zeros((0, 0, 3))
+        np.testing.assert_allclose(own, np.einsum("iit->it", kernels), atol=1e-6)
+        np.testing.assert_allclose(at, [kernels[u, v] for u, v in part.edges] or np.zeros((0, 3)), atol=1e-6)
+
+
+def test_heat_kernels_refuse_what_they_cannot_do() -> None:
+    graph = CASES[0].incidence
+    for s in (-1.0, math.inf, math.nan):
+        for psi in (None, normal(10, 1)):
+            with pytest.raises(ValueError, match=f"s must be finite and not negative, got {s}"):
+                c.heat_kernel(graph, s, psi)
+    with pytest.raises(ValueError, match=rf"at least {FAST_FLOOR:g} for the matrix, got 1e-08; give psi"):
+        c.heat_kernel(graph, 1.0, tolerance=1e-8)
+    with pytest.raises(ValueError, match=r"psi must be \[10, k\], got \[3, 2\]"):
+        c.heat_kernel(graph, 1.0, normal(3, 2))
+    with pytest.raises(ValueError, match="single graph, got a batch of 2; give psi"):
+        c.heat_kernel(Batch.from_data_list([data_of(CASES[0].graph)] * 2), 1.0)
+    with pytest.raises(ValueError, match=r"s=100 and lambda_max=18 needs [\d,]+ layers .* more than max_layers=50"):
+        c.heat_kernel(graph, 100.0, normal(10, 1), max_layers=50)
+
+
+# Resistive embeddings.
+
+
+@every_case
+def test_resistive_embeddings_of_known_graphs(case: Case) -> None:
+    for tolerance in (1e-2, 1e-7):
+        rows = c.resistive_embedding(case.incidence, tolerance=tolerance)
+        error = float(torch.linalg.matrix_norm(rows - case.root, 2))
+        assert error <= tolerance * case.lambda_min**-0.5
+    squared = (rows.unsqueeze(0) - rows.unsqueeze(1)).square().sum(-1).numpy()
+    together = mates(case.graph)
+    assert relative_error(squared[together], resistances(case.graph)[together]) < 1e-6
+
+
+def test_projected_embeddings() -> None:
+    """So many random directions keep squared distances up to about ``sqrt(2 / k)``."""
+    case, k = CASES[1], 2000
+    rows = c.resistive_embedding(case.incidence, k)
+    squared = (rows.unsqueeze(0) - rows.unsqueeze(1)).square().sum(-1).numpy()
+    off = ~np.eye(10, dtype=bool)
+    ratio = squared[off] / resistances(case.graph)[off]
+    assert rows.shape == (10, k) and np.abs(ratio - 1).max() < 5 * (2 / k) ** 0.5
+    few_columns = c.resistive_embedding(case.incidence, 8, seed=3)
+    assert torch.equal(few_columns, c.resistive_embedding(case.incidence, 8, seed=3))
+    assert relative_error(few_columns, c.resistive_embedding(case.incidence, 8, seed=4)) > 0.1
+
+
+def test_projected_embeddings_of_a_batch() -> None:
+    parts = [case.graph for case in CASES[:4] + CASES[8:]]
+    together = c.resistive_embedding(Batch.from_data_list([data_of(part) for part in parts]), 4, tolerance=1e-8)
+    for part, got in zip(parts, together.split([part.num_nodes for part in parts]), strict=True):
+        assert relative_error(got, c.resistive_embedding(data_of(part), 4, tolerance=1e-8)) < 1e-6
+
+
+def test_resistive_embeddings_refuse_what_they_cannot_do() -> None:
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        c.resistive_embedding(CASES[0].incidence, 0)
+    with pytest.raises(ValueError, match="single graph, got a batch of 2; give k"):
+        c.resistive_embedding(Batch.from_data_list([data_of(CASES[0].graph)] * 2))
+    with pytest.raises(ValueError, match=r"= 249 needs [\d,]+ layers for tolerance=0.0001, more than max_layers=9"):
+        c.resistive_embedding(WEIGHTED_PATH.incidence, max_layers=9)
+
+
+# Eigenvectors.
+
+
+def check_eigenvectors(graph: Incidence, laplacian: np.ndarray, k: int, which: str) -> None:
+    n = graph.num_nodes
+    vectors, found = c.laplacian_eigenvectors(graph, k, which, max_layers=10**6)
+    vectors, found, count = vectors.numpy(), found[0].numpy(), min(k, n)
+    assert vectors.shape == (n, k) and found.shape == (k,)
+    assert not vectors[:, count:].any() and np.isnan(found[count:]).all()
+    values, basis = np.linalg.eigh(laplacian)
+    if which == "top":
+        values, basis = values[::-1], basis[:, ::-1]
+    scale = max(abs(values).max(), 1e-300)
+    assert np.abs(found[:count] - values[:count]).max() < 1e-6 * scale
+    np.testing.assert_allclose(vectors[:, :count].T @ vectors[:, :count], np.eye(count), atol=1e-10)
+    if count < n and abs(values[count] - values[count - 1]) > 1e-6 * scale:
+        assert np.linalg.norm(vectors - basis[:, :count] @ (basis[:, :count].T @ vectors), 2) < 1e-6
+
+
+@pytest.mark.parametrize("which", ["bottom", "top"])
+@every_case
+def test_eigenvectors_of_known_graphs(case: Case, which: str) -> None:
+    for k in (1, 4):
+        check_eigenvectors(case.incidence, case.laplacian.numpy(), k, which)
+
+
+@pytest.mark.parametrize("which", ["bottom", "top"])
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_eigenvectors_of_small_graphs(which: str, k: int) -> None:
+    """Fewer nodes than eigenvectors, no edges, several components, repeated eigenvalues."""
+    for graph in [*corner_cases()[:5], corner_cases()[7]]:
+        if graph.num_nodes:
+            check_eigenvectors(graph_of(graph), graph.laplacian(), k, which)
+    vectors, values = c.laplacian_eigenvectors(graph_of(Graph(0, [], [])), k, which)
+    assert vectors.shape == (0, k) and values.isnan().all()
+
+
+@pytest.mark.parametrize("scale", [1e-14, 1e-6, 1e6, 1e14])
+@pytest.mark.parametrize("which", ["bottom", "top"])
+def test_eigenvectors_do_not_depend_on_the_unit_of_resistance(scale: float, which: str) -> None:
+    case = WEIGHTED_PATH
+    graph = Incidence(case.graph.edge_index(), 10, edge_weight=case.graph.edge_weight() * scale)
+    check_eigenvectors(graph, case.laplacian.numpy() * scale, 3, which)
+
+
+def test_eigenvectors_of_a_batch() -> None:
+    parts = [CASES[1].graph, Graph(1, [], []), CASES[8].graph, Graph(2, [(0, 1)], [3.0])]
+    batch = Batch.from_data_list([data_of(part) for part in parts])
+    vectors, values = c.laplacian_eigenvectors(batch, 3)
+    for number, own in enumerate(vectors.split([part.num_nodes for part in parts])):
+        alone, found = c.laplacian_eigenvectors(data_of(parts[number]), 3)
+        assert torch.equal(own, alone)
+        assert torch.equal(values[number].nan_to_num(-1.0), found[0].nan_to_num(-1.0))
+
+
+def test_eigenvectors_refuse_what_they_cannot_do() -> None:
+    graph = WEIGHTED_PATH.incidence
+    with pytest.raises(ValueError, match="which must be 'bottom' or 'top', got 'middle'"):
+        c.laplacian_eigenvectors(graph, 2, "middle")
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        c.laplacian_eigenvectors(graph, 0)
+    with pytest.raises(ValueError, match=r"the span of 2 bottom .* of 10 nodes needs [\d,]+ layers .* max_layers=10;"):
+        c.laplacian_eigenvectors(graph, 2, max_layers=10)
+    large = from_networkx(nx.path_graph(1025))
+    with pytest.raises(ValueError, match=r"up to 1024 nodes, got 1025; constructions\.bottom_eigenvectors"):
+        c.laplacian_eigenvectors(graph_of(large), 2)
+
+
+# What they have in common.
+
+
+@every_function
+def test_weights_by_name_or_none(name: str) -> None:
+    graph = CASES[3].graph
+    unit = Data(edge_index=graph.both_ways()[0], num_nodes=10)
+    named = Data(edge_index=unit.edge_index, conductance=graph.both_ways()[1], num_nodes=10)
+    weighted = LOOPS[name](data_of(graph))
+    assert torch.equal(LOOPS[name](named, edge_weight="conductance"), weighted)
+    assert torch.equal(LOOPS[name](data_of(graph), edge_weight=None), LOOPS[name](unit))
+    assert torch.equal(LOOPS[name](named), LOOPS[name](unit)) and not torch.equal(weighted, LOOPS[name](unit))
+
+
+@every_function
+def test_results_are_float64_without_a_graph_and_nothing_is_changed(name: str) -> None:
+    data = data_of(CASES[3].graph)
+    data.edge_weight = data.edge_weight.float()
+    before, state = data.clone(), torch.get_rng_state()
+    out = LOOPS[name](data)
+    assert out.dtype == torch.float64 and not out.requires_grad and out.isfinite().all()
+    assert data.to_dict().keys() == before.to_dict().keys() and torch.equal(data.edge_index, before.edge_index)
+    assert torch.equal(data.edge_weight, before.edge_weight) and torch.equal(torch.get_rng_state(), state)
+
+
+@every_function
+def test_nodes_without_edges(name: str) -> None:
+    edgeless = Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=3)
+    out = LOOPS[name](edgeless)
+    expected = {
+        "effective_resistance": torch.full((3, 3), math.inf).fill_diagonal_(0.0),
+        "electric_potential": torch.zeros(3, 2),
+        "heat_kernel": torch.eye(3),
+        "heat_kernel_columns": normal(3, 2),
+        "resistive_embedding": torch.zeros(3, 3),
+    }
+    if name in expected:
+        assert torch.allclose(out, expected[name].double(), rtol=0, atol=1e-15)
+    empty = LOOPS[name](Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=0))
+    assert empty.size(0) == 0
+
+
+def test_graphs_from_data() -> None:
+    batch = Batch.from_data_list([data_of(case.graph) for case in CASES[:2]])
+    graph = incidence_of(batch)
+    assert graph.num_graphs == 2 and graph.num_nodes == 20 and incidence_of(graph) is graph
+    with pytest.raises(TypeError, match="take Data, Batch or Incidence, got HeteroData"):
+        incidence_of(HeteroData())
+    with pytest.raises(TypeError, match="got list"):
+        incidence_of([batch])
+    with pytest.raises(ValueError, match=r"need edge_index, got data with \['pos'\]"):
+        incidence_of(Data(pos=torch.zeros(3, 2)))
+
+
+@every_function
+def test_refuses_grounded_graphs(name: str) -> None:
+    grounded = Incidence(torch.tensor([[0, 1], [1, 2]]), 3, ground=torch.ones(3))
+    with pytest.raises(ValueError, match="without ground conductances"):
+        LOOPS[name](grounded)

@@ -1,0 +1,144 @@
+"""Random graphs of the synthetic experiments: counts, degrees, resistances, and that a seed decides them."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import relative_error
+from torch import Tensor
+
+from tg_lpe import Incidence
+from tg_lpe.datasets import random_incidences, random_weighted_graph
+from tg_lpe.datasets.weighted import complete_edges, csl_edges, random_conductances, random_regular_edges
+
+EDGES = {"complete": 45, "csl": 20}
+kinds = pytest.mark.parametrize("kind", sorted(EDGES))
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def networkx_of(edge_index: Tensor, weight: Tensor, num_nodes: int) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(range(num_nodes))
+    graph.add_weighted_edges_from((u, v, w) for (u, v), w in zip(edge_index.T.tolist(), weight.tolist(), strict=True))
+    return graph
+
+
+@kinds
+@pytest.mark.parametrize("seed", range(5))
+def test_graphs_of_the_paper(kind: str, seed: int) -> None:
+    data = random_weighted_graph(kind, generator(seed))
+    graph = networkx_of(data.edge_index, data.edge_weight, 10)
+    assert data.num_nodes == 10 and graph.number_of_edges() == EDGES[kind] and data.num_edges == 2 * EDGES[kind]
+    assert set(dict(graph.degree).values()) == {9 if kind == "complete" else 4}
+    assert data.is_undirected() and not data.has_self_loops() and nx.is_connected(graph)
+    assert data.edge_weight.dtype == torch.float64
+    assert (data.edge_weight.log().abs() <= 2).all() and data.edge_weight.unique().numel() == EDGES[kind]
+    Incidence(data.edge_index, 10, edge_weight=data.edge_weight)  # both directions agree on the weight
+
+
+@kinds
+def test_a_seed_decides_the_graph(kind: str) -> None:
+    first, again, other = (random_weighted_graph(kind, generator(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first.edge_weight, again.edge_weight) and torch.equal(first.edge_index, again.edge_index)
+    assert not torch.equal(first.edge_weight, other.edge_weight)
+    state = torch.get_rng_state()
+    one, two = (random_incidences(kind, 4, generator(3)) for _ in range(2))
+    assert torch.equal(one, two) and not torch.equal(one, random_incidences(kind, 4, generator(4)))
+    assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
+
+
+def test_resistances_are_log_uniform() -> None:
+    logs = random_conductances((4000,), generator()).log()
+    assert -2 <= logs.min() < -1.98 and 1.98 < logs.max() <= 2
+    quartiles = torch.quantile(logs, torch.tensor([0.25, 0.5, 0.75]).double())
+    assert (quartiles - torch.tensor([-1.0, 0.0, 1.0])).abs().max() < 0.1
+
+
+@kinds
+def test_incidence_matrices(kind: str) -> None:
+    b = random_incidences(kind, 20, generator())
+    assert b.shape == (20, 10, EDGES[kind]) and b.dtype == torch.float64
+    assert ((b != 0).sum(1) == 2).all() and b.sum(1).abs().max() == 0
+    for own in b:
+        tail, head = own.argmin(0), own.argmax(0)
+        graph = networkx_of(torch.stack([tail, head]), own.amax(0).square(), 10)
+        assert graph.number_of_edges() == EDGES[kind]
+        assert set(dict(graph.degree).values()) == {9 if kind == "complete" else 4}
+        expected = nx.laplacian_matrix(graph, nodelist=range(10)).toarray()
+        assert relative_error(own @ own.mT, expected) < 1e-14
+    logs = b.amax(1).square().log()
+    assert logs.abs().max() <= 2 and logs.unique().numel() == logs.numel()
+
+
+def test_skips_are_drawn_evenly() -> None:
+    b = random_incidences("csl", 400, generator())
+    linked = (b[:, 0] != 0).unsqueeze(1) & (b[:, 1:] != 0)
+    neighbours = linked.any(2)  # of node 0 among nodes 1..9
+    for skip, at in ((2, 2), (4, 4)):  # 8 is 2 the other way round, 6 is 4
+        share = float(neighbours[:, at - 1].double().mean())
+        assert share == pytest.approx(0.5, abs=0.1), skip
+    only = random_weighted_graph("csl", generator(), skips=(3,))
+    assert nx.is_isomorphic(networkx_of(only.edge_index, only.edge_weight, 10), nx.circulant_graph(10, [1, 3]))
+
+
+@pytest.mark.parametrize("n", [2, 5, 17])
+def test_complete_edges(n: int) -> None:
+    edges = complete_edges(n)
+    assert edges.shape == (2, n * (n - 1) // 2) and (edges[0] < edges[1]).all()
+    assert len(set(map(tuple, edges.T.tolist()))) == edges.size(1)
+
+
+@pytest.mark.parametrize(("n", "skip"), [(10, 2), (10, 8), (41, 9), (7, 3)])
+def test_csl_edges(n: int, skip: int) -> None:
+    edges = csl_edges(n, skip)
+    graph = nx.Graph(edges.T.tolist())
+    assert edges.shape == (2, 2 * n) and nx.utils.graphs_equal(graph, nx.circulant_graph(n, [1, skip]))
+
+
+@pytest.mark.parametrize(("n", "skip"), [(10, 1), (10, 9), (10, 5), (10, 10), (10, 0), (10, 15), (4, 2), (10, 11)])
+def test_refuses_links_that_coincide(n: int, skip: int) -> None:
+    with pytest.raises(ValueError, match=f"skip={skip} on a circle of {n} nodes are not {2 * n} different edges"):
+        csl_edges(n, skip)
+
+
+@kinds
+@pytest.mark.parametrize("n", [6, 11])
+def test_other_sizes(kind: str, n: int) -> None:
+    skips = (2,)
+    data = random_weighted_graph(kind, generator(), n, skips)
+    edges = n * (n - 1) // 2 if kind == "complete" else 2 * n
+    assert data.num_nodes == n and data.num_edges == 2 * edges
+    assert random_incidences(kind, 3, generator(), n, skips).shape == (3, n, edges)
+
+
+def test_refuses_other_kinds() -> None:
+    for make in (
+        lambda: random_weighted_graph("cycle", generator()),
+        lambda: random_incidences("cycle", 2, generator()),
+    ):
+        with pytest.raises(ValueError, match="kind must be 'complete' or 'csl', got 'cycle'"):
+            make()
+
+
+def test_random_regular_graphs_are_expanders() -> None:
+    n, degree = 400, 6
+    edges = random_regular_edges(n, degree, generator())
+    assert edges.shape == (2, n * degree // 2) and torch.equal(edges, random_regular_edges(n, degree, generator()))
+    assert torch.bincount(edges.flatten()).unique().tolist() == [degree]
+    graph = nx.Graph(edges.T.tolist())
+    assert n * degree // 2 - graph.number_of_edges() < 20 and nx.is_connected(graph)
+    second = np.linalg.eigvalsh(nx.laplacian_matrix(graph).toarray())[1]
+    assert second > 0.8 * (degree - 2 * math.sqrt(degree - 1)), "near the best there is, Alon and Boppana"
+
+
+@pytest.mark.parametrize(("n", "degree"), [(10, 3), (10, 0), (2, 2), (10, -2)])
+def test_refuses_degrees_it_cannot_make(n: int, degree: int) -> None:
+    with pytest.raises(ValueError, match=f"at least 3, got {degree} and {n}"):
+        random_regular_edges(n, degree, generator())

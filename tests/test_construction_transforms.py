@@ -1,0 +1,397 @@
+"""The constructions as transforms: what they write, that writing a graph differently changes nothing, and batches."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from construction_graphs import CASES
+from helpers import Graph, from_networkx, normal, relative_error
+from scipy.linalg import expm
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import BaseTransform, Compose
+
+from tg_lpe import Incidence, constructions
+from tg_lpe.testing import assert_permutation_equivariant
+from tg_lpe.transforms import (
+    AddEffectiveResistance,
+    AddHeatKernelPE,
+    AddLaplacianEigenvectors,
+    AddResistiveEmbeddingPE,
+)
+
+SPECTRUM = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
+NODE_TRANSFORMS = {
+    "heat": (AddHeatKernelPE(times=(0.5, 3.0)), "heat_kernel_pe"),
+    "resistive": (AddResistiveEmbeddingPE(4), "resistive_embedding_pe"),
+    "bottom": (AddLaplacianEigenvectors(3), "laplacian_eigenvectors"),
+    "top": (AddLaplacianEigenvectors(3, "top"), "laplacian_eigenvectors"),
+}
+TRANSFORMS = {
+    **NODE_TRANSFORMS,
+    "edges": (AddEffectiveResistance(), "effective_resistance"),
+    "all": (AddEffectiveResistance("all"), "effective_resistance"),
+}
+every_transform = pytest.mark.parametrize("name", sorted(TRANSFORMS))
+every_node_transform = pytest.mark.parametrize("name", sorted(NODE_TRANSFORMS))
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    """So that what is compared is what was computed."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def data_of(graph: Graph, **more) -> Data:
+    index, weight = graph.both_ways()
+    return Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes, **more)
+
+
+def sample() -> list[Data]:
+    """Connected, in pieces, without edges, a lone node, and none at all."""
+    parts = [SPECTRUM, CASES[7].graph, Graph(3, [], []), Graph(1, [], []), Graph(0, [], []), CASES[8].graph]
+    return [data_of(part) for part in parts]
+
+
+def written(transform: BaseTransform, attr: str, data: Data) -> Tensor:
+    return transform(data)[attr]
+
+
+def encoder(transform: BaseTransform, attr: str):
+    """The transform as :func:`assert_permutation_equivariant` calls it."""
+
+    def encode(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> Tensor:
+        return written(transform, attr, Data(edge_index=edge_index, edge_weight=edge_weight, num_nodes=num_nodes))
+
+    return encode
+
+
+# What is written.
+
+
+def test_effective_resistances() -> None:
+    data, graph = data_of(SPECTRUM), SPECTRUM.networkx()
+    exact = nx.resistance_distance(graph, weight="weight", invert_weight=False)
+    edges = AddEffectiveResistance()(data).effective_resistance
+    expected = [exact[u][v] for u, v in data.edge_index.T.tolist()]
+    assert edges.shape == (14,) and relative_error(edges, np.array(expected)) < 1e-9
+    every = AddEffectiveResistance("all", "r")(data)
+    assert every.r_index.dtype == torch.int64 and every.r_index.shape == (2, 36)
+    expected = [exact[u][v] if u != v else 0.0 for u, v in every.r_index.T.tolist()]
+    assert relative_error(every.r, np.array(expected)) < 1e-9
+
+
+def test_resistances_between_components() -> None:
+    data = AddEffectiveResistance("all")(data_of(Graph(3, [(0, 1)], [4.0])))
+    assert data.effective_resistance.tolist() == pytest.approx(
+        [0, 0.25, math.inf, 0.25, 0, math.inf, *[math.inf] * 2, 0]
+    )
+
+
+def test_heat_kernels() -> None:
+    data, times = data_of(SPECTRUM), (0.0, 0.5, 4.0)
+    out = AddHeatKernelPE(times, "pe", "entries")(data)
+    kernels = np.stack([expm(-s * SPECTRUM.laplacian()) for s in times], -1)
+    np.testing.assert_allclose(out.pe, np.einsum("iit->it", kernels), atol=1e-6)
+    np.testing.assert_allclose(out.entries, [kernels[u, v] for u, v in data.edge_index.T.tolist()], atol=1e-6)
+    looped = Data(edge_index=torch.tensor([[0, 1, 1], [1, 1, 0]]), num_nodes=2)
+    assert not AddHeatKernelPE(edge_attr_name="entries")(looped).entries[1].any()
+
+
+def test_the_functions_behind_the_others() -> None:
+    data = data_of(SPECTRUM)
+    pe = AddResistiveEmbeddingPE(5, seed=3, tolerance=1e-3)(data).resistive_embedding_pe
+    assert torch.equal(pe, constructions.resistive_embedding(data, 5, seed=3, tolerance=1e-3))
+    for which in ("bottom", "top"):
+        out = AddLaplacianEigenvectors(2, which, "v", seed=1)(data).v
+        assert torch.equal(out, constructions.laplacian_eigenvectors(data, 2, which, seed=1)[0])
+
+
+@every_transform
+def test_dtype_follows_the_default(name: str) -> None:
+    transform, attr = TRANSFORMS[name]
+    expected = written(transform, attr, data_of(SPECTRUM))
+    assert expected.dtype == torch.float64 and not expected.requires_grad
+    torch.set_default_dtype(torch.float32)
+    got = written(transform, attr, data_of(SPECTRUM))
+    assert got.dtype == torch.float32 and torch.equal(got, expected.float())
+
+
+@every_transform
+def test_data_are_not_changed(name: str) -> None:
+    transform, attr = TRANSFORMS[name]
+    data = data_of(SPECTRUM, x=normal(6, 2))
+    before, state = copy.deepcopy(data), torch.get_rng_state()
+    out = transform(data)
+    extra = {attr, f"{attr}_index"} if name == "all" else {attr}
+    assert set(out.to_dict()) == {*before.to_dict(), *extra} and set(data.to_dict()) == set(before.to_dict())
+    assert all(torch.equal(data[key], before[key]) for key in ("x", "edge_index", "edge_weight"))
+    assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
+    assert torch.equal(transform(data)[attr], out[attr])
+
+
+@every_node_transform
+def test_without_a_name_it_goes_beside_the_features(name: str) -> None:
+    transform, attr = NODE_TRANSFORMS[name]
+    beside = copy.copy(transform)
+    beside.attr_name = None
+    data = data_of(SPECTRUM, x=normal(6, 2))
+    pe = written(transform, attr, data)
+    assert torch.equal(beside(data).x, torch.cat([data.x, pe], 1)) and data.x.size(1) == 2
+    assert torch.equal(beside(data_of(SPECTRUM)).x, pe)
+    typed = beside(data_of(SPECTRUM, x=torch.arange(6))).x
+    assert torch.equal(typed[:, 0], torch.arange(6.0)) and typed.size(1) == 1 + pe.size(1)
+
+
+def test_weights_by_name_or_none() -> None:
+    data = data_of(SPECTRUM)
+    unit = Data(edge_index=data.edge_index, num_nodes=6)
+    named = Data(edge_index=data.edge_index, conductance=data.edge_weight, num_nodes=6)
+    for build, attr in (
+        (AddEffectiveResistance, "effective_resistance"),
+        (AddHeatKernelPE, "heat_kernel_pe"),
+        (lambda **more: AddResistiveEmbeddingPE(2, **more), "resistive_embedding_pe"),
+        (lambda **more: AddLaplacianEigenvectors(2, **more), "laplacian_eigenvectors"),
+    ):
+        weighted = build()(data)[attr]
+        assert torch.equal(build(edge_weight="conductance")(named)[attr], weighted)
+        assert torch.equal(build(edge_weight=None)(data)[attr], build()(unit)[attr])
+        assert not torch.equal(weighted, build()(unit)[attr])
+
+
+# Another way to write the graph down.
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[7], CASES[10]], ids=lambda case: case.name)
+def test_heat_kernels_follow_their_nodes(case) -> None:
+    transform = AddHeatKernelPE(tolerance=1e-7)
+    graph = case.graph
+    assert_permutation_equivariant(
+        encoder(transform, "heat_kernel_pe"),
+        graph.edge_index(),
+        graph.num_nodes,
+        edge_weight=graph.edge_weight(),
+        rtol=1e-7,
+        atol=1e-7,
+    )
+
+
+def permuted(graph: Graph, seed: int) -> tuple[Graph, Tensor]:
+    label = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
+    moved = [tuple(sorted(label[list(edge)].tolist())) for edge in graph.edges]
+    order = sorted(range(len(moved)), key=lambda number: moved[number])
+    return Graph(graph.num_nodes, [moved[i] for i in order], [graph.weights[i] for i in order]), label
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_resistances_follow_their_nodes(seed: int) -> None:
+    for case in CASES:
+        moved, label = permuted(case.graph, seed)
+        n = case.num_nodes
+        before, after = (AddEffectiveResistance("all")(data_of(g)).effective_resistance for g in (case.graph, moved))
+        got, expected = after.view(n, n)[label][:, label], before.view(n, n)
+        finite = expected.isfinite()
+        assert torch.equal(got.isfinite(), finite) and relative_error(got[finite], expected[finite]) < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("which", ["bottom", "top"])
+def test_spans_of_eigenvectors_follow_their_nodes(which: str, seed: int) -> None:
+    """The starting vectors stay with the index, so what follows is the span, to the tolerance."""
+    moved, label = permuted(SPECTRUM, seed)
+    projectors = []
+    for graph in (SPECTRUM, moved):
+        v = AddLaplacianEigenvectors(3, which)(data_of(graph)).laplacian_eigenvectors
+        projectors.append(v @ v.mT)
+    assert relative_error(projectors[1][label][:, label], projectors[0]) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_resistive_embeddings_follow_their_directions(seed: int) -> None:
+    """``sqrt(L^+)`` moves with the nodes; the random directions stay with the index."""
+    moved, label = permuted(SPECTRUM, seed)
+    before, after = (constructions.resistive_embedding(data_of(g), tolerance=1e-9) for g in (SPECTRUM, moved))
+    assert relative_error(after[label][:, label], before) < 1e-8
+    columns = [AddResistiveEmbeddingPE(3, tolerance=1e-9)(data_of(g)).resistive_embedding_pe for g in (SPECTRUM, moved)]
+    start = torch.linalg.lstsq(before, columns[0]).solution
+    assert relative_error(before @ start, columns[0]) < 1e-6
+    other = torch.linalg.lstsq(after, columns[1]).solution
+    assert relative_error(other - other.mean(0), start - start.mean(0)) < 1e-6, "the same directions by index"
+
+
+@every_transform
+def test_neither_order_nor_direction_nor_repetition_of_edges_matters(name: str) -> None:
+    transform, attr = TRANSFORMS[name]
+    once = Data(edge_index=SPECTRUM.edge_index(), edge_weight=SPECTRUM.edge_weight(), num_nodes=6)
+    expected = written(transform, attr, once)
+    order = torch.tensor([3, 6, 0, 2, 5, 1, 4])
+    flip = torch.tensor([True, False, True, True, False, False, True])
+    index = torch.where(flip, once.edge_index.flip(0), once.edge_index)[:, order]
+    index, weight = torch.cat([index, index[:, :3]], 1), torch.cat([once.edge_weight[order]] * 2)[:10]
+    got = written(transform, attr, Data(edge_index=index, edge_weight=weight, num_nodes=6))
+    if name == "edges":
+        expected = torch.cat([expected[order], expected[order][:3]])
+    assert torch.equal(got, expected)
+
+
+# Batches.
+
+
+def parts_of(name: str, out: Batch, attr: str, graphs: list[Data]) -> tuple[Tensor, ...]:
+    counts = {"edges": [g.num_edges for g in graphs], "all": [g.num_nodes**2 for g in graphs]}
+    return out[attr].split(counts.get(name, [g.num_nodes for g in graphs]))
+
+
+@every_transform
+def test_a_batch_is_its_graphs_one_by_one(name: str) -> None:
+    transform, attr = TRANSFORMS[name]
+    graphs = sample()
+    out = transform(Batch.from_data_list(graphs))
+    for own, got in zip(graphs, parts_of(name, out, attr, graphs), strict=True):
+        expected = written(transform, attr, own)
+        finite = expected.isfinite()
+        assert got.shape == expected.shape and torch.equal(got.isfinite(), finite)
+        # A batch runs as many layers as its worst graph needs: each result is as asked for, or better.
+        tolerance = {"heat": 2e-6, "resistive": 1e-3}.get(name, 1e-9)
+        assert relative_error(got[finite], expected[finite]) < tolerance
+
+
+@every_transform
+def test_loaders_collate_what_was_written(name: str) -> None:
+    transform, attr = TRANSFORMS[name]
+    graphs = [transform(data) for data in sample()]
+    (batch,) = DataLoader(graphs, batch_size=len(graphs))
+    assert torch.equal(batch[attr], torch.cat([data[attr] for data in graphs]))
+    again = batch.to_data_list()
+    assert all(torch.equal(own[attr], data[attr]) for own, data in zip(again, graphs, strict=True))
+
+
+def test_loaders_shift_the_pairs_of_all_resistances() -> None:
+    transform = AddEffectiveResistance("all")
+    graphs = sample()
+    (batch,) = DataLoader([transform(data) for data in graphs], batch_size=len(graphs))
+    together = transform(Batch.from_data_list(graphs))
+    assert torch.equal(batch.effective_resistance_index, together.effective_resistance_index)
+    pairs = batch.effective_resistance_index
+    assert torch.equal(batch.batch[pairs[0]], batch.batch[pairs[1]])
+    own = batch.to_data_list()[1]
+    assert torch.equal(own.effective_resistance_index, transform(graphs[1]).effective_resistance_index)
+
+
+# Corner cases.
+
+
+@every_transform
+@pytest.mark.parametrize("number", range(6))
+def test_every_kind_of_graph(name: str, number: int) -> None:
+    transform, attr = TRANSFORMS[name]
+    data = sample()[number]
+    out = written(transform, attr, data)
+    rows = {"edges": data.num_edges, "all": data.num_nodes**2}.get(name, data.num_nodes)
+    assert out.size(0) == rows and not out.isnan().any()
+
+
+@pytest.mark.parametrize("which", ["bottom", "top"])
+@pytest.mark.parametrize("n", [1, 2, 4, 5])
+def test_more_eigenvectors_than_nodes(which: str, n: int) -> None:
+    data = data_of(from_networkx(nx.path_graph(n)))
+    v = AddLaplacianEigenvectors(4, which)(data).laplacian_eigenvectors
+    count = min(4, n)
+    assert v.shape == (n, 4) and not v[:, count:].any()
+    assert relative_error(v[:, :count].mT @ v[:, :count], np.eye(count)) < 1e-10
+
+
+def test_the_null_space_comes_first() -> None:
+    v = AddLaplacianEigenvectors(3)(data_of(CASES[7].graph)).laplacian_eigenvectors
+    assert float((CASES[7].laplacian @ v).abs().max()) < 1e-5
+    assert AddResistiveEmbeddingPE(2)(data_of(Graph(3, [], []))).resistive_embedding_pe.abs().max() == 0
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("build", "changes"),
+    [
+        (AddEffectiveResistance, {"pairs": "all", "attr_name": "r", "edge_weight": None, "tolerance": 1e-3}),
+        (
+            AddHeatKernelPE,
+            {"times": (1.0,), "attr_name": "h", "edge_attr_name": "e", "edge_weight": None, "tolerance": 1e-3},
+        ),
+        (
+            lambda k=2, **more: AddResistiveEmbeddingPE(k, **more),
+            {"k": 3, "attr_name": None, "seed": 1, "edge_weight": None, "tolerance": 1e-3, "max_layers": 7},
+        ),
+        (
+            lambda k=2, **more: AddLaplacianEigenvectors(k, **more),
+            {
+                "k": 3,
+                "which": "top",
+                "attr_name": None,
+                "seed": 1,
+                "edge_weight": None,
+                "tolerance": 0.1,
+                "max_layers": 7,
+            },
+        ),
+    ],
+)
+def test_repr_tells_every_argument(build, changes: dict) -> None:
+    texts = {repr(build()), *(repr(build(**{name: value})) for name, value in changes.items())}
+    assert len(texts) == 1 + len(changes)
+    for name, value in changes.items():
+        assert f"{name}={value!r}" in repr(build(**{name: value}))
+    assert repr(build()) == repr(build()) == repr(pickle.loads(pickle.dumps(build())))
+
+
+def test_functional_names_compose_with_others() -> None:
+    out = Compose([AddHeatKernelPE(), AddEffectiveResistance()])(data_of(SPECTRUM))
+    assert "heat_kernel_pe" in out and "effective_resistance" in out
+    assert repr(AddHeatKernelPE(times=[1, 2])) == repr(AddHeatKernelPE(times=(1.0, 2.0)))
+
+
+def test_refuses_arguments_that_mean_nothing() -> None:
+    with pytest.raises(ValueError, match=r"pairs must be one of \('all', 'edges'\), got 'nodes'"):
+        AddEffectiveResistance("nodes")
+    for times in ((), (1.0, -2.0), (math.inf,), (math.nan,)):
+        with pytest.raises(ValueError, match=r"times must be finite and not negative, at least one, got \("):
+            AddHeatKernelPE(times)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        AddResistiveEmbeddingPE(0)
+    for k, which in ((0, "top"), (2, "left")):
+        with pytest.raises(ValueError, match=f"got k={k} and which='{which}'"):
+            AddLaplacianEigenvectors(k, which)
+
+
+@every_transform
+def test_refuses_data_without_edges_to_read(name: str) -> None:
+    transform, _ = TRANSFORMS[name]
+    with pytest.raises(ValueError, match="need edge_index"):
+        transform(Data(x=normal(3, 2)))
+    with pytest.raises(ValueError, match=r"edge_index must lie in 0\.\.1"):
+        transform(Data(edge_index=torch.tensor([[0], [2]]), num_nodes=2))
+
+
+def test_refuses_more_layers_than_allowed() -> None:
+    data = data_of(CASES[5].graph)
+    for transform in (AddResistiveEmbeddingPE(2, max_layers=5), AddLaplacianEigenvectors(2, max_layers=5)):
+        with pytest.raises(ValueError, match=r"needs [\d,]+ layers .* more than max_layers=5; nothing was run"):
+            transform(data)
+
+
+def test_transforms_write_what_incidences_mean() -> None:
+    graph = Incidence(SPECTRUM.edge_index(), 6, edge_weight=SPECTRUM.edge_weight())
+    assert torch.equal(
+        AddEffectiveResistance()(data_of(SPECTRUM)).effective_resistance[:7],
+        constructions.effective_resistance(graph, "edges"),
+    )
