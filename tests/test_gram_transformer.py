@@ -732,7 +732,7 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
         ({"num_squarings": 2, "probes": "rademacher"}, "num_squarings=2 needs probes='identity', got 'rademacher'"),
         ({"num_edge_types": 2, "edge_in_channels": 3}, "edges have either types or channels, got 2 types and 3"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either types or channels, got 2 types and 3"),
-        ({"end_features": True}, "ends=True needs"),
+        ({"end_features": True}, "must be learned and need edge and node features"),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
