@@ -9,6 +9,7 @@ whole. With --check nothing is written, and the exit status is 1 if something wo
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -37,7 +38,8 @@ def table(name: str) -> str:
     entries = content["results"]
     if name not in FORMATS:
         entries = sorted(entries, key=lambda entry: -entry["test_mae"])
-    lines = [head, ["---"] * len(head), *(row(entry) for entry in entries)]
+    rows = [row(entry) for entry in entries]
+    lines = [head, ["---"] * len(head), *(line for line in rows if line is not None)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -87,7 +89,25 @@ def electric_flow_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], steps, f"{entry['residual']:.1e}", f"{entry['seconds']:.2f}", f"{entry['peak_mib']:,.0f}"]
 
 
-FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str]]]] = {
+def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
+    """A curve of benchmarks/synthetic.py: first and last loss, slope. Single eigenvectors are in the figure alone."""
+    if "-" not in entry["curve"] and entry["figure"] == 2:
+        return None
+    means = [math.exp(sum(map(math.log, losses)) / len(losses)) for losses in entry["loss"]]
+    low, high = entry["slope_ci"]
+    depths = f"{entry['depths'][0]} and {entry['depths'][-1]}"
+    return [
+        f"{entry['panel'][0]}({entry['panel'][1]})",
+        entry["curve"].replace("_", " "),
+        f"({entry['equation']})",
+        entry["graphs"],
+        f"{means[0]:.1e} and {means[-1]:.1e} ({depths})",
+        f"{entry['slope']:.2f} [{low:.2f}, {high:.2f}]",
+    ]
+
+
+FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
+    "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training_step": (["encoding", "graphs/s", "step time over none"], training_step_row),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),

@@ -47,7 +47,9 @@ def mix_columns(phi: Tensor, weight: Tensor) -> Tensor:
     return (weight @ phi.unflatten(-1, (blocks, -1))).flatten(-2)
 
 
-def update_phi(phi: Tensor, similar: Tensor | None, w: Weights, through_phi: bool = True) -> Tensor:
+def update_phi(
+    phi: Tensor, similar: Tensor | None, w: Weights, through_phi: bool = True, read: slice = slice(None)
+) -> Tensor:
     """The second line of eq. (7), transposed: ``Phi (I + W^R)^T + (alpha^Q alpha^K S + P^T) Phi W^V^T``.
 
     By associativity ``P^T Phi = Phi W^K^T W^Q (Phi^T Phi)``: there is no ``[n, n]`` matrix.
@@ -57,10 +59,11 @@ def update_phi(phi: Tensor, similar: Tensor | None, w: Weights, through_phi: boo
         similar: ``S Phi`` with ``S = B B^T``, likewise; ``None`` where it is not looked at.
         w: the layer's weights.
         through_phi: whether ``P`` is not zero.
+        read: columns of a blockwise ``W^V`` for which ``similar`` was computed; it is zero in the others.
     """
     out = phi + mix_columns(phi, w.w_r)
     if similar is not None:
-        out = out + mix_columns(w.alpha_q * w.alpha_k * similar, w.w_v)
+        out = out + mix_columns(w.alpha_q * w.alpha_k * similar, w.w_v[..., read])
     if through_phi:
         out = out + mix_columns(mix_columns(phi, w.w_q.mT @ w.w_k) @ (phi.mT @ phi), w.w_v)
     return out
@@ -209,14 +212,26 @@ class EfficientTransformer(
         # gradients.)
         at_graph = ((self.alpha_q != 0) | (self.alpha_k != 0)).tolist()
         at_phi = ((self.w_q != 0) | (self.w_k != 0)).flatten(1).any(1).tolist()
+        reads = self._columns_read()
         for index in self.schedule:
             w = self.weights(index)
-            similar = scale.square() * graph.laplacian(phi) if at_graph[index] else None
-            phi = normalize_phi(update_phi(phi, similar, w, at_phi[index]), self.normalize_phi)
+            similar = None
+            if at_graph[index]:
+                block = phi.unflatten(-1, (-1, self.k))[:, reads[index]].flatten(-2)
+                similar = scale.square() * graph.laplacian(block)
+            phi = normalize_phi(update_phi(phi, similar, w, at_phi[index], reads[index]), self.normalize_phi)
             scale = (1 + w.alpha_r) * scale
             if norm is not None:
                 scale = torch.where(norm * scale == 0, scale, scale.sign() / norm)
             yield scale, phi
+
+    def _columns_read(self) -> list[slice]:
+        """For each weight the block of columns that ``W^V`` reads; all where a gradient may ask for the others."""
+        everything = slice(None)
+        if not self.blockwise or (torch.is_grad_enabled() and self.w_v.requires_grad):
+            return [everything] * len(self.w_v)
+        blocks = [row.nonzero().flatten().tolist() for row in (self.w_v != 0).any(1)]
+        return [slice(own[0], own[0] + 1) if len(own) == 1 else everything for own in blocks]
 
     def full(self, num_edges: int) -> FullTransformer:
         """The same layers as weights of eq. (3): the blocks of Lemma 9, for graphs of ``num_edges`` edges.

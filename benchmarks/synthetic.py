@@ -1,0 +1,530 @@
+"""Figures 1, 2 and 3 of the paper: linear transformers trained to solve Laplacian problems, by number of layers.
+
+    python benchmarks/synthetic.py [--quick] [--experiments NAME ...] [--collect] [--json FILE]
+
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3.5, 4.1 and 15. An experiment
+is a problem, a kind of random graph and a transformer: eq. (3), or eq. (7) in the ones whose name ends in "efficient".
+Its models of all depths and seeds train at once, batched on an axis of their own. Each seed has an initialisation and a
+stream of random graphs of its own; test loss is the mean over the same held-out graphs for all.
+
+An experiment writes checkpoints and its result to a folder of its own under --runs. Started again, it goes on where it
+stopped, and one that is done is left as it is. One that was begun with other settings is refused: remove its folder, or
+name another --runs. When all experiments are done, or with --collect those that are, the results go to --json and the
+figure beside it. Several processes can share the work by --experiments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _synthetic_figure import draw
+from scipy import stats
+from torch import Tensor
+
+from tg_lpe.constructions.efficient import Weights, efficient_layer
+from tg_lpe.constructions.full import full_layer, normalize_phi, normalize_rows, unit
+from tg_lpe.datasets.weighted import random_incidences
+from tg_lpe.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.training.run_folder import environment
+
+N = 10
+WIDTH = 2 * N
+KINDS = ("complete", "csl")
+TEST_SEED, DATA_SEED = 2**40, 2**41
+ROLES = ("w_v", "w_q", "w_k", "w_r")
+LAPLACIAN_PROBLEMS = ("electric", "resistive", "heat")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the models of an experiment are trained.
+
+    Attributes:
+        steps: updates; all of them on fresh graphs.
+        graphs: graphs per update and seed.
+        lr: highest learning rate, of models with one layer.
+        init: standard deviation of the initial weights times the square root of their columns.
+        residual: factor on it for ``W^R``.
+        identity: added to the diagonals of the initial ``W^Q`` and ``W^K``.
+        first: factor on ``init``, ``identity`` and ``alpha`` in the first layer, whose ``B`` is not normalised.
+        alpha: mean of the initial ``alpha^Q`` and ``alpha^K`` of eq. (7).
+        lr_by_depth: the learning rate of ``L`` layers is ``lr * L ** -lr_by_depth``.
+        warmup: share of the steps in which the learning rate rises; it falls to zero along a cosine after that.
+    """
+
+    steps: int
+    graphs: int
+    lr: float
+    init: float
+    residual: float
+    identity: float
+    first: float = 0.3
+    alpha: float = 1.0
+    lr_by_depth: float = 0.5
+    warmup: float = 0.1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A problem on a kind of graphs, for a transformer.
+
+    Attributes:
+        problem: ``"electric"``, ``"resistive"``, ``"heat"``; or ``"eigen5"``, ``"eigen10"``, trained on that many
+            eigenvectors.
+        kind: of the graphs.
+        efficient: whether the transformer is eq. (7).
+    """
+
+    problem: str
+    kind: str
+    efficient: bool
+
+    @property
+    def name(self) -> str:
+        return "-".join([self.problem, self.kind] + ["efficient"] * self.efficient)
+
+    @property
+    def num_edges(self) -> int:
+        return N * (N - 1) // 2 if self.kind == "complete" else 2 * N
+
+    @property
+    def num_vectors(self) -> int:
+        """Columns of the output that are trained."""
+        return 5 if self.problem == "eigen5" else N
+
+    @property
+    def eigenvectors(self) -> bool:
+        return self.problem not in LAPLACIAN_PROBLEMS
+
+    @property
+    def depths(self) -> list[int]:
+        """Of its models, unless others are asked for."""
+        return [1, 2, 3, 4, 5, 6, 8] if self.efficient else [1, 2, 3, 4, 5, 6]
+
+    @property
+    def settings(self) -> Settings:
+        """Found by short trials of few models."""
+        complete = self.kind == "complete"
+        if self.efficient and self.eigenvectors:
+            return Settings(4000, graphs=16, lr=2e-2, init=0.2, residual=1.0, identity=0.0)
+        if self.efficient:
+            lr = 6e-2 if self.problem == "heat" else 1e-1
+            return Settings(1500, graphs=16, lr=lr, init=0.5, residual=1.0, identity=0.0)
+        if self.eigenvectors:
+            return Settings(3500 if complete else 4500, graphs=32, lr=1e-2, init=0.1, residual=3.0, identity=1.0)
+        lr = 1e-2 if self.problem == "heat" else 2e-2
+        return Settings(2000 if complete else 2500, graphs=32, lr=lr, init=0.1, residual=5.0, identity=1.5)
+
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in [
+        *(Experiment(p, kind, False) for p in (*LAPLACIAN_PROBLEMS, "eigen10", "eigen5") for kind in KINDS),
+        *(Experiment(p, kind, True) for p in (*LAPLACIAN_PROBLEMS, "eigen10") for kind in KINDS),
+    ]
+}
+
+
+def sample(experiment: Experiment, num_graphs: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Random graphs and what is to be computed for them, in float64.
+
+    Returns:
+        ``B``, ``[graphs, n, d]``; demands ``Psi``, ``[graphs, n, n]``, empty for eigenvectors; targets of length one,
+        ``[graphs, n, vectors]``.
+    """
+    b = random_incidences(experiment.kind, num_graphs, generator)
+    values, vectors = torch.linalg.eigh(b @ b.mT)
+    if experiment.eigenvectors:
+        return b, b.new_zeros(num_graphs, N, 0), vectors[..., : experiment.num_vectors]
+    psi = torch.randn(num_graphs, N, N, generator=generator, dtype=torch.float64)
+    psi = unit(psi - psi.mean(-2, keepdim=True), -2)
+    positive = values[:, 1:]
+    spectrum = {"electric": 1 / positive, "resistive": positive.rsqrt(), "heat": torch.exp(-0.5 * positive)}
+    basis = vectors[..., 1:]
+    return b, psi, unit(basis @ (spectrum[experiment.problem].unsqueeze(-1) * (basis.mT @ psi)), -2)
+
+
+class Stack:
+    """The models of an experiment, the deepest first: layer ``l`` is run on the leading models that have it.
+
+    Args:
+        experiment: which.
+        depths, seeds: there is a model for each pair.
+        settings: how it is initialised.
+
+    Attributes:
+        models: ``(depth, seed)`` of each.
+        counts: how many of them have layer ``l``.
+        parameters: by name, the models on the first axis.
+    """
+
+    def __init__(self, experiment: Experiment, depths: Sequence[int], seeds: int, settings: Settings) -> None:
+        self.experiment, self.seeds = experiment, seeds
+        self.models = [(depth, seed) for depth in sorted(depths, reverse=True) for seed in range(seeds)]
+        self.counts = [sum(depth > layer for depth, _ in self.models) for layer in range(max(depths))]
+        self.depth = torch.tensor([depth for depth, _ in self.models])
+        drawn = [self._draw(depth, seed, settings) for depth, seed in self.models]
+        self.parameters = {
+            name: torch.stack([tensors[name] for tensors in drawn if name in tensors]).requires_grad_()
+            for name in drawn[0]
+        }
+
+    def _draw(self, depth: int, seed: int, settings: Settings) -> dict[str, Tensor]:
+        """Initial weights of a model: Gaussian, plus what the settings say."""
+        generator = torch.Generator().manual_seed(1000 * seed + depth)
+        height = WIDTH if self.experiment.efficient else self.experiment.num_edges + WIDTH
+        tensors = {}
+        for layer in range(depth):
+            first = settings.first if layer == 0 else 1.0
+            scale = settings.init * first
+            for role in ROLES:
+                factor = settings.residual * settings.init if role == "w_r" else scale
+                draw = torch.randn(height, height, generator=generator)
+                tensors[f"{layer}.{role}"] = factor / math.sqrt(height) * draw
+                if role in ("w_q", "w_k"):
+                    tensors[f"{layer}.{role}"] += settings.identity * first * torch.eye(height)
+            if self.experiment.efficient:
+                for name in ("alpha_v", "alpha_q", "alpha_k", "alpha_r"):
+                    draw = torch.randn((), generator=generator)
+                    one = name in ("alpha_q", "alpha_k")
+                    tensors[f"{layer}.{name}"] = (settings.alpha * first if one else 0.0) + 0.1 * first * draw
+        if self.experiment.eigenvectors:
+            tensors["phi"] = torch.randn(N, WIDTH, generator=generator) / math.sqrt(N)
+        return tensors
+
+    def __call__(self, b: Tensor, psi: Tensor, parameters: dict[str, Tensor]) -> Tensor:
+        """Outputs of all models.
+
+        Args:
+            b, psi: ``B`` and demands of each seed, ``[seeds, graphs, n, ...]``.
+            parameters: as :attr:`parameters`, of any type.
+
+        Returns:
+            The last ``n`` columns of ``Phi_L``, ``[models, graphs, n, n]``.
+        """
+        seeds = torch.tensor([seed for _, seed in self.models])
+        graphs = b.size(1)
+        b = b[seeds]
+        if self.experiment.eigenvectors:
+            phi = parameters["phi"].unsqueeze(1).expand(-1, graphs, -1, -1)
+        else:
+            phi = torch.cat([psi, torch.zeros_like(psi)], dim=-1)[seeds]
+        run = self._efficient(b, phi, parameters) if self.experiment.efficient else self._full(b, phi, parameters)
+        outputs = []
+        for phi, count, following in zip(run, self.counts, [*self.counts[1:], 0], strict=True):
+            if following < count:
+                outputs.append(phi[following:, ..., -N:])
+        return torch.cat(outputs[::-1])
+
+    def _full(self, b: Tensor, phi: Tensor, parameters: dict[str, Tensor]) -> Iterator[Tensor]:
+        """``Phi`` after each layer of eq. (3), of the models that have it."""
+        how = "columns" if self.experiment.eigenvectors else "frobenius"
+        z = torch.cat([b, phi], dim=-1).mT
+        for layer, count in enumerate(self.counts):
+            z = full_layer(z[:count], *(parameters[f"{layer}.{role}"] for role in ROLES))
+            z = normalize_rows(z, self.experiment.num_edges, how, incidence=True)
+            yield z.mT[..., self.experiment.num_edges :]
+
+    def _efficient(self, b: Tensor, phi: Tensor, parameters: dict[str, Tensor]) -> Iterator[Tensor]:
+        """``Phi`` after each layer of eq. (7), of the models that have it."""
+        how = "columns" if self.experiment.eigenvectors else "frobenius"
+        for layer, count in enumerate(self.counts):
+            weights = [parameters[f"{layer}.{name}"] for name in Weights._fields]
+            shaped = Weights(*(w.view(count, 1, *(w.shape[1:] if w.dim() > 1 else (1, 1))) for w in weights))
+            b, phi = efficient_layer(b[:count], phi[:count], shaped)
+            b, phi = unit(b, (-2, -1)), normalize_phi(phi, how)
+            yield phi
+
+
+def column_losses(experiment: Experiment, output: Tensor, target: Tensor) -> Tensor:
+    """Squared distance of each column of length one from its target, ``[..., vectors]``; eigenvectors up to sign."""
+    output = unit(output[..., : target.size(-1)], -2)
+    loss = (output - target).square().sum(-2)
+    return torch.minimum(loss, (output + target).square().sum(-2)) if experiment.eigenvectors else loss
+
+
+class Adam:
+    """Adam with a learning rate, and gradient clipping, per model.
+
+    A model's gradient is clipped to twice the running mean of its norm.
+    """
+
+    betas = (0.9, 0.99)
+    epsilon = 1e-12
+
+    def __init__(self, stack: Stack) -> None:
+        self.parameters = stack.parameters
+        self.state = {
+            f"{moment}.{name}": torch.zeros_like(p) for moment in ("m", "v") for name, p in stack.parameters.items()
+        }
+        self.state["norm"] = torch.zeros(len(stack.models))
+
+    @torch.no_grad()
+    def step(self, number: int, lr: Tensor) -> None:
+        """Update ``number`` (from one), with learning rates ``[models]``."""
+        gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+        square = torch.zeros_like(self.state["norm"])
+        for gradient in gradients.values():
+            square[: len(gradient)] += gradient.flatten(1).square().sum(1) if gradient.dim() > 1 else gradient.square()
+        norm = square.sqrt()
+        usual = self.state["norm"] / (1 - 0.95 ** (number - 1)) if number > 1 else norm
+        clip = (2 * usual / norm.clamp(min=1e-30)).clamp(max=1.0)
+        self.state["norm"].lerp_(norm * clip, 0.05)
+        first, second = self.betas
+        for name, gradient in gradients.items():
+            m, v = self.state[f"m.{name}"], self.state[f"v.{name}"]
+            shape = (-1, *[1] * (gradient.dim() - 1))
+            gradient.mul_(clip[: len(gradient)].view(shape))
+            m.lerp_(gradient, 1 - first)
+            v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+            root = (v / (1 - second**number)).sqrt_().add_(self.epsilon)
+            self.parameters[name].sub_(m / root * (lr[: len(m)] / (1 - first**number)).view(shape))
+            self.parameters[name].grad = None
+
+
+def schedule(settings: Settings, step: int) -> float:
+    """Factor on the learning rate at ``step``, from zero."""
+    warmup = max(1.0, settings.warmup * settings.steps)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (settings.steps - warmup)))
+
+
+@torch.no_grad()
+def evaluate(stack: Stack, num_graphs: int) -> Tensor:
+    """Test loss of each model and column, ``[models, vectors]``, in float64."""
+    b, psi, target = sample(stack.experiment, num_graphs, torch.Generator().manual_seed(TEST_SEED))
+    parameters = {name: p.double() for name, p in stack.parameters.items()}
+    total: Tensor | float = 0.0
+    for part in torch.arange(num_graphs).split(100):
+        every = (stack.seeds, -1, -1, -1)  # one set of graphs for all seeds
+        output = stack(b[part].expand(every), psi[part].expand(every), parameters)
+        total = total + column_losses(stack.experiment, output, target[part]).sum(1)
+    assert isinstance(total, Tensor)
+    return total / num_graphs
+
+
+def train(
+    experiment: Experiment,
+    settings: Settings,
+    depths: Sequence[int],
+    seeds: int,
+    test_graphs: int,
+    folder: Path,
+    interval: float,
+) -> None:
+    """Train an experiment's models, from its last checkpoint if there is one, and write ``result.json``.
+
+    Raises:
+        SystemExit: if the folder was begun with other settings.
+    """
+    chosen = {"depths": sorted(depths), "seeds": seeds, "test_graphs": test_graphs, **asdict(settings)}
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "settings.json").exists():
+        begun = read_json(folder / "settings.json")
+        if begun != chosen:
+            raise SystemExit(f"{folder} was begun with other settings, {begun}, not {chosen}; remove it first")
+    write_json(folder / "settings.json", chosen)
+    if (folder / "result.json").exists():
+        print(f"{experiment.name}: done before", flush=True)
+        return
+
+    stack = Stack(experiment, depths, seeds, settings)
+    optimizer = Adam(stack)
+    generators = [torch.Generator().manual_seed(DATA_SEED + seed) for seed in range(seeds)]
+    done, before = 0, 0.0
+    checkpoint = folder / "checkpoint.safetensors"
+    if checkpoint.exists():
+        done, before = restore(checkpoint, stack, optimizer, generators)
+    base = settings.lr * stack.depth.float() ** -settings.lr_by_depth
+    seed_of = torch.tensor([seed for _, seed in stack.models])
+    start = last = time.perf_counter()
+    for step in range(done, settings.steps):
+        drawn = [sample(experiment, settings.graphs, generator) for generator in generators]
+        b, psi, target = (torch.stack(part).float() for part in zip(*drawn, strict=True))
+        losses = column_losses(experiment, stack(b, psi, stack.parameters), target[seed_of]).mean((1, 2))
+        losses.sum().backward()
+        optimizer.step(step + 1, base * schedule(settings, step))
+        now = time.perf_counter()
+        if now - last >= interval:
+            last = now
+            elapsed = before + now - start
+            save(checkpoint, stack, optimizer, generators, step + 1, elapsed)
+            mean = [f"{depth}: {value:.1e}" for depth, value in zip(*by_depth(stack, losses.detach()), strict=True)]
+            print(
+                f"{experiment.name}: step {step + 1}/{settings.steps}, {elapsed:.0f} s, {', '.join(mean)}", flush=True
+            )
+    columns = evaluate(stack, test_graphs)
+    shape = (len(set(depths)), seeds, experiment.num_vectors)
+    write_json(
+        folder / "result.json",
+        {
+            "experiment": experiment.name,
+            **asdict(experiment),
+            "settings": chosen,
+            "loss": columns.mean(1).view(shape[:2]).flip(0).tolist(),
+            "loss_by_vector": columns.view(shape).flip(0).tolist() if experiment.eigenvectors else None,
+            "seconds": before + time.perf_counter() - start,
+        },
+    )
+    save(checkpoint, stack, optimizer, generators, settings.steps, before + time.perf_counter() - start)
+    mean = [f"{depth}: {value:.2e}" for depth, value in zip(*by_depth(stack, columns.mean(1)), strict=True)]
+    print(f"{experiment.name}: done, {before + time.perf_counter() - start:.0f} s, test {', '.join(mean)}", flush=True)
+
+
+def by_depth(stack: Stack, values: Tensor) -> tuple[list[int], list[float]]:
+    """Depths, and geometric means over seeds of ``values``, ``[models]``."""
+    depths = sorted(set(stack.depth.tolist()))
+    return depths, [float(values[stack.depth == depth].log().mean().exp()) for depth in depths]
+
+
+def save(
+    path: Path, stack: Stack, optimizer: Adam, generators: list[torch.Generator], step: int, seconds: float
+) -> None:
+    """Write all that training goes on from."""
+    tensors = {f"parameter.{name}": p for name, p in stack.parameters.items()}
+    tensors |= {f"optimizer.{name}": state for name, state in optimizer.state.items()}
+    tensors |= {f"generator.{seed}": generator.get_state() for seed, generator in enumerate(generators)}
+    save_tensors(path, tensors, {"step": step, "seconds": seconds})
+
+
+def restore(path: Path, stack: Stack, optimizer: Adam, generators: list[torch.Generator]) -> tuple[int, float]:
+    """Read what :func:`save` wrote; returns the steps done and the seconds they took."""
+    tensors, metadata = load_tensors(path)
+    with torch.no_grad():
+        for name, p in stack.parameters.items():
+            p.copy_(tensors[f"parameter.{name}"])
+        for name, state in optimizer.state.items():
+            state.copy_(tensors[f"optimizer.{name}"])
+    for seed, generator in enumerate(generators):
+        generator.set_state(tensors[f"generator.{seed}"])
+    return metadata["step"], metadata["seconds"]
+
+
+def slope(depths: Sequence[int], losses: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
+    """Least-squares slope of ``ln(loss)`` against depth over all depths and seeds, with its 95 % t interval.
+
+    Args:
+        depths: of the models.
+        losses: by depth and seed.
+    """
+    x = np.repeat(depths, [len(row) for row in losses])
+    fit = stats.linregress(x, np.log(np.concatenate([np.asarray(row) for row in losses])))
+    half = float(stats.t.ppf(0.975, len(x) - 2)) * float(fit.stderr)
+    return float(fit.slope), [float(fit.slope) - half, float(fit.slope) + half]
+
+
+def curves(experiment: Experiment) -> Iterator[tuple[str, str, list[int] | None]]:
+    """Figure and panel, name, and columns (all: ``None``) of every curve an experiment gives."""
+    place = {"electric": "a", "resistive": "b", "heat": "c", "eigen10": "d"}
+    if experiment.efficient:
+        name = "loss_1-10" if experiment.eigenvectors else f"loss_{experiment.problem}"
+        yield f"3{place[experiment.problem]}", name, None
+    elif not experiment.eigenvectors:
+        yield f"1{place[experiment.problem]}", f"loss_{experiment.problem}", None
+    else:
+        total, separate = {"eigen5": ("2a", "2b 2c"), "eigen10": ("2d", "2e 2f")}[experiment.problem]
+        yield total, f"loss_1-{experiment.num_vectors}", None
+        panel = separate.split()[KINDS.index(experiment.kind)]
+        for column in range(1, experiment.num_vectors):
+            yield panel, f"loss_{column + 1}", [column]
+
+
+def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each curve of each panel."""
+    rows = []
+    for result in results:
+        experiment = EXPERIMENTS[result["experiment"]]
+        depths = result["settings"]["depths"]
+        for place, name, columns in curves(experiment):
+            losses = result["loss"]
+            if columns is not None:
+                losses = [[vectors[columns[0]] for vectors in row] for row in result["loss_by_vector"]]
+            value, interval = slope(depths, losses)
+            rows.append(
+                {
+                    "figure": int(place[0]),
+                    "panel": place,
+                    "graphs": experiment.kind,
+                    "equation": 7 if experiment.efficient else 3,
+                    "trained_on": experiment.problem,
+                    "curve": name,
+                    "depths": depths,
+                    "loss": losses,
+                    "slope": value,
+                    "slope_ci": interval,
+                    "seconds": result["seconds"],
+                }
+            )
+    return sorted(rows, key=lambda row: row["panel"])
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """Print the curves."""
+    print("slope: least squares of ln(loss) against layers over depths and seeds, with its 95 % t interval")
+    for row in rows:
+        means = " ".join(f"{math.exp(np.log(losses).mean()):.1e}" for losses in row["loss"])
+        low, high = row["slope_ci"]
+        print(
+            f"{row['panel']}  {row['graphs']:8} {row['curve']:14} slope {row['slope']:6.2f} [{low:.2f}, {high:.2f}]"
+            f"  {means}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few steps, two depths and seeds, in a temporary folder")
+    parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+    parser.add_argument("--depths", type=int, nargs="+", help="(default: 1 to 6, and 8 for eq. 7)")
+    parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
+    parser.add_argument("--steps", type=int, help="in place of those of each experiment")
+    parser.add_argument("--threads", type=int, help="of torch (default: all cores)")
+    parser.add_argument("--runs", metavar="FOLDER", default="runs/synthetic", help="(default: %(default)s)")
+    parser.add_argument("--interval", type=float, default=60.0, help="seconds between checkpoints and lines of log")
+    parser.add_argument("--collect", action="store_true", help="train nothing: write the results that are there")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/synthetic.json")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as temporary:
+        if args.quick:
+            args.runs, args.depths, args.seeds, args.steps = temporary, [1, 2], 2, args.steps or 10
+        run(args)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train what was asked for; write results if it was asked for, or if all are there."""
+    runs = Path(args.runs)
+    for name in [] if args.collect else args.experiments:
+        experiment = EXPERIMENTS[name]
+        settings = experiment.settings
+        depths = sorted(set(args.depths or experiment.depths))
+        if args.steps:
+            settings = replace(settings, steps=args.steps)
+        test_graphs = 100 if args.quick else 2000
+        train(experiment, settings, depths, args.seeds, test_graphs, runs / name, args.interval)
+    missing = [name for name in EXPERIMENTS if not (runs / name / "result.json").exists()]
+    if missing and not args.collect and not args.quick:
+        print(f"not yet there: {', '.join(missing)}")
+        return
+    rows = collect([read_json(runs / name / "result.json") for name in EXPERIMENTS if name not in missing])
+    report(rows)
+    machine = environment()
+    machine.pop("command")
+    settings = {name: read_json(runs / name / "settings.json") for name in EXPERIMENTS if name not in missing}
+    path = Path(args.json)
+    write_json(path, {"settings": settings, "missing": missing, "results": rows, "machine": machine})
+    draw(rows, path.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
