@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-installed
 
-# The tests whose code takes another road without torch-scatter.
-SCATTER_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py conductance.py gram_transformer.py linear_transformer.py \
-    graph_transformer.py))
+# The tests whose code takes another road without torch-scatter or without the compiled part.
+PLAIN_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py conductance.py gram_transformer.py linear_transformer.py \
+    graph_transformer.py native.py spectral.py))
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.
@@ -26,7 +26,7 @@ export PIP_NO_INPUT := 1
 
 help:
 	@echo "make demo   set up, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
-	@echo "make test   set up, then run every test, and those that use torch-scatter once more without it"
+	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
 	@echo "make lint   set up, then ruff and mypy"
 	@echo "make bench  set up, then run every script in benchmarks/"
 	@echo "make setup  only the set-up"
@@ -38,9 +38,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(PYTEST)
-ifneq ($(SCATTER_TESTS),)
-	@echo "Once more without torch-scatter:"
-	TG_LPE_NO_SCATTER=1 $(PYTEST) $(SCATTER_TESTS)
+ifneq ($(PLAIN_TESTS),)
+	@echo "Once more without torch-scatter and without the compiled part:"
+	TG_LPE_NO_SCATTER=1 TG_LPE_NO_NATIVE=1 $(PYTEST) $(PLAIN_TESTS)
 endif
 
 lint: $(STAMP)
@@ -60,7 +60,7 @@ setup: $(STAMP)
 # A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
 SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
 
-$(STAMP): setup.cfg constraints.txt
+$(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/csrc/*.cpp)
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
@@ -74,4 +74,6 @@ $(STAMP): setup.cfg constraints.txt
 		$(PIP) uninstall -q -y torch-scatter 2>/dev/null; \
 		echo; echo "NOTE: torch-scatter could not be installed (see above; it needs a C++ compiler and Python's headers)."; \
 		echo "NOTE: Going on without it: every result is the same, some sums are slower."; echo; }
+	@$(BIN)/python -c "import sys, tg_lpe.native as n; sys.exit(not n.has_native())" || \
+		echo "NOTE: tg_lpe's compiled part could not be built or loaded. Going on without it: the Gram encoder is slower."
 	@touch $@

@@ -14,7 +14,15 @@ from tg_lpe.conductance import LearnedConductances
 from tg_lpe.incidence import Incidence, inverse_sqrt
 from tg_lpe.probes import counter_signs, draw_seed
 from tg_lpe.scatter import scatter_sum
-from tg_lpe.walks import BASES, EdgePositions, SparseSymmetric, estimated_walks, walks
+from tg_lpe.walks import (
+    BASES,
+    EdgePositions,
+    SparseSymmetric,
+    compiled_walks_pay,
+    estimated_walks,
+    graph_walks,
+    walks,
+)
 
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
@@ -230,6 +238,8 @@ class GramTransformer(CheckpointMixin, nn.Module):
                 f"nodes, got one of {graph.max_nodes}; probes='rademacher' takes any"
             )
         coupling = self._couplings(graph, x, edge_attr)
+        if self.num_squarings == 0 and graph.max_nodes <= exact and compiled_walks_pay(coupling, graph):
+            return graph_walks(coupling, graph, self.basis, self.num_layers)
         layout = GraphBlocks(graph, dense_height=exact, max_fill=MAX_FILL)
         seed = self.seed if generator is None else draw_seed(generator)
         nodes, edges, columns = [], [], []

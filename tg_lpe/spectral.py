@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tg_lpe.blocks import GraphBlocks
 from tg_lpe.incidence import Incidence, inverse_sqrt
-from tg_lpe.walks import walks
+from tg_lpe.walks import compiled_walks_pay, graph_walks, walks
 
 
 def laplacian_eigenvectors(graph: Incidence, k: int) -> tuple[Tensor, Tensor]:
@@ -77,10 +77,13 @@ def random_walk_probabilities(graph: Incidence, steps: int) -> tuple[Tensor, Ten
     """
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    blocks = dense_blocks(graph)
+    _refuse_large(graph)
     coupling = graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]
-    nodes, edges, columns = [], [], []
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
+    if compiled_walks_pay(coupling, graph):
+        return graph_walks(coupling.unsqueeze(0), graph, "power", steps)
+    blocks = dense_blocks(graph)
+    nodes, edges, columns = [], [], []
     for where in blocks.edge_positions():
         diagonal, entries = walks(coupling[where.columns].unsqueeze(0), where, "power", steps)
         nodes.append(diagonal[0].mT)
@@ -167,13 +170,17 @@ def dense_blocks(graph: Incidence) -> GraphBlocks:
     Raises:
         ValueError: if a graph is too large for that.
     """
-    largest = int((graph.ptr[1:] - graph.ptr[:-1]).max()) if graph.num_graphs else 0
+    _refuse_large(graph)
+    return GraphBlocks(graph, dense_height=DENSE_LIMIT)
+
+
+def _refuse_large(graph: Incidence) -> None:
+    largest = graph.max_nodes
     if largest > DENSE_LIMIT:
         raise ValueError(
             f"dense algebra on a graph of {largest} nodes needs {largest**2 * 8 / 2**30:.1f} GiB a matrix and "
             f"O(n^3) time; it is offered up to {DENSE_LIMIT} nodes. LinearTransformerPE has no such limit."
         )
-    return GraphBlocks(graph, dense_height=DENSE_LIMIT)
 
 
 def component_labels(graph: Incidence) -> Tensor:

@@ -4,6 +4,9 @@ With identity probes the layers of a linear transformer whose incidence is held 
 symmetric matrix per graph and filter, ``P = I - S``. All that leaves them are a polynomial's diagonal and its entries
 at the edges. Their gradient is the same recurrence run backwards, so it is written out here: autograd would pass over
 each dense matrix of each layer several times.
+
+There are two ways to them. :func:`walks` multiplies the dense matrices of a block of graphs of similar size, on any
+device. :func:`graph_walks` passes over the edges of one graph after the other, compiled, on CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tg_lpe import native
+from tg_lpe.incidence import Incidence
 from tg_lpe.scatter import RowGroups
 
 BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
@@ -158,6 +163,59 @@ def walks(
     """
     alpha, gamma = BASES[basis]
     return _Walks.apply(coupling, where, alpha, gamma, num_layers, num_squarings)  # type: ignore[no-untyped-call, no-any-return]
+
+
+COMPILED_NODES, COMPILED_DENSITY = 256, 0.125
+"""Up to this many nodes, edges beat dense matrices even on complete graphs; above, up to this share of all entries."""
+
+
+def compiled_walks_pay(coupling: Tensor, graph: Incidence) -> bool:
+    """Whether :func:`graph_walks` can take these graphs, and beats :func:`walks` there."""
+    if not native.takes(coupling):
+        return False
+    # The mean degree stands for the densest graph's: who is wrong about a mixed batch loses time, not results.
+    sparse = 2 * graph.num_edges <= COMPILED_DENSITY * graph.num_nodes * graph.max_nodes
+    return graph.max_nodes <= COMPILED_NODES or sparse
+
+
+class _GraphWalks(torch.autograd.Function):
+    """What :func:`graph_walks` returns, and its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, coupling: Tensor, tail: Tensor, head: Tensor, ptr: Tensor, basis: str, num_layers: int
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(coupling, tail, head, ptr)  # layers are computed anew: that is faster than to store them
+        ctx.alpha, ctx.gamma = BASES[basis]
+        ctx.num_layers = num_layers
+        return native.native_walks(coupling, (tail, head), ptr, ctx.alpha, ctx.gamma, num_layers)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_nodes: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        coupling, tail, head, ptr = ctx.saved_tensors
+        grad = native.native_walks_backward(
+            coupling, (tail, head), ptr, ctx.alpha, ctx.gamma, ctx.num_layers, grad_nodes, grad_edges
+        )
+        return grad, None, None, None, None, None
+
+
+def graph_walks(coupling: Tensor, graph: Incidence, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
+    """As :func:`walks`, of whole graphs, without squarings; where :func:`compiled_walks_pay`.
+
+    Time goes with ``num_layers * num_filters * num_nodes * (num_nodes + 2 * num_edges)`` of each graph, memory beside
+    the result with ``num_layers * (num_nodes + num_edges)`` of the largest.
+
+    Args:
+        coupling: entries of the symmetric ``P`` at the edges, ``[num_filters, num_edges]``; its diagonal is zero.
+        graph: the batch; only its structure counts.
+        basis, num_layers: as for :func:`walks`.
+
+    Returns:
+        Diagonals ``[num_nodes, num_filters * num_layers]`` and edge entries ``[num_edges, num_filters * num_layers]``,
+        filter by filter. They can be differentiated once.
+    """
+    return _GraphWalks.apply(coupling, graph.tail, graph.head, graph.ptr, basis, num_layers)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class SparseSymmetric:

@@ -1,0 +1,18 @@
+"""The compiled part of the package; all else about it is in setup.cfg."""
+
+import sys
+
+from setuptools import Extension, setup
+
+# A plain shared library, which tg_lpe/native.py finds beside itself: it needs no headers but the compiler's own.
+# -ffp-contract=fast allows fused multiply-adds and nothing else: what is not a number stays so.
+WALKS = Extension(
+    "tg_lpe._walks",
+    ["tg_lpe/csrc/walks.cpp"],
+    extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", "-fvisibility=hidden", "-pthread"],
+    extra_link_args=["-pthread"],
+    language="c++",
+    optional=True,  # where it cannot be built, the package does without
+)
+
+setup(ext_modules=[] if sys.platform == "win32" else [WALKS])

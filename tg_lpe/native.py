@@ -1,0 +1,149 @@
+"""The compiled part of the package. The one place that knows whether it is there.
+
+``csrc/walks.cpp`` is compiled when the package is installed, where there is a C++ compiler. Everything works without
+it and gives the same result up to rounding; with it, the exact read-out of batches of small graphs is several times
+faster on CPU. Setting the environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+VERSION = 1
+"""Of the functions' arguments; a library left over from another version is not used."""
+
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+def _load() -> ctypes.CDLL | None:
+    """The library beside this file, or ``None`` where there is none that works."""
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_walks{suffix}")
+        if not path.is_file():
+            continue
+        try:
+            found = ctypes.CDLL(str(path))
+            version = found.tg_lpe_walks_version()
+        except (OSError, AttributeError):  # built for another machine
+            continue
+        if version == VERSION:
+            return found
+    return None
+
+
+library = _load() if os.environ.get("TG_LPE_NO_NATIVE", "") in ("", "0") else None
+
+
+def has_native() -> bool:
+    """Whether the compiled part is there."""
+    return library is not None
+
+
+def takes(values: Tensor) -> bool:
+    """Whether the compiled part is there and computes with such values."""
+    return (
+        library is not None
+        and values.device.type == "cpu"
+        and values.dtype in DTYPES
+        and not torch.compiler.is_compiling()  # torch.compile sees through the other path, not through this one
+    )
+
+
+def native_walks(
+    coupling: Tensor, ends: tuple[Tensor, Tensor], ptr: Tensor, alpha: float, gamma: float, num_layers: int
+) -> tuple[Tensor, Tensor]:
+    """``Phi_1 .. Phi_T`` of each graph of a batch, read on the diagonal and at the edges.
+
+    Args:
+        coupling: entries of ``P`` at the edges, float32 or float64 ``[num_filters, num_edges]``, on CPU.
+        ends: tail and head of each edge, int64 ``[num_edges]``, graph by graph.
+        ptr: first node of each graph, int64 ``[num_graphs + 1]``.
+        alpha, gamma: of the recurrence, see :data:`~tg_lpe.walks.BASES`.
+        num_layers: ``T``.
+
+    Returns:
+        ``[num_nodes, num_filters * T]`` and ``[num_edges, num_filters * T]``, filter by filter.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, edges between two graphs, or edges that are not graph by graph.
+    """
+    _check_coupling(coupling, num_layers)
+    width = coupling.size(0) * num_layers
+    nodes, edges = coupling.new_empty(int(ptr[-1]), width), coupling.new_empty(coupling.size(1), width)
+    _call("tg_lpe_walks", coupling, ends, ptr, alpha, gamma, num_layers, nodes, edges)
+    return nodes, edges
+
+
+def native_walks_backward(
+    coupling: Tensor,
+    ends: tuple[Tensor, Tensor],
+    ptr: Tensor,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+    grad_nodes: Tensor,
+    grad_edges: Tensor,
+) -> Tensor:
+    """The gradient by ``coupling``, ``[num_filters, num_edges]``, given those by what :func:`native_walks` returns."""
+    _check_coupling(coupling, num_layers)
+    grad = torch.zeros_like(coupling, memory_format=torch.contiguous_format)
+    _call("tg_lpe_walks_backward", coupling, ends, ptr, alpha, gamma, num_layers, grad_nodes, grad_edges, grad)
+    return grad
+
+
+def _check_coupling(coupling: Tensor, num_layers: int) -> None:
+    if coupling.dtype not in DTYPES or coupling.dim() != 2 or num_layers < 1:
+        raise ValueError(
+            "coupling must be float32 or float64 [num_filters, num_edges] and num_layers at least 1, "
+            f"got {coupling.dtype} {list(coupling.shape)} and {num_layers}"
+        )
+
+
+def _call(
+    function: str,
+    coupling: Tensor,
+    ends: tuple[Tensor, Tensor],
+    ptr: Tensor,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+    nodes: Tensor,
+    edges: Tensor,
+    *grad: Tensor,
+) -> None:
+    """Check what the library will read and write, and call it."""
+    if library is None:
+        raise RuntimeError("the compiled part of tg_lpe is absent or switched off")
+    num_filters, num_edges = coupling.shape
+    num_graphs, num_nodes = ptr.numel() - 1, nodes.size(0)
+    indices = {"tail": (ends[0], (num_edges,)), "head": (ends[1], (num_edges,)), "ptr": (ptr, (num_graphs + 1,))}
+    width = num_filters * num_layers
+    values = {"coupling": (coupling, (num_filters, num_edges))}
+    values |= {"nodes": (nodes, (num_nodes, width)), "edges": (edges, (num_edges, width))}
+    read, dtypes = [], [torch.int64] * len(indices) + [coupling.dtype] * len(values)
+    for (name, (tensor, shape)), dtype in zip((indices | values).items(), dtypes, strict=True):
+        if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
+            got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+            raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
+        read.append(tensor.contiguous())  # kept until the call is over
+    coupling, nodes, edges = read[3:]
+    status = getattr(library, f"{function}_{DTYPES[coupling.dtype]}")(
+        *(ctypes.c_void_p(tensor.data_ptr()) for tensor in (coupling, *read[:3])),
+        *(ctypes.c_int64(size) for size in (num_nodes, num_edges, num_graphs, num_filters, num_layers)),
+        ctypes.c_double(alpha),
+        ctypes.c_double(gamma),
+        ctypes.c_int64(torch.get_num_threads()),
+        *(ctypes.c_void_p(tensor.data_ptr()) for tensor in (nodes, edges, *grad)),
+    )
+    if status == 1:
+        raise ValueError(
+            "ptr must ascend from 0 to the number of nodes, and each edge join two nodes of one graph, graph by graph"
+        )
+    if status:
+        raise MemoryError("no memory for the walks on these graphs")
