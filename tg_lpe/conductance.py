@@ -85,10 +85,13 @@ class LearnedConductances(nn.Module):
         """
         w = None
         if self.edge is not None:
-            raw = self.edge.raw("edge_attr", edge_attr, graph.num_listed_edges)
-            if self.ends is not None:
-                raw = raw + graph.end_sums(self._end_values(self.ends, x, graph.num_nodes))
-            w = graph.merge_listings(nn.functional.softplus(raw)).mT
+            if self.ends is None:
+                listed = self.edge("edge_attr", edge_attr, graph.num_listed_edges)
+            else:
+                raw = self.edge.raw("edge_attr", edge_attr, graph.num_listed_edges)
+                ends = graph.end_sums(self._end_values(self.ends, x, graph.num_nodes))
+                listed = nn.functional.softplus(raw + ends)
+            w = graph.merge_listings(listed).mT
         if graph.conductance is not None:
             given = graph.conductance.expand(self.num_filters, -1)
             w = given if w is None else w * given
@@ -98,8 +101,9 @@ class LearnedConductances(nn.Module):
 
     def _end_values(self, ends: Tensor, x: Tensor | None, num_nodes: int) -> Tensor:
         """What each node adds to the conductances of its edges, before softplus, ``[num_nodes, num_filters]``."""
-        rows = (_one_hot if self.num_node_types is not None else _real)("x", x, num_nodes, ends)
-        return rows @ ends
+        if self.num_node_types is not None:
+            return _look_up("x", x, num_nodes, ends)
+        return _real("x", x, num_nodes, ends) @ ends
 
 
 EDGE_START = (1.0, 0.5)
@@ -131,13 +135,13 @@ class _PositiveMap(nn.Module):
     def forward(self, name: str, feature: Tensor | None, num_rows: int) -> Tensor:
         """Positive values ``[num_rows, num_filters]``."""
         if self.num_types is not None:
-            return _one_hot(name, feature, num_rows, self.table) @ nn.functional.softplus(self.table)
+            return _look_up(name, feature, num_rows, nn.functional.softplus(self.table))
         return nn.functional.softplus(self.raw(name, feature, num_rows))
 
     def raw(self, name: str, feature: Tensor | None, num_rows: int) -> Tensor:
         """Values before softplus, ``[num_rows, num_filters]``."""
         if self.num_types is not None:
-            return _one_hot(name, feature, num_rows, self.table) @ self.table
+            return _look_up(name, feature, num_rows, self.table)
         if self.weight is None:
             return self.table.expand(num_rows, -1)
         return self.table + _real(name, feature, num_rows, self.weight) @ self.weight
@@ -151,12 +155,17 @@ def _real(name: str, feature: Tensor | None, num_rows: int, weight: Tensor) -> T
     return feature.to(weight.dtype)
 
 
-def _one_hot(name: str, feature: Tensor | None, num_rows: int, table: Tensor) -> Tensor:
-    """Types as a narrow one-hot matrix: the backward pass of a product is a product too, not a scattered sum."""
+def _look_up(name: str, feature: Tensor | None, num_rows: int, table: Tensor) -> Tensor:
+    """Rows of a table by types that are checked, ``[num_rows, num_filters]``."""
     types = feature.squeeze(-1) if feature is not None and feature.dim() == 2 else feature
     if types is None or types.shape != (num_rows,) or types.dtype != torch.int64:
         got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
         raise ValueError(f"{name} must be int64 types [{num_rows}] or [{num_rows}, 1], got {got}")
-    if num_rows and not 0 <= int(types.min()) <= int(types.max()) < table.size(0):
-        raise ValueError(f"{name} types must lie in 0..{table.size(0) - 1}, got {int(types.min())}..{int(types.max())}")
-    return nn.functional.one_hot(types, table.size(0)).to(table.dtype)
+    low, high = (int(i) for i in torch.aminmax(types)) if num_rows else (0, 0)
+    if num_rows and not 0 <= low <= high < table.size(0):
+        raise ValueError(f"{name} types must lie in 0..{table.size(0) - 1}, got {low}..{high}")
+    if not (torch.is_grad_enabled() and table.requires_grad):
+        return table.index_select(0, types)
+    # A narrow one-hot matrix: the backward pass of a product is a product too, not a scattered sum.
+    one_hot = table.new_zeros(num_rows, table.size(0)).scatter_(1, types.unsqueeze(1), 1.0)
+    return one_hot @ table

@@ -122,9 +122,17 @@ class Incidence:
         return column.masked_fill(row == col, -1)
 
     @cached_property
+    def _loops(self) -> Tensor | None:
+        """Which listings are self-loops, bool ``[num_listed_edges]``; ``None`` if there are none."""
+        loops = self.column_of_listing < 0
+        return loops if bool(loops.any()) else None
+
+    @cached_property
     def _listings_per_column(self) -> Tensor:
         column = self.column_of_listing
-        return torch.bincount(column[column >= 0], minlength=self.num_edges)
+        if self._loops is not None:
+            column = column[~self._loops]
+        return torch.bincount(column, minlength=self.num_edges)
 
     def merge_listings(self, values: Tensor) -> Tensor:
         """One value per undirected edge: the mean over its listings, so that neither order nor direction matters.
@@ -136,8 +144,9 @@ class Incidence:
             ``[num_edges, ...]``.
         """
         column = self.column_of_listing
-        keep = column >= 0
-        total = scatter_sum(values[keep], column[keep], self.num_edges)
+        if self._loops is not None:
+            values, column = values[~self._loops], column[~self._loops]
+        total = scatter_sum(values, column, self.num_edges)
         return total / self._listings_per_column.to(total.dtype).view(-1, *[1] * (values.dim() - 1))
 
     def end_sums(self, x: Tensor) -> Tensor:
@@ -157,9 +166,11 @@ class Incidence:
         column = self.column_of_listing
         if self.num_edges == 0:
             return values.new_zeros(column.numel(), *values.shape[1:])
-        loops = column < 0
+        loops = self._loops
+        if loops is None:
+            return values.index_select(0, column)
         spread = values.index_select(0, column.clamp(min=0))
-        return spread.masked_fill(loops.view(-1, *[1] * (values.dim() - 1)), 0.0) if bool(loops.any()) else spread
+        return spread.masked_fill(loops.view(-1, *[1] * (values.dim() - 1)), 0.0)
 
     @property
     def num_edges(self) -> int:
