@@ -11,7 +11,7 @@ STAMP := $(VENV)/.stamp-installed
 
 # The tests whose code takes another road without torch-scatter or without the compiled part.
 PLAIN_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py conductance.py gram_transformer.py linear_transformer.py \
-    graph_transformer.py native.py spectral.py))
+    graph_transformer.py native.py native_layers.py spectral.py))
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.

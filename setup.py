@@ -6,13 +6,13 @@ from setuptools import Extension, setup
 
 # A plain shared library, which tg_lpe/native.py finds beside itself: it needs no headers but the compiler's own.
 # -ffp-contract=fast allows fused multiply-adds and nothing else: what is not a number stays so.
-WALKS = Extension(
-    "tg_lpe._walks",
-    ["tg_lpe/csrc/walks.cpp"],
+NATIVE = Extension(
+    "tg_lpe._native",
+    ["tg_lpe/csrc/walks.cpp", "tg_lpe/csrc/layers.cpp"],
     extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", "-fvisibility=hidden", "-pthread"],
     extra_link_args=["-pthread"],
     language="c++",
     optional=True,  # where it cannot be built, the package does without
 )
 
-setup(ext_modules=[] if sys.platform == "win32" else [WALKS])
+setup(ext_modules=[] if sys.platform == "win32" else [NATIVE])

@@ -1,8 +1,9 @@
 """The compiled part of the package. The one place that knows whether it is there.
 
-``csrc/walks.cpp`` is compiled when the package is installed, where there is a C++ compiler. Everything works without
-it and gives the same result up to rounding; with it, the exact read-out of batches of small graphs is several times
-faster on CPU. Setting the environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
+``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it and gives
+the same result up to rounding; with it, the exact read-out of batches of small graphs (``walks.cpp``) and all layers of
+a linear transformer without gradient (``layers.cpp``) are several times faster on CPU. Setting the environment variable
+``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import ctypes
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 VERSION = 1
 """Of the functions' arguments; a library left over from another version is not used."""
@@ -24,7 +26,7 @@ DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 def _load() -> ctypes.CDLL | None:
     """The library beside this file, or ``None`` where there is none that works."""
     for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_walks{suffix}")
+        path = Path(__file__).with_name(f"_native{suffix}")
         if not path.is_file():
             continue
         try:
@@ -95,6 +97,121 @@ def native_walks_backward(
     grad = torch.zeros_like(coupling, memory_format=torch.contiguous_format)
     _call("tg_lpe_walks_backward", coupling, ends, ptr, alpha, gamma, num_layers, grad_nodes, grad_edges, grad)
     return grad
+
+
+LAYER_WIDTHS = (8, 16)
+"""Columns that the compiled layers are made for; fewer are filled up with zeros."""
+
+
+class LayerStack(NamedTuple):
+    """Weights of consecutive layers of eq. (16), each ``[num_layers, k, k]``.
+
+    ``Phi^T <- M Phi^T + W (S Phi)^T`` with ``M = residual + left * Gram``, entry by entry, where the weights are
+    diagonal, and ``M = residual + left Gram right`` where they are not.
+    """
+
+    residual: Tensor
+    similarity: Tensor
+    left: Tensor
+    right: Tensor
+    diagonal: bool
+
+
+def native_layers(
+    phi: Tensor,
+    ends: tuple[Tensor, Tensor],
+    ptr: Tensor,
+    node_scale: Tensor,
+    laplacian_diagonal: Tensor,
+    conductance: Tensor | None,
+    weights: LayerStack,
+    later: Tensor,
+    norm_floor: float | None,
+) -> Tensor:
+    """All layers of a linear transformer whose incidence is held fixed; no gradient.
+
+    A layer passes over the adjacency and ``Phi`` once. Beside the arguments, memory is 12 or 16 bytes for each edge and
+    direction, and ``Phi`` once more.
+
+    Args:
+        phi: ``Phi_0``, float32 or float64 ``[num_nodes, k]``, ``k`` at most 16, on CPU.
+        ends: tail and head of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them, graph by graph.
+        ptr: first node of each graph, int64 ``[num_graphs + 1]``.
+        node_scale: ``D^-1/2``, ``[num_nodes]``.
+        laplacian_diagonal: of ``L``, ``[num_nodes]``.
+        conductance: ``[num_edges]``, or ``None`` for all ones.
+        weights: of the layers.
+        later: factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``.
+        norm_floor: columns longer than this are brought to length one after each layer; ``None``: none is.
+
+    Returns:
+        ``Phi_L``, ``[num_nodes, k]``.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, or ends that are out of range or out of order.
+    """
+    if library is None:
+        raise RuntimeError("the compiled part of tg_lpe is absent or switched off")
+    (num_nodes, k), dtype = phi.shape, phi.dtype
+    num_edges, num_graphs, num_layers = ends[0].numel(), ptr.numel() - 1, weights.residual.size(0)
+    if k > LAYER_WIDTHS[-1] or dtype not in DTYPES or num_nodes >= 2**31:
+        raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
+    width = next(size for size in LAYER_WIDTHS if k <= size)
+    stacks = [stack if width == k else nn.functional.pad(stack, (0, width - k) * 2) for stack in weights[:4]]
+    given: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
+        "ptr": (ptr, torch.int64, (num_graphs + 1,)),
+        "tail": (ends[0], torch.int64, (num_edges,)),
+        "head": (ends[1], torch.int64, (num_edges,)),
+        "node_scale": (node_scale, dtype, (num_nodes,)),
+        "diagonal": (laplacian_diagonal * node_scale.square(), dtype, (num_nodes,)),
+        "later": (later, torch.float64, (num_graphs,)),
+        **{
+            name: (stack, dtype, (num_layers, width, width))
+            for name, stack in zip(LayerStack._fields[:4], stacks, strict=True)
+        },
+    }
+    if conductance is not None:
+        given["conductance"] = (conductance, dtype, (num_edges,))
+    read = {}
+    for name, (tensor, wanted, shape) in given.items():
+        if tensor.shape != shape or tensor.dtype != wanted or tensor.device.type != "cpu":
+            got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+            raise ValueError(f"{name} must be {wanted} {list(shape)} on the CPU, got {got}")
+        read[name] = tensor.detach().contiguous()  # kept until the calls are over
+    rows = read["ptr"]
+    if rows[0] != 0 or rows[-1] != num_nodes or bool((rows[1:] < rows[:-1]).any()):
+        raise ValueError(f"ptr must ascend from 0 to {num_nodes}, got {rows.tolist()[:10]}")
+    crow = rows.new_empty(num_nodes + 1)
+    col, value = torch.empty(2 * num_edges, dtype=torch.int32), phi.new_empty(2 * num_edges)
+    name = DTYPES[dtype]
+    ends_and_weights = [read["tail"], read["head"], read.get("conductance"), read["node_scale"]]
+    status = getattr(library, f"tg_lpe_adjacency_{name}")(
+        *_sizes(num_nodes, num_edges), *_pointers(*ends_and_weights, crow, col, value)
+    )
+    if status == 1:
+        raise ValueError(f"each edge must have 0 <= tail < head < {num_nodes}")
+    out = (phi.detach() if width == k else nn.functional.pad(phi.detach(), (0, width - k))).clone().contiguous()
+    other = torch.empty_like(out)
+    status = status or getattr(library, f"tg_lpe_layers_{name}")(
+        *_sizes(width, num_layers, num_graphs),
+        *_pointers(rows, crow, col, value, read["diagonal"], *(read[field] for field in LayerStack._fields[:4])),
+        *_pointers(read["later"]),
+        *_sizes(int(weights.diagonal), int(norm_floor is not None)),
+        ctypes.c_double(norm_floor or 0.0),
+        *_pointers(out, other),
+        *_sizes(torch.get_num_threads()),
+    )
+    if status:
+        raise MemoryError("no memory for the layers on this graph")
+    return out[:, :k]
+
+
+def _sizes(*values: int) -> list[ctypes.c_int64]:
+    return [ctypes.c_int64(value) for value in values]
+
+
+def _pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
+    return [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
 
 
 def _check_coupling(coupling: Tensor, num_layers: int) -> None:

@@ -1,0 +1,142 @@
+"""All layers of a linear transformer, compiled, against the same layers in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from helpers import Batched, Graph, batch_of, corner_cases, few, graphs, randomize_, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe import Incidence, LinearTransformer, native
+
+pytestmark = pytest.mark.skipif(
+    not native.has_native(), reason="the compiled part was not built (it needs a C++ compiler) or is switched off"
+)
+
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"normalize": False},
+    {"degree_scaling": False},
+    {"independent_scaling": False},
+    {"diagonal": False},
+    {"diagonal": False, "normalize": False, "degree_scaling": False},
+    {"k": 1},
+    {"k": 5, "diagonal": False},
+    {"k": 16, "out_channels": 3},
+]
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def model_of(options: dict[str, Any], dtype: torch.dtype = torch.float64) -> LinearTransformer:
+    torch.manual_seed(0)
+    model = LinearTransformer(**{"num_blocks": 2, "num_loops": 2, **options}).to(dtype).requires_grad_(False)
+    scale = 0.5 if options.get("normalize", True) else 0.1
+    randomize_(model, scale=scale)
+    return model
+
+
+def both(model: LinearTransformer, graph: Incidence) -> tuple[torch.Tensor, torch.Tensor]:
+    """The encoding by the compiled layers, and by torch's."""
+    phi = model.probes(graph, None, None)
+    assert model._compiled_runs(graph, phi)
+    return model.encode(graph, probes=phi), model._run_fixed(graph, phi)
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+@few
+@given(parts=st.lists(graphs(max_nodes=9, exponents=(-1, 1)), min_size=1, max_size=4), weighted=st.booleans())
+def test_random_batches(options: dict[str, Any], parts: list[Graph], weighted: bool) -> None:
+    batch = batch_of(parts)
+    if batch.num_nodes:
+        got, expected = both(model_of(options), Incidence(**batch.arguments(weighted)))
+        assert relative_error(got, expected) < 1e-9
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_corner_cases(options: dict[str, Any]) -> None:
+    batch = batch_of(corner_cases())
+    for weighted in (True, False):
+        got, expected = both(model_of(options), Incidence(**batch.arguments(weighted)))
+        for ours, torchs in zip(batch.split(got), batch.split(expected), strict=True):
+            assert relative_error(ours, torchs) < 1e-8
+
+
+def test_float32_is_as_near_as_torch_is() -> None:
+    batch: Batched = batch_of(corner_cases())
+    exact, _ = both(model_of({}), Incidence(**batch.arguments()))
+    arguments = batch.arguments() | {"edge_weight": batch.edge_weight.float()}
+    for got in both(model_of({}, torch.float32), Incidence(**arguments)):
+        assert relative_error(got, exact) < 1e-4
+
+
+def test_ground_conductances() -> None:
+    batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1])
+    ground = torch.rand(batch.num_nodes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    got, expected = both(model_of({}), Incidence(**batch.arguments(), ground=ground))
+    assert relative_error(got, expected) < 1e-9
+
+
+def test_a_large_graph_by_any_number_of_threads(threads: None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    n = 40_000  # more rows than one thread keeps to itself
+    graph = Incidence(torch.randint(n, (2, 3 * n), generator=generator), n)
+    model = model_of({}, torch.float32)
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        results.append(both(model, graph))
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][0], results[2][0])
+    assert relative_error(*results[0]) < 1e-4
+
+
+def test_only_without_gradient() -> None:
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    model = model_of({})
+    phi = model.probes(graph, None, None)
+    assert model._compiled_runs(graph, phi)
+    assert not model._compiled_runs(graph, phi.clone().requires_grad_())
+    assert not model_of({"k": 17})._compiled_runs(graph, phi)
+    model.requires_grad_(True)
+    assert not model._compiled_runs(graph, phi)
+    with torch.no_grad():
+        assert model._compiled_runs(graph, phi)
+
+
+def test_malformed_calls_are_refused() -> None:
+    model, graph = model_of({}), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    phi, ones = torch.ones(3, 8).double(), torch.ones(3).double()
+    later = torch.ones(1).double()
+
+    def call(**changed: Any) -> torch.Tensor:
+        given = {
+            "phi": phi,
+            "ends": (graph.tail, graph.head),
+            "ptr": graph.ptr,
+            "node_scale": ones,
+            "laplacian_diagonal": ones,
+            "conductance": None,
+            "weights": model._stack(),
+            "later": later,
+            "norm_floor": 1e-12,
+        }
+        return native.native_layers(**{**given, **changed})
+
+    assert call().shape == (3, 8)
+    with pytest.raises(ValueError, match="node_scale must be torch.float64 .3. on the CPU, got torch.float32"):
+        call(node_scale=ones.float())
+    with pytest.raises(ValueError, match="each edge must have 0 <= tail < head < 3"):
+        call(ends=(torch.tensor([0, 1]), torch.tensor([1, 3])))
+    with pytest.raises(ValueError, match="ptr must ascend from 0 to 3"):
+        call(ptr=torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match="phi must be float32 or float64"):
+        call(phi=torch.ones(3, 17).double())

@@ -1,0 +1,283 @@
+// All layers of the linear transformer with its incidence held fixed, eq. (16), on the edges of a batch of any size.
+//
+// A layer is Phi^T <- M Phi^T + W (S Phi)^T with M = I + W^R + W^V-times-Gram terms. It is run row by row: a node's new
+// row needs its neighbours' rows, its own, and the k x k Gram matrix of the whole graph. The Gram matrix of the new
+// rows is summed up while they are written, and columns are brought to length one by the next layer's matrices, so that
+// a layer passes over Phi once: it reads the adjacency and Phi, and writes Phi.
+//
+// No Python, no torch: arrays come as pointers, and what they must look like is checked by the caller.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+namespace {
+
+constexpr int64_t AHEAD = 24;        // entries of the adjacency by which neighbours are fetched before they are read
+constexpr int64_t ROWS = 2048;       // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
+
+// A row of Phi as one vector, wherever it lies in memory.
+template <typename T, int64_t W>
+struct Row {
+    typedef T type __attribute__((vector_size(W * sizeof(T)), aligned(sizeof(T)), may_alias));
+};
+
+// A layer's matrices, transposed: out_row = sum over a of in_row[a] * matrix[a]. One row where W^V is diagonal.
+template <typename T, int64_t W>
+struct Weights {
+    typename Row<T, W>::type mix[W], similarity[W];
+};
+
+// One layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
+template <typename T, int64_t W, bool DIAGONAL>
+inline __attribute__((always_inline)) void rows_of_layer(const int64_t* crow, const int32_t* col, const T* value,
+                                                         const T* diagonal, const T* in, T* out, int64_t begin,
+                                                         int64_t end, const Weights<T, W>& w, double* gram) {
+    typedef typename Row<T, W>::type V;
+    const int64_t stop = crow[end];
+    for (int64_t first = begin; first < end; first += ROWS) {
+        const int64_t last = first + ROWS < end ? first + ROWS : end;
+        V part[W] = {};
+        for (int64_t i = first; i < last; ++i) {
+            const V own = *reinterpret_cast<const V*>(in + i * W);
+            V similar = diagonal[i] * own;
+            for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
+                // Neighbours scattered over memory are asked for long before their turn.
+                if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(col[e + AHEAD]) * W);
+                similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * W);
+            }
+            V row;
+            if (DIAGONAL) {
+                row = w.similarity[0] * similar;
+            } else {
+                row = similar[0] * w.similarity[0];
+#pragma GCC unroll 16
+                for (int64_t a = 1; a < W; ++a) row += similar[a] * w.similarity[a];
+            }
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a) row += own[a] * w.mix[a];
+            *reinterpret_cast<V*>(out + i * W) = row;
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a) part[a] += row[a] * row;
+        }
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) gram[a * W + b] += double(part[a][b]);
+    }
+}
+
+// What all layers share: the operator's rows, and the weights of each layer.
+template <typename T>
+struct Problem {
+    const int64_t* crow;
+    const int32_t* col;
+    const T* value;
+    const T* diagonal;
+    int64_t num_layers;
+    const T* residual;    // [L, W, W], I + W^R
+    const T* similarity;  // [L, W, W], beta_3 alpha^Q alpha^K W^V times the layer's own scale
+    const T* left;        // [L, W, W], beta_4 W^V; where the weights are diagonal, what multiplies the Gram matrix
+    const T* right;       // [L, W, W], W^Q^T W^K; not read where the weights are diagonal
+    bool diagonal_weights, normalize;
+    double floor;         // columns no longer than this are left as they are
+};
+
+// The matrices of a layer from the Gram matrix of `in`, whose columns have yet to be multiplied by `scale`.
+template <typename T, int64_t W>
+void prepare(const Problem<T>& p, int64_t layer, const double* gram, const double* scale, double factor,
+             Weights<T, W>& w) {
+    const T *residual = p.residual + layer * W * W, *similarity = p.similarity + layer * W * W;
+    const T *left = p.left + layer * W * W, *right = p.right + layer * W * W;
+    double full[W * W], half[W * W], mix[W * W];
+    for (int64_t a = 0; a < W; ++a)
+        for (int64_t b = 0; b < W; ++b) full[a * W + b] = scale[a] * scale[b] * gram[a * W + b];
+    if (p.diagonal_weights) {
+        for (int64_t a = 0; a < W * W; ++a) mix[a] = double(residual[a]) + double(left[a]) * full[a];
+    } else {
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) {
+                half[a * W + b] = 0;
+                for (int64_t c = 0; c < W; ++c) half[a * W + b] += double(left[a * W + c]) * full[c * W + b];
+            }
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) {
+                mix[a * W + b] = residual[a * W + b];
+                for (int64_t c = 0; c < W; ++c) mix[a * W + b] += half[a * W + c] * double(right[c * W + b]);
+            }
+    }
+    for (int64_t a = 0; a < W; ++a)
+        for (int64_t b = 0; b < W; ++b) {
+            w.mix[a][b] = T(mix[b * W + a] * scale[a]);
+            if (!p.diagonal_weights) w.similarity[a][b] = T(double(similarity[b * W + a]) * scale[a] * factor);
+        }
+    if (p.diagonal_weights)
+        for (int64_t b = 0; b < W; ++b) w.similarity[0][b] = T(double(similarity[b * W + b]) * scale[b] * factor);
+}
+
+template <typename T, int64_t W>
+inline __attribute__((always_inline)) void gram_of_rows(const T* in, int64_t begin, int64_t end, double* gram) {
+    typedef typename Row<T, W>::type V;
+    for (int64_t first = begin; first < end; first += ROWS) {
+        const int64_t last = first + ROWS < end ? first + ROWS : end;
+        V part[W] = {};
+        for (int64_t i = first; i < last; ++i) {
+            const V row = *reinterpret_cast<const V*>(in + i * W);
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a) part[a] += row[a] * row;
+        }
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) gram[a * W + b] += double(part[a][b]);
+    }
+}
+
+template <typename T, int64_t W>
+CLONES void gram_of(const T* in, int64_t begin, int64_t end, double* gram) {
+    gram_of_rows<T, W>(in, begin, end, gram);
+}
+
+template <typename T, int64_t W>
+CLONES void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
+                     double* gram) {
+    if (p.diagonal_weights)
+        rows_of_layer<T, W, true>(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
+    else
+        rows_of_layer<T, W, false>(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
+}
+
+// Run `work(part)` for parts 0..num_parts-1, each on a thread of its own.
+template <typename F>
+void in_parallel(int64_t num_parts, F work) {
+    std::vector<std::thread> threads;
+    for (int64_t part = 1; part < num_parts; ++part) threads.emplace_back(work, part);
+    work(0);
+    for (auto& thread : threads) thread.join();
+}
+
+// All layers of the graph with rows first..last-1, by `num_threads` threads; the result replaces what was in `phi`.
+template <typename T, int64_t W>
+void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, T* phi, T* other, int64_t num_threads) {
+    constexpr int64_t CHUNK = 8 * ROWS;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
+    const int64_t num_chunks = (last - first + CHUNK - 1) / CHUNK;
+    num_threads = std::min(num_threads, num_chunks);
+    std::vector<double> grams(num_chunks * W * W);
+    double gram[W * W], scale[W];
+    Weights<T, W> w;
+    auto each_chunk = [&](auto work) {
+        std::fill(grams.begin(), grams.end(), 0.0);
+        in_parallel(num_threads, [&](int64_t part) {
+            const int64_t begin = part * num_chunks / num_threads, end = (part + 1) * num_chunks / num_threads;
+            for (int64_t c = begin; c < end; ++c)
+                work(first + c * CHUNK, std::min(last, first + (c + 1) * CHUNK), grams.data() + c * W * W);
+        });
+        std::fill(gram, gram + W * W, 0.0);
+        for (int64_t c = 0; c < num_chunks; ++c)
+            for (int64_t a = 0; a < W * W; ++a) gram[a] += grams[c * W * W + a];
+    };
+    T *in = phi, *out = other;
+    each_chunk([&](int64_t begin, int64_t end, double* sum) { gram_of<T, W>(in, begin, end, sum); });
+    std::fill(scale, scale + W, 1.0);
+    for (int64_t layer = 0; layer < p.num_layers; ++layer) {
+        prepare<T, W>(p, layer, gram, scale, layer ? later : 1.0, w);
+        each_chunk([&](int64_t begin, int64_t end, double* sum) {
+            layer_of<T, W>(p, in, out, begin, end, w, sum);
+        });
+        if (p.normalize)
+            for (int64_t b = 0; b < W; ++b) {
+                const double norm = std::sqrt(gram[b * W + b]);
+                scale[b] = norm > p.floor ? 1.0 / norm : 1.0;
+            }
+        std::swap(in, out);
+    }
+    each_chunk([&](int64_t begin, int64_t end, double*) {
+        for (int64_t i = begin; i < end; ++i)
+            for (int64_t b = 0; b < W; ++b) phi[i * W + b] = T(double(in[i * W + b]) * scale[b]);
+    });
+}
+
+template <typename T, int64_t W>
+void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, T* phi, T* other,
+         int64_t num_threads) {
+    constexpr int64_t SMALL = 1 << 15;  // rows from which on the threads share a graph
+    std::vector<int64_t> small;
+    for (int64_t g = 0; g < num_graphs; ++g) {
+        if (ptr[g + 1] - ptr[g] >= SMALL)
+            run_graph<T, W>(p, ptr[g], ptr[g + 1], later[g], phi, other, num_threads);
+        else if (ptr[g + 1] > ptr[g])
+            small.push_back(g);
+    }
+    const int64_t count = int64_t(small.size());
+    const int64_t rows = num_graphs ? ptr[num_graphs] - ptr[0] : 0;
+    const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, count, rows / 4096}));
+    in_parallel(threads, [&](int64_t part) {
+        for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i)
+            run_graph<T, W>(p, ptr[small[i]], ptr[small[i] + 1], later[small[i]], phi, other, 1);
+    });
+}
+
+template <typename T>
+int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, T* phi,
+           T* other, int64_t num_threads) {
+    switch (width) {
+        case 8: run<T, 8>(p, num_graphs, ptr, later, phi, other, num_threads); return 0;
+        case 16: run<T, 16>(p, num_graphs, ptr, later, phi, other, num_threads); return 0;
+        default: return 1;
+    }
+}
+
+// The entries of D^-1/2 A D^-1/2 row by row, from edges sorted by (tail, head). Returns 1 if an edge has no place.
+template <typename T>
+int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
+              const T* node_scale, int64_t* crow, int32_t* col, T* value) {
+    std::fill(crow, crow + num_nodes + 1, int64_t(0));
+    for (int64_t e = 0; e < num_edges; ++e) {
+        if (tail[e] < 0 || head[e] <= tail[e] || head[e] >= num_nodes) return 1;
+        ++crow[tail[e] + 1];
+        ++crow[head[e] + 1];
+    }
+    for (int64_t i = 0; i < num_nodes; ++i) crow[i + 1] += crow[i];
+    std::vector<int64_t> next(crow, crow + num_nodes);
+    // Smaller neighbours come first, then larger ones: columns are sorted within a row.
+    for (int64_t e = 0; e < num_edges; ++e) {
+        const int64_t at = next[head[e]]++;
+        col[at] = int32_t(tail[e]);
+        value[at] = node_scale[tail[e]] * node_scale[head[e]] * (conductance ? conductance[e] : T(1));
+    }
+    for (int64_t e = 0; e < num_edges; ++e) {
+        const int64_t at = next[tail[e]]++;
+        col[at] = int32_t(head[e]);
+        value[at] = node_scale[tail[e]] * node_scale[head[e]] * (conductance ? conductance[e] : T(1));
+    }
+    return 0;
+}
+
+}  // namespace
+
+#define EXPORT(T, NAME)                                                                                               \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_adjacency_##NAME(                                    \
+        int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,         \
+        const T* node_scale, int64_t* crow, int32_t* col, T* value) try {                                             \
+        return adjacency<T>(num_nodes, num_edges, tail, head, conductance, node_scale, crow, col, value);             \
+    } catch (...) {                                                                                                   \
+        return 2;                                                                                                     \
+    }                                                                                                                 \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_##NAME(                                       \
+        int64_t width, int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow,               \
+        const int32_t* col, const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left, \
+        const T* right, const double* later, int64_t diagonal_weights, int64_t normalize, double floor, T* phi,       \
+        T* other, int64_t num_threads) try {                                                                          \
+        Problem<T> p{crow,       col,  value, diagonal,              num_layers,     residual,                        \
+                     similarity, left, right, diagonal_weights != 0, normalize != 0, floor};                          \
+        return layers<T>(width, p, num_graphs, ptr, later, phi, other, num_threads);                                  \
+    } catch (...) {                                                                                                   \
+        return 2;                                                                                                     \
+    }
+
+EXPORT(float, float32)
+EXPORT(double, float64)
