@@ -132,7 +132,7 @@ def test_malformed_calls_are_refused() -> None:
         return native.native_layers(**{**given, **changed})
 
     assert call().shape == (3, 8)
-    with pytest.raises(ValueError, match="node_scale must be torch.float64 .3. on the CPU, got torch.float32"):
+    with pytest.raises(ValueError, match=r"node_scale must be torch.float64 \[3\] on the CPU, got torch.float32"):
         call(node_scale=ones.float())
     with pytest.raises(ValueError, match="each edge must have 0 <= tail < head < 3"):
         call(ends=(torch.tensor([0, 1]), torch.tensor([1, 3])))
