@@ -26,20 +26,12 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe import constructions as c
-from tg_lpe.datasets.weighted import random_regular_edges
+from tg_lpe.datasets.weighted import grid_edges, random_regular_edges
 from tg_lpe.files import write_json
 from tg_lpe.training.run_folder import environment
 
 DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4
 MAX_LAYERS = 10_000
-
-
-def grid_edges(side: int) -> Tensor:
-    """A square grid, int64 ``[2, 2 side (side - 1)]``."""
-    node = torch.arange(side * side).view(side, side)
-    across = torch.stack([node[:, :-1].flatten(), node[:, 1:].flatten()])
-    down = torch.stack([node[:-1].flatten(), node[1:].flatten()])
-    return torch.cat([across, down], dim=1)
 
 
 def scipy_laplacian(graph: Incidence) -> csr_matrix:

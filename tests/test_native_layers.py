@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Batched, Graph, batch_of, corner_cases, few, graphs, randomize_, relative_error
+from helpers import Batched, Graph, batch_of, corner_cases, few, graphs, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tg_lpe import Incidence, LinearTransformer, native
+from tg_lpe.incidence import LARGE, inverse_sqrt
 
 pytestmark = pytest.mark.skipif(
     not native.has_native(), reason="the compiled part was not built (it needs a C++ compiler) or is switched off"
@@ -114,29 +116,50 @@ def test_only_without_gradient() -> None:
 
 def test_malformed_calls_are_refused() -> None:
     model, graph = model_of({}), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
-    phi, ones = torch.ones(3, 8).double(), torch.ones(3).double()
-    later = torch.ones(1).double()
+    ones, ends = torch.ones(3).double(), (graph.tail, graph.head)
+    adjacency = native.native_adjacency(ends, ones, None, ones)
 
-    def call(**changed: Any) -> torch.Tensor:
-        given = {
-            "phi": phi,
-            "ends": (graph.tail, graph.head),
-            "ptr": graph.ptr,
-            "node_scale": ones,
-            "laplacian_diagonal": ones,
-            "conductance": None,
-            "weights": model._stack(),
-            "later": later,
-            "norm_floor": 1e-12,
-        }
-        return native.native_layers(**{**given, **changed})
+    def run(phi: Tensor, ptr: Tensor = graph.ptr, later: Tensor = ones[:1]) -> Tensor:
+        return native.native_layers(phi, adjacency, ptr, model._stack(), later, 1e-12)
 
-    assert call().shape == (3, 8)
-    with pytest.raises(ValueError, match=r"node_scale must be torch.float64 \[3\] on the CPU, got torch.float32"):
-        call(node_scale=ones.float())
-    with pytest.raises(ValueError, match="each edge must have 0 <= tail < head < 3"):
-        call(ends=(torch.tensor([0, 1]), torch.tensor([1, 3])))
+    assert run(torch.ones(3, 8).double()).shape == (3, 8)
+    with pytest.raises(ValueError, match=r"later must be torch.float64 \[1\] on the CPU, got torch.float32"):
+        run(torch.ones(3, 8).double(), later=torch.ones(1))
     with pytest.raises(ValueError, match="ptr must ascend from 0 to 3"):
-        call(ptr=torch.tensor([0, 2]))
+        run(torch.ones(3, 8).double(), ptr=torch.tensor([0, 2]))
     with pytest.raises(ValueError, match="phi must be float32 or float64"):
-        call(phi=torch.ones(3, 17).double())
+        run(torch.ones(3, 17).double())
+    with pytest.raises(ValueError, match=r"x must be torch.float64 \[3, 2\] on the CPU, got torch.float32"):
+        native.native_laplacian(adjacency, torch.ones(3, 2))
+    with pytest.raises(ValueError, match="each edge must have 0 <= tail < head < 3"):
+        native.native_adjacency((graph.tail, graph.head + 1), ones, None, ones)
+    with pytest.raises(ValueError, match=r"laplacian_diagonal must be torch.float64 \[3\]"):
+        native.native_adjacency(ends, ones, None, ones[:2])
+
+
+@few
+@given(graph=graphs(max_nodes=12, min_nodes=1, exponents=(-5, 5)), k=st.integers(1, 20), scaled=st.booleans())
+def test_products_with_the_laplacian(graph: Graph, k: int, scaled: bool) -> None:
+    incidence = Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+    x = normal(graph.num_nodes, k)
+    scale = inverse_sqrt(incidence.degree(x)).unsqueeze(1) if scaled else torch.ones(graph.num_nodes, 1).double()
+    expected = scale * torch.from_numpy(graph.laplacian()) @ (scale * x)
+    got = native.native_laplacian(incidence.adjacency(x, scaled), x)
+    assert relative_error(got, expected) < 1e-12
+
+
+def test_the_laplacian_of_a_large_graph_with_and_without_gradient() -> None:
+    n = LARGE // 2
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(n, (2, 2 * LARGE), generator=generator)
+    graph = Incidence(edges, n, ground=torch.rand(n, generator=generator))
+    assert graph.num_edges > LARGE
+    x = normal(n, 3, dtype=torch.float32)
+    with_gradient = graph.laplacian(x.clone().requires_grad_())
+    assert with_gradient.requires_grad and relative_error(graph.laplacian(x), with_gradient) < 1e-5
+    w = torch.rand(graph.num_edges, generator=generator)
+    other = graph.with_conductances(w)
+    again = other.laplacian(x)
+    assert relative_error(again, other.laplacian(x.clone().requires_grad_())) < 1e-5
+    assert relative_error(again, graph.laplacian(x)) > 0.1
+    assert other.with_conductances(w.requires_grad_()).laplacian(x).requires_grad

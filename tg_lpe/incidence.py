@@ -9,9 +9,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from tg_lpe import native
 from tg_lpe.scatter import RowGroups, group_pointers, scatter_sum
 
 _INT_DTYPES = (torch.int64, torch.int32)
+
+LARGE = 2**16
+"""Edges from which on it pays to look whether they are sorted already."""
 
 MARKED_NODES = 128
 """Up to this many nodes in all, edges are sorted by marking them in a square table: fewer calls than a sort."""
@@ -72,6 +76,7 @@ class Incidence:
             _check_ground(ground, self.num_nodes)
         self.ground = ground
         self._listed = edge_index
+        self._adjacencies: dict[tuple[torch.dtype, bool], native.Adjacency] = {}
         self.num_graphs = _check_batch(batch, self.num_nodes, num_graphs, edge_index)
         self._batch = batch
         self.tail, self.head, self.conductance = _one_column_per_edge(edge_index.long(), edge_weight, self.num_nodes)
@@ -82,7 +87,7 @@ class Incidence:
         graph = cls.__new__(cls)
         graph.num_nodes, graph.num_graphs, graph._batch = num_nodes, 1, None
         graph.tail, graph.head, graph.conductance = tail, head, conductance
-        graph.ground, graph._listed = None, torch.stack([tail, head])
+        graph.ground, graph._listed, graph._adjacencies = None, torch.stack([tail, head]), {}
         return graph
 
     def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Incidence:
@@ -100,7 +105,7 @@ class Incidence:
             if value is not None and value.shape != (size,):
                 raise ValueError(f"{name} must be [{size}], got {list(value.shape)}")
         graph = copy.copy(self)
-        graph.conductance, graph.ground = conductance, ground
+        graph.conductance, graph.ground, graph._adjacencies = conductance, ground, {}
         return graph
 
     @property
@@ -260,8 +265,34 @@ class Incidence:
 
     def laplacian(self, x: Tensor) -> Tensor:
         """``L x = B (B^T x)``, ``[num_nodes, k]``, at ``O(num_edges * k)`` cost; ground conductances are in ``L``."""
+        if self.num_edges > LARGE and native.takes(x) and not self._needs_gradient(x):
+            return native.native_laplacian(self.adjacency(x), x)
         out = self.sums(self.differences(x))
         return out if self.ground is None else torch.addcmul(out, self.ground.to(x.dtype).unsqueeze(-1), x)
+
+    def _needs_gradient(self, *inputs: Tensor) -> bool:
+        """Whether a gradient is recorded for values computed from these, the conductances and the ground."""
+        if not torch.is_grad_enabled():
+            return False
+        return any(x is not None and x.requires_grad for x in (*inputs, self.conductance, self.ground))
+
+    def adjacency(self, like: Tensor, degree_scaling: bool = False) -> native.Adjacency:
+        """``A``, or ``D^-1/2 A D^-1/2``, by rows; without gradient, where the compiled part of the package is there.
+
+        It is computed once for each dtype and kept.
+
+        Args:
+            like: has the dtype that is asked for.
+            degree_scaling: whether it is scaled by ``D^-1/2``, see :meth:`degree`.
+        """
+        key = (like.dtype, degree_scaling)
+        if key not in self._adjacencies:
+            with torch.inference_mode(False), torch.no_grad():  # what is kept may meet a gradient later
+                scale = inverse_sqrt(self.degree(like)) if degree_scaling else like.new_ones(self.num_nodes)
+                w = None if self.conductance is None else self.conductance.detach().to(like.dtype)
+                diagonal = self.laplacian_diagonal(like).detach()
+                self._adjacencies[key] = native.native_adjacency((self.tail, self.head), scale, w, diagonal)
+        return self._adjacencies[key]
 
     def degree(self, like: Tensor) -> Tensor:
         """``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.
@@ -432,9 +463,11 @@ def _one_column_per_edge(
 
 def _unique_sorted(key: Tensor) -> Tensor:
     """Distinct values in ascending order; a plain sort is faster than ``torch.unique`` by a third."""
-    key = torch.sort(key).values
     if key.numel() < 2:
         return key
+    if key.numel() > LARGE and bool((key[1:] > key[:-1]).all()):
+        return key
+    key = torch.sort(key).values
     first = torch.ones_like(key, dtype=torch.bool)
     torch.ne(key[1:], key[:-1], out=first[1:])
     return key[first]

@@ -235,17 +235,9 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         later = phi.new_ones(graph.num_graphs, dtype=torch.float64)
         if self.normalize:  # as in _run_fixed
             later = graph.frobenius_norm(phi).double().pow(-1 if self.degree_scaling else -2)
-        out = native.native_layers(
-            phi,
-            (graph.tail, graph.head),
-            graph.ptr,
-            inverse_sqrt(graph.degree(phi)) if self.degree_scaling else phi.new_ones(graph.num_nodes),
-            graph.laplacian_diagonal(phi),
-            None if graph.conductance is None else graph.conductance.to(phi.dtype),
-            self._stack(),
-            later,
-            NORM_FLOOR if self.normalize else None,
-        )
+        floor = NORM_FLOOR if self.normalize else None
+        adjacency = graph.adjacency(phi, self.degree_scaling)
+        out = native.native_layers(phi, adjacency, graph.ptr, self._stack(), later, floor)
         return self.readout(out)
 
     def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -117,29 +118,79 @@ class LayerStack(NamedTuple):
     diagonal: bool
 
 
+class Adjacency(NamedTuple):
+    """``diag(s) A diag(s)`` of a batch by rows, and the diagonal of ``diag(s) L diag(s)``.
+
+    Row ``i`` has the entries ``crow[i]`` to ``crow[i + 1] - 1`` of ``col``, int32 ``[2 num_edges]``, and ``value``.
+    """
+
+    crow: Tensor
+    col: Tensor
+    value: Tensor
+    diagonal: Tensor
+
+
+def native_adjacency(
+    ends: tuple[Tensor, Tensor], node_scale: Tensor, conductance: Tensor | None, laplacian_diagonal: Tensor
+) -> Adjacency:
+    """The matrix of a list of edges.
+
+    Args:
+        ends: tail and head of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them.
+        node_scale: ``s``, float32 or float64 ``[num_nodes]``, on CPU.
+        conductance: ``[num_edges]``, or ``None`` for all ones.
+        laplacian_diagonal: of ``L``, ``[num_nodes]``.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, or ends that are out of range.
+    """
+    num_nodes, num_edges, dtype = node_scale.numel(), ends[0].numel(), node_scale.dtype
+    if num_nodes >= 2**31 or dtype not in DTYPES:
+        raise ValueError(f"node_scale must be float32 or float64 of fewer than 2**31 nodes, got {dtype} [{num_nodes}]")
+    given: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
+        "tail": (ends[0], torch.int64, (num_edges,)),
+        "head": (ends[1], torch.int64, (num_edges,)),
+        "node_scale": (node_scale, dtype, (num_nodes,)),
+        "laplacian_diagonal": (laplacian_diagonal, dtype, (num_nodes,)),
+    }
+    if conductance is not None:
+        given["conductance"] = (conductance, dtype, (num_edges,))
+    read = _checked(given)
+    crow = torch.empty(num_nodes + 1, dtype=torch.int64)
+    col, value = torch.empty(2 * num_edges, dtype=torch.int32), read["node_scale"].new_empty(2 * num_edges)
+    arrays = read["tail"], read["head"], read.get("conductance"), read["node_scale"], crow, col, value
+    _finish(_function("adjacency", dtype)(*_sizes(num_nodes, num_edges), *_pointers(*arrays)), num_nodes)
+    return Adjacency(crow, col, value, read["laplacian_diagonal"] * read["node_scale"].square())
+
+
+def native_laplacian(adjacency: Adjacency, x: Tensor) -> Tensor:
+    """``diag(s) L diag(s) x``, ``[num_nodes, k]``; no gradient.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    num_nodes, dtype = adjacency.diagonal.numel(), adjacency.value.dtype
+    read = _checked({"x": (x, dtype, (num_nodes, x.size(-1)))})["x"]
+    out = torch.empty_like(read)
+    arrays = (*adjacency, read, out)
+    status = _function("laplacian", dtype)(
+        *_sizes(num_nodes, x.size(-1)), *_pointers(*arrays), *_sizes(torch.get_num_threads())
+    )
+    _finish(status, num_nodes)
+    return out
+
+
 def native_layers(
-    phi: Tensor,
-    ends: tuple[Tensor, Tensor],
-    ptr: Tensor,
-    node_scale: Tensor,
-    laplacian_diagonal: Tensor,
-    conductance: Tensor | None,
-    weights: LayerStack,
-    later: Tensor,
-    norm_floor: float | None,
+    phi: Tensor, adjacency: Adjacency, ptr: Tensor, weights: LayerStack, later: Tensor, norm_floor: float | None
 ) -> Tensor:
     """All layers of a linear transformer whose incidence is held fixed; no gradient.
 
-    A layer passes over the adjacency and ``Phi`` once. Beside the arguments, memory is 12 or 16 bytes for each edge and
-    direction, and ``Phi`` once more.
+    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice.
 
     Args:
         phi: ``Phi_0``, float32 or float64 ``[num_nodes, k]``, ``k`` at most 16, on CPU.
-        ends: tail and head of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them, graph by graph.
+        adjacency: of the batch, graph by graph.
         ptr: first node of each graph, int64 ``[num_graphs + 1]``.
-        node_scale: ``D^-1/2``, ``[num_nodes]``.
-        laplacian_diagonal: of ``L``, ``[num_nodes]``.
-        conductance: ``[num_edges]``, or ``None`` for all ones.
         weights: of the layers.
         later: factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``.
         norm_floor: columns longer than this are brought to length one after each layer; ``None``: none is.
@@ -148,62 +199,63 @@ def native_layers(
         ``Phi_L``, ``[num_nodes, k]``.
 
     Raises:
-        ValueError: on wrong shapes, dtypes or devices, or ends that are out of range or out of order.
+        ValueError: on wrong shapes, dtypes or devices.
     """
-    if library is None:
-        raise RuntimeError("the compiled part of tg_lpe is absent or switched off")
     (num_nodes, k), dtype = phi.shape, phi.dtype
-    num_edges, num_graphs, num_layers = ends[0].numel(), ptr.numel() - 1, weights.residual.size(0)
-    if k > LAYER_WIDTHS[-1] or dtype not in DTYPES or num_nodes >= 2**31:
+    num_graphs, num_layers = ptr.numel() - 1, weights.residual.size(0)
+    if k > LAYER_WIDTHS[-1] or dtype not in DTYPES:
         raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
     width = next(size for size in LAYER_WIDTHS if k <= size)
     stacks = [stack if width == k else nn.functional.pad(stack, (0, width - k) * 2) for stack in weights[:4]]
-    given: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
-        "ptr": (ptr, torch.int64, (num_graphs + 1,)),
-        "tail": (ends[0], torch.int64, (num_edges,)),
-        "head": (ends[1], torch.int64, (num_edges,)),
-        "node_scale": (node_scale, dtype, (num_nodes,)),
-        "diagonal": (laplacian_diagonal * node_scale.square(), dtype, (num_nodes,)),
-        "later": (later, torch.float64, (num_graphs,)),
-        **{
-            name: (stack, dtype, (num_layers, width, width))
-            for name, stack in zip(LayerStack._fields[:4], stacks, strict=True)
-        },
-    }
-    if conductance is not None:
-        given["conductance"] = (conductance, dtype, (num_edges,))
-    read = {}
-    for name, (tensor, wanted, shape) in given.items():
-        if tensor.shape != shape or tensor.dtype != wanted or tensor.device.type != "cpu":
-            got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
-            raise ValueError(f"{name} must be {wanted} {list(shape)} on the CPU, got {got}")
-        read[name] = tensor.detach().contiguous()  # kept until the calls are over
+    read = _checked(
+        {
+            "ptr": (ptr, torch.int64, (num_graphs + 1,)),
+            "later": (later, torch.float64, (num_graphs,)),
+            "adjacency": (adjacency.diagonal, dtype, (num_nodes,)),
+            **{
+                name: (stack, dtype, (num_layers, width, width))
+                for name, stack in zip(LayerStack._fields[:4], stacks, strict=True)
+            },
+        }
+    )
     rows = read["ptr"]
     if rows[0] != 0 or rows[-1] != num_nodes or bool((rows[1:] < rows[:-1]).any()):
         raise ValueError(f"ptr must ascend from 0 to {num_nodes}, got {rows.tolist()[:10]}")
-    crow = rows.new_empty(num_nodes + 1)
-    col, value = torch.empty(2 * num_edges, dtype=torch.int32), phi.new_empty(2 * num_edges)
-    name = DTYPES[dtype]
-    ends_and_weights = [read["tail"], read["head"], read.get("conductance"), read["node_scale"]]
-    status = getattr(library, f"tg_lpe_adjacency_{name}")(
-        *_sizes(num_nodes, num_edges), *_pointers(*ends_and_weights, crow, col, value)
-    )
-    if status == 1:
-        raise ValueError(f"each edge must have 0 <= tail < head < {num_nodes}")
     out = (phi.detach() if width == k else nn.functional.pad(phi.detach(), (0, width - k))).clone().contiguous()
     other = torch.empty_like(out)
-    status = status or getattr(library, f"tg_lpe_layers_{name}")(
+    status = _function("layers", dtype)(
         *_sizes(width, num_layers, num_graphs),
-        *_pointers(rows, crow, col, value, read["diagonal"], *(read[field] for field in LayerStack._fields[:4])),
-        *_pointers(read["later"]),
+        *_pointers(rows, *adjacency, *(read[field] for field in LayerStack._fields[:4]), read["later"]),
         *_sizes(int(weights.diagonal), int(norm_floor is not None)),
         ctypes.c_double(norm_floor or 0.0),
         *_pointers(out, other),
         *_sizes(torch.get_num_threads()),
     )
-    if status:
-        raise MemoryError("no memory for the layers on this graph")
+    _finish(status, num_nodes)
     return out[:, :k]
+
+
+def _function(name: str, dtype: torch.dtype) -> Any:
+    if library is None:
+        raise RuntimeError("the compiled part of tg_lpe is absent or switched off")
+    return getattr(library, f"tg_lpe_{name}_{DTYPES[dtype]}")
+
+
+def _checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
+    """The tensors as the library reads them, if each has the dtype and the shape that it must have."""
+    for name, (tensor, wanted, shape) in given.items():
+        if tensor.shape != shape or tensor.dtype != wanted or tensor.device.type != "cpu":
+            got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+            raise ValueError(f"{name} must be {wanted} {list(shape)} on the CPU, got {got}")
+    return {name: tensor.detach().contiguous() for name, (tensor, _, _) in given.items()}
+
+
+def _finish(status: int, num_nodes: int) -> None:
+    """Raise what a status stands for."""
+    if status == 1:
+        raise ValueError(f"each edge must have 0 <= tail < head < {num_nodes}")
+    if status:
+        raise MemoryError(f"no memory for a graph of {num_nodes} nodes")
 
 
 def _sizes(*values: int) -> list[ctypes.c_int64]:

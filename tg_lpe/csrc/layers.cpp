@@ -231,7 +231,7 @@ int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t
     }
 }
 
-// The entries of D^-1/2 A D^-1/2 row by row, from edges sorted by (tail, head). Returns 1 if an edge has no place.
+// The entries of diag(s) A diag(s), with s = D^-1/2, row by row, from edges sorted by (tail, head). Returns 1 if an edge has no place.
 template <typename T>
 int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
               const T* node_scale, int64_t* crow, int32_t* col, T* value) {
@@ -257,6 +257,41 @@ int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const i
     return 0;
 }
 
+// diag(d) X - A X for rows begin..end-1.
+template <typename T>
+inline __attribute__((always_inline)) void product_rows(int64_t k, const int64_t* crow, const int32_t* col,
+                                                        const T* value, const T* diagonal, const T* x, T* out,
+                                                        int64_t begin, int64_t end) {
+    const int64_t stop = crow[end];
+    for (int64_t i = begin; i < end; ++i) {
+        T* __restrict row = out + i * k;
+        for (int64_t b = 0; b < k; ++b) row[b] = diagonal[i] * x[i * k + b];
+        for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
+            if (e + AHEAD < stop) __builtin_prefetch(x + int64_t(col[e + AHEAD]) * k);
+            const T* other = x + int64_t(col[e]) * k;
+            const T v = value[e];
+            for (int64_t b = 0; b < k; ++b) row[b] -= v * other[b];
+        }
+    }
+}
+
+template <typename T>
+CLONES void product_of(int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
+                       const T* x, T* out, int64_t begin, int64_t end) {
+    product_rows<T>(k, crow, col, value, diagonal, x, out, begin, end);
+}
+
+template <typename T>
+void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
+             const T* x, T* out, int64_t num_threads) {
+    const int64_t work = (num_nodes + crow[num_nodes]) * k;
+    num_threads = std::max<int64_t>(1, std::min(num_threads, work >> 18));
+    in_parallel(num_threads, [&](int64_t part) {
+        product_of<T>(k, crow, col, value, diagonal, x, out, part * num_nodes / num_threads,
+                      (part + 1) * num_nodes / num_threads);
+    });
+}
+
 }  // namespace
 
 #define EXPORT(T, NAME)                                                                                               \
@@ -264,6 +299,14 @@ int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const i
         int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,         \
         const T* node_scale, int64_t* crow, int32_t* col, T* value) try {                                             \
         return adjacency<T>(num_nodes, num_edges, tail, head, conductance, node_scale, crow, col, value);             \
+    } catch (...) {                                                                                                   \
+        return 2;                                                                                                     \
+    }                                                                                                                 \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_laplacian_##NAME(                                    \
+        int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,     \
+        const T* x, T* out, int64_t num_threads) try {                                                                \
+        product<T>(num_nodes, k, crow, col, value, diagonal, x, out, num_threads);                                    \
+        return 0;                                                                                                     \
     } catch (...) {                                                                                                   \
         return 2;                                                                                                     \
     }                                                                                                                 \
