@@ -156,10 +156,12 @@ class LinearTransformerPE(BaseTransform):
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
         carried = self._reads + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[Encoding] = []
+        sizes: list[int] = []
         with tqdm(total=len(dataset), desc="encoding", unit="graph", disable=not progress) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried, CHUNK_PAIRS):
                 given = chunk.attributes.get
                 parts.append(self._encode(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, given))
+                sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
                 bar.update(chunk.num_graphs)
         node = torch.cat([part.node for part in parts])
         edges = [part.edge for part in parts if part.edge is not None]
@@ -167,7 +169,7 @@ class LinearTransformerPE(BaseTransform):
         if collated:
             result: InMemoryDataset = with_node_attribute(dataset, self.attr_name, node)  # type: ignore[arg-type]
             return result if edge is None else with_edge_attribute(result, self.edge_attr_name, edge)  # type: ignore[arg-type]
-        node_rows = node.split([data.num_nodes for data in graphs])
+        node_rows = node.split(sizes)
         edge_rows = [None] * len(graphs) if edge is None else edge.split([data.edge_index.size(1) for data in graphs])
         for data, own_nodes, own_edges in zip(graphs, node_rows, edge_rows, strict=True):
             self._write(data, Encoding(own_nodes, own_edges))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Data, InMemoryDataset
 
 _NODE_ATTRIBUTES = ("x", "pos", "batch", "node_type")
 """Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
@@ -56,34 +56,40 @@ def iterate_chunks(
 
     # Collating keeps the first graph's attributes only, so graphs that have others begin a batch of their own.
     for names, alike in itertools.groupby((dataset[i] for i in range(len(dataset))), key=present):
-        for graphs in _take(alike, chunk_size, max_pairs):
-            yield _from_list(graphs, names)
+        for graphs, sizes in _take(alike, chunk_size, max_pairs):
+            yield _from_list(graphs, sizes, names)
 
 
-def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[list[Data]]:
-    """Consecutive graphs, as many at a time as :func:`iterate_chunks` may."""
+def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
+    """Consecutive graphs and their numbers of nodes, as many at a time as :func:`iterate_chunks` may."""
     taken: list[Data] = []
+    sizes: list[int] = []
     pairs = 0
     for data in graphs:
-        own = 0 if max_pairs is None else (data.num_nodes or 0) ** 2
-        if taken and (len(taken) == chunk_size or (max_pairs is not None and pairs + own > max_pairs)):
-            yield taken
-            taken, pairs = [], 0
+        size = data.num_nodes or 0  # PyG searches all attributes for it: asked for once
+        if taken and (len(taken) == chunk_size or (max_pairs is not None and pairs + size**2 > max_pairs)):
+            yield taken, sizes
+            taken, sizes, pairs = [], [], 0
         taken.append(data)
-        pairs += own
+        sizes.append(size)
+        pairs += size**2
     if taken:
-        yield taken
+        yield taken, sizes
 
 
-def _from_list(graphs: list[Data], names: Sequence[str]) -> GraphChunk:
-    for data in graphs:
-        if data.edge_index is None:
+def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> GraphChunk:
+    """A batch of the edges and of some attributes alone: PyG's collation of all there is takes five times as long."""
+    edges = [data.edge_index for data in graphs]
+    for data, edge_index in zip(graphs, edges, strict=True):
+        if edge_index is None:
             raise ValueError(f"each graph needs edge_index, got data with {data.keys()}")
-    batch = Batch.from_data_list(
-        [Data(edge_index=d.edge_index, num_nodes=d.num_nodes, **{name: d[name] for name in names}) for d in graphs]
-    )
-    kept = {name: batch[name] for name in names}
-    return GraphChunk(batch.edge_index, batch.num_nodes, batch.num_graphs, batch.batch, kept)
+    device = edges[0].device
+    count = torch.tensor(sizes, device=device)
+    listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=device)
+    offset = torch.repeat_interleave(count.cumsum(0) - count, listed)
+    batch = torch.repeat_interleave(torch.arange(len(graphs), device=device), count)
+    kept = {name: torch.cat([data[name] for data in graphs]) for name in names}
+    return GraphChunk(torch.cat(edges, dim=1) + offset, sum(sizes), len(graphs), batch, kept)
 
 
 def is_collated(dataset: Any) -> bool:
