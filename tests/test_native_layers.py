@@ -120,7 +120,7 @@ def test_malformed_calls_are_refused() -> None:
     adjacency = native.native_adjacency(ends, ones, None, ones)
 
     def run(phi: Tensor, ptr: Tensor = graph.ptr, later: Tensor = ones[:1]) -> Tensor:
-        return native.native_layers(phi, adjacency, ptr, model._stack(), later, 1e-12)
+        return native.native_layers(phi, adjacency, ptr, model._stack(), model.readout.weight, later, 1e-12)
 
     assert run(torch.ones(3, 8).double()).shape == (3, 8)
     with pytest.raises(ValueError, match=r"later must be torch.float64 \[1\] on the CPU, got torch.float32"):

@@ -237,8 +237,7 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             later = graph.frobenius_norm(phi).double().pow(-1 if self.degree_scaling else -2)
         floor = NORM_FLOOR if self.normalize else None
         adjacency = graph.adjacency(phi, self.degree_scaling)
-        out = native.native_layers(phi, adjacency, graph.ptr, self._stack(), later, floor)
-        return self.readout(out)
+        return native.native_layers(phi, adjacency, graph.ptr, self._stack(), self.readout.weight, later, floor)
 
     def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
         layers = self._layers()

@@ -181,22 +181,29 @@ def native_laplacian(adjacency: Adjacency, x: Tensor) -> Tensor:
 
 
 def native_layers(
-    phi: Tensor, adjacency: Adjacency, ptr: Tensor, weights: LayerStack, later: Tensor, norm_floor: float | None
+    phi: Tensor,
+    adjacency: Adjacency,
+    ptr: Tensor,
+    weights: LayerStack,
+    readout: Tensor,
+    later: Tensor,
+    norm_floor: float | None,
 ) -> Tensor:
-    """All layers of a linear transformer whose incidence is held fixed; no gradient.
+    """All layers of a linear transformer whose incidence is held fixed, and its read-out; no gradient.
 
-    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice.
+    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice and the result.
 
     Args:
         phi: ``Phi_0``, float32 or float64 ``[num_nodes, k]``, ``k`` at most 16, on CPU.
         adjacency: of the batch, graph by graph.
         ptr: first node of each graph, int64 ``[num_graphs + 1]``.
         weights: of the layers.
+        readout: ``M``, ``[out_channels, k]``.
         later: factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``.
         norm_floor: columns longer than this are brought to length one after each layer; ``None``: none is.
 
     Returns:
-        ``Phi_L``, ``[num_nodes, k]``.
+        ``Phi_L M^T``, ``[num_nodes, out_channels]``.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
@@ -207,8 +214,11 @@ def native_layers(
         raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
     width = next(size for size in LAYER_WIDTHS if k <= size)
     stacks = [stack if width == k else nn.functional.pad(stack, (0, width - k) * 2) for stack in weights[:4]]
+    phi, readout = (x if width == k else nn.functional.pad(x, (0, width - k)) for x in (phi, readout))
     read = _checked(
         {
+            "phi": (phi, dtype, (num_nodes, width)),
+            "readout": (readout, dtype, (readout.size(0), width)),
             "ptr": (ptr, torch.int64, (num_graphs + 1,)),
             "later": (later, torch.float64, (num_graphs,)),
             "adjacency": (adjacency.diagonal, dtype, (num_nodes,)),
@@ -221,18 +231,19 @@ def native_layers(
     rows = read["ptr"]
     if rows[0] != 0 or rows[-1] != num_nodes or bool((rows[1:] < rows[:-1]).any()):
         raise ValueError(f"ptr must ascend from 0 to {num_nodes}, got {rows.tolist()[:10]}")
-    out = (phi.detach() if width == k else nn.functional.pad(phi.detach(), (0, width - k))).clone().contiguous()
-    other = torch.empty_like(out)
+    one, two = torch.empty_like(read["phi"]), torch.empty_like(read["phi"])
+    out = one.new_empty(num_nodes, readout.size(0))
     status = _function("layers", dtype)(
         *_sizes(width, num_layers, num_graphs),
-        *_pointers(rows, *adjacency, *(read[field] for field in LayerStack._fields[:4]), read["later"]),
-        *_sizes(int(weights.diagonal), int(norm_floor is not None)),
+        *_pointers(rows, *adjacency, *(read[field] for field in LayerStack._fields[:4])),
+        *_pointers(read["readout"], read["later"]),
+        *_sizes(readout.size(0), int(weights.diagonal), int(norm_floor is not None)),
         ctypes.c_double(norm_floor or 0.0),
-        *_pointers(out, other),
+        *_pointers(read["phi"], one, two, out),
         *_sizes(torch.get_num_threads()),
     )
     _finish(status, num_nodes)
-    return out[:, :k]
+    return out
 
 
 def _function(name: str, dtype: torch.dtype) -> Any:

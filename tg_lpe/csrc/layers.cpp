@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
@@ -19,10 +21,30 @@
 #define CLONES
 #endif
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace {
 
+constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi from which on no cache keeps it for the next layer
 constexpr int64_t AHEAD = 24;        // entries of the adjacency by which neighbours are fetched before they are read
 constexpr int64_t ROWS = 2048;       // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
+
+// Ask for huge pages for memory that was not touched yet: a third of the time of a large graph went into page faults.
+void huge_pages(void* memory, int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    constexpr uintptr_t PAGE = uintptr_t(1) << 21;
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + PAGE - 1) & ~(PAGE - 1);
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + uintptr_t(bytes)) & ~(PAGE - 1);
+    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
 
 // A row of Phi as one vector, wherever it lies in memory.
 template <typename T, int64_t W>
@@ -36,8 +58,22 @@ struct Weights {
     typename Row<T, W>::type mix[W], similarity[W];
 };
 
+// Rows that are not read again soon go past the caches: they need not be fetched before they are overwritten.
+template <bool STREAM, typename T, typename V>
+inline __attribute__((always_inline)) void store(T* to, const V& row) {
+#if defined(__SSE2__)
+    if (STREAM) {
+        __m128i parts[sizeof(V) / 16];
+        std::memcpy(parts, &row, sizeof(V));
+        for (size_t i = 0; i < sizeof(V) / 16; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, parts[i]);
+        return;
+    }
+#endif
+    *reinterpret_cast<V*>(to) = row;
+}
+
 // One layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
-template <typename T, int64_t W, bool DIAGONAL>
+template <typename T, int64_t W, bool DIAGONAL, bool STREAM>
 inline __attribute__((always_inline)) void rows_of_layer(const int64_t* crow, const int32_t* col, const T* value,
                                                          const T* diagonal, const T* in, T* out, int64_t begin,
                                                          int64_t end, const Weights<T, W>& w, double* gram) {
@@ -64,7 +100,7 @@ inline __attribute__((always_inline)) void rows_of_layer(const int64_t* crow, co
             }
 #pragma GCC unroll 16
             for (int64_t a = 0; a < W; ++a) row += own[a] * w.mix[a];
-            *reinterpret_cast<V*>(out + i * W) = row;
+            store<STREAM>(out + i * W, row);
 #pragma GCC unroll 16
             for (int64_t a = 0; a < W; ++a) part[a] += row[a] * row;
         }
@@ -87,6 +123,8 @@ struct Problem {
     const T* right;       // [L, W, W], W^Q^T W^K; not read where the weights are diagonal
     bool diagonal_weights, normalize;
     double floor;         // columns no longer than this are left as they are
+    const T* readout;     // [out_channels, W]
+    int64_t out_channels;
 };
 
 // The matrices of a layer from the Gram matrix of `in`, whose columns have yet to be multiplied by `scale`.
@@ -144,11 +182,48 @@ CLONES void gram_of(const T* in, int64_t begin, int64_t end, double* gram) {
 
 template <typename T, int64_t W>
 CLONES void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
-                     double* gram) {
-    if (p.diagonal_weights)
-        rows_of_layer<T, W, true>(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
+                     bool stream, double* gram) {
+    const auto &[crow, col, value, diagonal] = std::tie(p.crow, p.col, p.value, p.diagonal);
+    if (p.diagonal_weights && stream)
+        rows_of_layer<T, W, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+    else if (p.diagonal_weights)
+        rows_of_layer<T, W, true, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
     else
-        rows_of_layer<T, W, false>(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, false, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+}
+
+// The read-out of columns that have yet to be multiplied by `scale`.
+template <typename T, int64_t W>
+inline __attribute__((always_inline)) void read_rows(const Problem<T>& p, const T* in, const double* scale, T* out,
+                                                     int64_t begin, int64_t end) {
+    typedef typename Row<T, W>::type V;
+    if (p.out_channels <= W) {
+        V matrix[W] = {};
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t c = 0; c < p.out_channels; ++c) matrix[a][c] = T(double(p.readout[c * W + a]) * scale[a]);
+        for (int64_t i = begin; i < end; ++i) {
+            const V row = *reinterpret_cast<const V*>(in + i * W);
+            V read = row[0] * matrix[0];
+#pragma GCC unroll 16
+            for (int64_t a = 1; a < W; ++a) read += row[a] * matrix[a];
+            if (p.out_channels == W)
+                *reinterpret_cast<V*>(out + i * W) = read;
+            else
+                std::memcpy(out + i * p.out_channels, &read, p.out_channels * sizeof(T));
+        }
+        return;
+    }
+    for (int64_t i = begin; i < end; ++i)
+        for (int64_t c = 0; c < p.out_channels; ++c) {
+            double sum = 0;
+            for (int64_t a = 0; a < W; ++a) sum += double(p.readout[c * W + a]) * scale[a] * double(in[i * W + a]);
+            out[i * p.out_channels + c] = T(sum);
+        }
+}
+
+template <typename T, int64_t W>
+CLONES void read_of(const Problem<T>& p, const T* in, const double* scale, T* out, int64_t begin, int64_t end) {
+    read_rows<T, W>(p, in, scale, out, begin, end);
 }
 
 // Run `work(part)` for parts 0..num_parts-1, each on a thread of its own.
@@ -160,9 +235,11 @@ void in_parallel(int64_t num_parts, F work) {
     for (auto& thread : threads) thread.join();
 }
 
-// All layers of the graph with rows first..last-1, by `num_threads` threads; the result replaces what was in `phi`.
+// All layers of the graph with rows first..last-1, by `num_threads` threads, and their read-out into `out`.
 template <typename T, int64_t W>
-void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, T* phi, T* other, int64_t num_threads) {
+void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
+               int64_t num_threads) {
+    const bool stream = (last - first) * W * int64_t(sizeof(T)) >= STREAMED;
     constexpr int64_t CHUNK = 8 * ROWS;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
     const int64_t num_chunks = (last - first + CHUNK - 1) / CHUNK;
     num_threads = std::min(num_threads, num_chunks);
@@ -180,35 +257,37 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, T
         for (int64_t c = 0; c < num_chunks; ++c)
             for (int64_t a = 0; a < W * W; ++a) gram[a] += grams[c * W * W + a];
     };
-    T *in = phi, *out = other;
+    const T* in = phi;
     each_chunk([&](int64_t begin, int64_t end, double* sum) { gram_of<T, W>(in, begin, end, sum); });
     std::fill(scale, scale + W, 1.0);
     for (int64_t layer = 0; layer < p.num_layers; ++layer) {
         prepare<T, W>(p, layer, gram, scale, layer ? later : 1.0, w);
         each_chunk([&](int64_t begin, int64_t end, double* sum) {
-            layer_of<T, W>(p, in, out, begin, end, w, sum);
+            layer_of<T, W>(p, in, one, begin, end, w, stream, sum);
         });
         if (p.normalize)
             for (int64_t b = 0; b < W; ++b) {
                 const double norm = std::sqrt(gram[b * W + b]);
                 scale[b] = norm > p.floor ? 1.0 / norm : 1.0;
             }
-        std::swap(in, out);
+        in = one;
+        std::swap(one, two);
     }
-    each_chunk([&](int64_t begin, int64_t end, double*) {
-        for (int64_t i = begin; i < end; ++i)
-            for (int64_t b = 0; b < W; ++b) phi[i * W + b] = T(double(in[i * W + b]) * scale[b]);
-    });
+    each_chunk([&](int64_t begin, int64_t end, double*) { read_of<T, W>(p, in, scale, out, begin, end); });
 }
 
 template <typename T, int64_t W>
-void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, T* phi, T* other,
-         int64_t num_threads) {
+void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi, T* one, T* two,
+         T* out, int64_t num_threads) {
+    const int64_t total = num_graphs ? ptr[num_graphs] : 0;
+    huge_pages(one, total * W * int64_t(sizeof(T)));
+    huge_pages(two, total * W * int64_t(sizeof(T)));
+    huge_pages(out, total * p.out_channels * int64_t(sizeof(T)));
     constexpr int64_t SMALL = 1 << 15;  // rows from which on the threads share a graph
     std::vector<int64_t> small;
     for (int64_t g = 0; g < num_graphs; ++g) {
         if (ptr[g + 1] - ptr[g] >= SMALL)
-            run_graph<T, W>(p, ptr[g], ptr[g + 1], later[g], phi, other, num_threads);
+            run_graph<T, W>(p, ptr[g], ptr[g + 1], later[g], phi, one, two, out, num_threads);
         else if (ptr[g + 1] > ptr[g])
             small.push_back(g);
     }
@@ -217,16 +296,16 @@ void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const doub
     const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, count, rows / 4096}));
     in_parallel(threads, [&](int64_t part) {
         for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i)
-            run_graph<T, W>(p, ptr[small[i]], ptr[small[i] + 1], later[small[i]], phi, other, 1);
+            run_graph<T, W>(p, ptr[small[i]], ptr[small[i] + 1], later[small[i]], phi, one, two, out, 1);
     });
 }
 
 template <typename T>
-int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, T* phi,
-           T* other, int64_t num_threads) {
+int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later,
+           const T* phi, T* one, T* two, T* out, int64_t num_threads) {
     switch (width) {
-        case 8: run<T, 8>(p, num_graphs, ptr, later, phi, other, num_threads); return 0;
-        case 16: run<T, 16>(p, num_graphs, ptr, later, phi, other, num_threads); return 0;
+        case 8: run<T, 8>(p, num_graphs, ptr, later, phi, one, two, out, num_threads); return 0;
+        case 16: run<T, 16>(p, num_graphs, ptr, later, phi, one, two, out, num_threads); return 0;
         default: return 1;
     }
 }
@@ -235,6 +314,8 @@ int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t
 template <typename T>
 int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
               const T* node_scale, int64_t* crow, int32_t* col, T* value) {
+    huge_pages(col, 2 * num_edges * int64_t(sizeof(int32_t)));
+    huge_pages(value, 2 * num_edges * int64_t(sizeof(T)));
     std::fill(crow, crow + num_nodes + 1, int64_t(0));
     for (int64_t e = 0; e < num_edges; ++e) {
         if (tail[e] < 0 || head[e] <= tail[e] || head[e] >= num_nodes) return 1;
@@ -313,11 +394,11 @@ void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* c
     extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_##NAME(                                       \
         int64_t width, int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow,               \
         const int32_t* col, const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left, \
-        const T* right, const double* later, int64_t diagonal_weights, int64_t normalize, double floor, T* phi,       \
-        T* other, int64_t num_threads) try {                                                                          \
-        Problem<T> p{crow,       col,  value, diagonal,              num_layers,     residual,                        \
-                     similarity, left, right, diagonal_weights != 0, normalize != 0, floor};                          \
-        return layers<T>(width, p, num_graphs, ptr, later, phi, other, num_threads);                                  \
+        const T* right, const T* readout, const double* later, int64_t out_channels, int64_t diagonal_weights,        \
+        int64_t normalize, double floor, const T* phi, T* one, T* two, T* out, int64_t num_threads) try {             \
+        Problem<T> p{crow, col,   value,                 diagonal,       num_layers, residual, similarity,            \
+                     left, right, diagonal_weights != 0, normalize != 0, floor,      readout,  out_channels};         \
+        return layers<T>(width, p, num_graphs, ptr, later, phi, one, two, out, num_threads);                          \
     } catch (...) {                                                                                                   \
         return 2;                                                                                                     \
     }

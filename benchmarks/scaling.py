@@ -1,0 +1,213 @@
+"""One graph from a thousand to ten million nodes: time an edge, distance from the memory's speed, quality against time.
+
+    python benchmarks/scaling.py [--quick] [--sizes N ...] [--json FILE]
+
+The linear transformer with 8 columns and 9 layers on a 2-D grid (nodes row by row: neighbours are near in memory) and
+on a random graph of degree 10 with its nodes in random order, and in reverse Cuthill-McKee order. Each size runs in a
+process of its own, so that peak memory is its own. The floor is what a layer cannot do without, the adjacency and Phi
+read once and Phi written once, at the speed at which this machine copies memory, measured in the same process.
+
+With --quality, the same iteration run longer is set beside scipy's eigsh and lobpcg on the grid: the residual of the
+subspace that each has after some time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
+from torch import Tensor
+
+from tg_lpe import Incidence, LinearTransformer
+from tg_lpe.datasets.weighted import grid_edges, random_regular_edges
+from tg_lpe.files import write_json
+from tg_lpe.incidence import inverse_sqrt
+from tg_lpe.training.run_folder import environment
+
+K, LAYERS, DEGREE = 8, 9, 10
+GRAPHS = ("grid", "random", "random, reordered")
+REORDERED_NODES = 1_000_000
+"""Above, the reordering itself would take longest."""
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
+    """The edges of a graph of about so many nodes, each once, and the number of its nodes."""
+    if kind == "grid":
+        side = round(num_nodes**0.5)
+        return grid_edges(side), side * side
+    edges = random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0))
+    if kind == "random, reordered":
+        ends = edges.numpy()
+        ones = np.ones(edges.size(1), dtype=np.int8)
+        order = reverse_cuthill_mckee(csr_matrix(coo_matrix((ones, (ends[0], ends[1])), (num_nodes,) * 2)))
+        place = torch.empty(num_nodes, dtype=torch.int64)
+        place[torch.from_numpy(order.astype(np.int64))] = torch.arange(num_nodes)
+        edges = place[edges]
+    return edges, num_nodes
+
+
+def encoder(num_blocks: int = 3) -> LinearTransformer:
+    """As it is initialised: a low-pass filter and some orthogonalisation at each layer."""
+    torch.manual_seed(0)
+    return LinearTransformer(k=K, num_blocks=num_blocks, num_loops=3).eval().requires_grad_(False)
+
+
+def copy_bandwidth() -> float:
+    """Bytes a second, read and written, of copying a large array with all threads."""
+    source = torch.zeros(2**26)
+    target = torch.zeros_like(source)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        target.copy_(source)
+        times.append(time.perf_counter() - start)
+    return 2 * source.numel() * source.element_size() / statistics.median(times)
+
+
+def floor_bytes(num_nodes: int, num_edges: int) -> int:
+    """What a layer has to move: a row of Phi in and out for each node, two column indices for each edge."""
+    return num_nodes * 2 * 4 * K + num_edges * 2 * 4
+
+
+def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
+    """Times and memory of one graph."""
+    edges, num_nodes = edges_of(kind, num_nodes)
+    model = encoder()
+    bandwidth = copy_bandwidth()
+    start = time.perf_counter()
+    graph = Incidence(edges, num_nodes)
+    built = time.perf_counter() - start
+    probes = model.probes(graph, None, None)
+    times = []
+    with torch.inference_mode():
+        for _ in range(repeats + 1):
+            start = time.perf_counter()
+            out = model.encode(graph, probes=probes)
+            times.append(time.perf_counter() - start)
+    first, *rest = times
+    assert bool(torch.isfinite(out).all())
+    middle = statistics.median(rest)
+    floor = LAYERS * floor_bytes(num_nodes, graph.num_edges) / bandwidth
+    return {
+        "graph": kind,
+        "num_nodes": num_nodes,
+        "num_edges": graph.num_edges,
+        "build_seconds": built,
+        "first_seconds": first,
+        "seconds": middle,
+        "spread": [min(rest), max(rest)],
+        "ns_per_edge_and_layer": 1e9 * middle / LAYERS / graph.num_edges,
+        "copy_gb_per_second": bandwidth / 1e9,
+        "times_floor": middle / floor,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def residual(laplacian: Callable[[Tensor], Tensor], basis: Tensor) -> tuple[float, float]:
+    """How far the span of some columns is from invariant, ``|S Q - Q T|_F / sqrt(k)``, and its mean Ritz value."""
+    q, _ = torch.linalg.qr(basis.double())
+    image = laplacian(q)
+    t = q.mT @ image
+    return float(torch.linalg.matrix_norm(image - q @ t)) / K**0.5, float(t.diagonal().mean())
+
+
+def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
+    """Residual against time of three ways to the bottom eigenvectors of the normalised Laplacian of a grid."""
+    edges, num_nodes = edges_of("grid", num_nodes)
+    graph = Incidence(edges, num_nodes)
+    like = torch.empty(0, dtype=torch.float64)
+    scale = inverse_sqrt(graph.degree(like)).unsqueeze(-1)
+
+    def normalized(x: Tensor) -> Tensor:
+        return scale * graph.laplacian(scale * x)
+
+    tail, head = graph.tail.numpy(), graph.head.numpy()
+    entries = (scale[graph.tail] * scale[graph.head]).squeeze(-1).numpy()
+    upper = coo_matrix((entries, (tail, head)), (num_nodes,) * 2)
+    walk = (upper + upper.T).tocsr()
+    matrix = LinearOperator((num_nodes,) * 2, matvec=lambda x: x - walk @ x, matmat=lambda x: x - walk @ x, dtype=float)
+    start_vectors = np.random.default_rng(0).standard_normal((num_nodes, K))
+    rows = []
+
+    def add(what: str, effort: int, run: Callable[[], Tensor]) -> None:
+        start = time.perf_counter()
+        basis = run()
+        seconds = time.perf_counter() - start
+        error, ritz = residual(normalized, basis)
+        rows.append({"what": what, "effort": effort, "seconds": seconds, "residual": error, "mean_ritz_value": ritz})
+        print(f"{what:22} {effort:5} {seconds:8.2f} s   residual {error:.2e}   mean Ritz value {ritz:.2e}", flush=True)
+
+    def ours(num_blocks: int) -> Tensor:
+        model = encoder(num_blocks)
+        model.readout.weight = torch.nn.Parameter(torch.eye(K))
+        with torch.inference_mode():
+            return model.encode(graph)
+
+    def by_lobpcg(iterations: int) -> Tensor:
+        _, vectors = lobpcg(matrix, start_vectors.copy(), largest=False, maxiter=iterations, tol=0.0)
+        return torch.from_numpy(vectors)
+
+    def by_eigsh(basis: int) -> Tensor:
+        _, vectors = eigsh(matrix, k=K, which="SA", ncv=basis, maxiter=10**6, tol=10.0 ** (-(basis // 20)))
+        return torch.from_numpy(vectors)
+
+    efforts = {"ours": (3, 30) if quick else (3, 10, 30, 100, 300), "lobpcg": (3, 10) if quick else (3, 10, 30, 100)}
+    for effort in efforts["ours"]:
+        add("ours, layers", 3 * effort, lambda effort=effort: ours(effort))  # type: ignore[misc]
+    for effort in efforts["lobpcg"]:
+        add("lobpcg, iterations", effort, lambda effort=effort: by_lobpcg(effort))  # type: ignore[misc]
+    add("eigsh, Krylov vectors", 20, lambda: by_eigsh(20))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="up to 10,000 nodes")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
+    parser.add_argument("--one", nargs=2, metavar=("GRAPH", "NODES"), help=argparse.SUPPRESS)
+    parser.add_argument("--quality", type=int, default=1_000_000, help="nodes, 0 for none (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/scaling.json")
+    args = parser.parse_args()
+    repeats = 3
+    if args.one:
+        print(json.dumps(measure(args.one[0], int(args.one[1]), repeats)))
+        return
+
+    sizes = (1_000, 10_000) if args.quick else args.sizes
+    rows = []
+    for kind, size in itertools.product(GRAPHS, sizes):
+        if size <= REORDERED_NODES or kind != GRAPHS[-1]:
+            command = [sys.executable, __file__, "--one", kind, str(size)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            row = json.loads(done.stdout)
+            rows.append(row)
+            print(
+                f"{kind:18} {row['num_nodes']:11,} nodes {row['num_edges']:11,} edges {row['seconds']:8.3f} s, "
+                f"{row['ns_per_edge_and_layer']:6.2f} ns an edge and layer, {row['times_floor']:5.2f} x floor, "
+                f"built in {row['build_seconds']:.2f} s, {row['peak_gib']:.2f} GiB",
+                flush=True,
+            )
+    curve = quality(10_000 if args.quick else args.quality, args.quick) if args.quality else []
+    machine = environment()
+    machine.pop("command")
+    write_json(Path(args.json), {"results": rows, "quality": curve, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()
