@@ -61,9 +61,18 @@ def throughput_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
 
 
-def training_step_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/training_step.py."""
-    return [entry["row"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio_to_none']:.3f}"]
+def training_row(entry: dict[str, Any]) -> list[str]:
+    """A model of benchmarks/training.py."""
+    share = "" if entry["encoder_share"] is None else f"{100 * entry['encoder_share']:.1f} %"
+    cost = [f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio_to_none']:.2f}", share]
+    return [entry["row"], *cost, f"{entry['num_parameters']:,}", f"{entry['peak_mib']:,.0f}"]
+
+
+def scaling_row(entry: dict[str, Any]) -> list[str]:
+    """A graph of benchmarks/scaling.py."""
+    counts = [entry["graph"], f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
+    times = [f"{entry['build_seconds']:.2f}", f"{entry['seconds']:.3f}", f"{entry['ns_per_edge_and_layer']:.1f}"]
+    return [*counts, *times, f"{entry['times_floor']:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
 def large_graph_row(entry: dict[str, Any]) -> list[str]:
@@ -109,7 +118,11 @@ def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
-    "training_step": (["encoding", "graphs/s", "step time over none"], training_step_row),
+    "training": (["model", "graphs/s", "step over none", "encoder's share", "parameters", "peak MiB"], training_row),
+    "scaling": (
+        ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
+        scaling_row,
+    ),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
     "electric_flow": (["", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
