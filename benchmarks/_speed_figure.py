@@ -55,7 +55,7 @@ def quality(axes: Any, content: dict[str, Any]) -> None:
         color = OURS if what.startswith("ours") else None
         seconds, errors = [row["seconds"] for row in rows], [row["residual"] for row in rows]
         axes.plot(seconds, errors, "o-", label=what.split(",")[0], color=color, linewidth=1.1, markersize=4)
-    axes.set(title="bottom eigenvectors of a grid", xlabel="seconds", ylabel="residual", xscale="log", yscale="log")
+    axes.set(title="eigenvectors of a grid", xlabel="seconds", ylabel="residual", xscale="log", yscale="log")
     axes.legend(frameon=False, fontsize=7)
 
 
