@@ -109,7 +109,11 @@ def test_only_without_gradient() -> None:
     assert not model._compiled_runs(graph, phi.clone().requires_grad_())
     assert not model_of({"k": 17})._compiled_runs(graph, phi)
     model.requires_grad_(True)
-    assert not model._compiled_runs(graph, phi)
+    assert not model._compiled_runs(graph, phi) and model._compiled_trains(graph, phi)
+    weighted = graph.with_conductances(torch.ones(2).double().requires_grad_())
+    assert not model._compiled_trains(weighted, phi)
+    for options in ({"k": 9}, {"normalize": False}, {"diagonal": False}):
+        assert not model_of(options)._compiled_trains(graph, phi)
     with torch.no_grad():
         assert model._compiled_runs(graph, phi)
 
@@ -163,3 +167,57 @@ def test_the_laplacian_of_a_large_graph_with_and_without_gradient() -> None:
     assert relative_error(again, other.laplacian(x.clone().requires_grad_())) < 1e-5
     assert relative_error(again, graph.laplacian(x)) > 0.1
     assert other.with_conductances(w.requires_grad_()).laplacian(x).requires_grad
+
+
+GRADIENTS: list[dict[str, Any]] = [{}, {"degree_scaling": False}, {"independent_scaling": False}, {"k": 5}, {"k": 1}]
+
+
+def gradients(model: LinearTransformer, out: Tensor, phi: Tensor) -> list[Tensor]:
+    """Of a function of the encoding that has no symmetry, by ``Phi_0`` and all parameters."""
+    loss = (out * normal(*out.shape, seed=3, dtype=out.dtype)).sum()
+    found = torch.autograd.grad(loss, [phi, *model.parameters()], allow_unused=True)
+    return [torch.zeros(1, dtype=out.dtype) if grad is None else grad for grad in found]
+
+
+@pytest.mark.parametrize("options", GRADIENTS, ids=str)
+@few
+@given(parts=st.lists(graphs(max_nodes=9, exponents=(-1, 1)), min_size=1, max_size=4), weighted=st.booleans())
+def test_gradients_of_random_batches(options: dict[str, Any], parts: list[Graph], weighted: bool) -> None:
+    batch = batch_of(parts)
+    if not batch.num_nodes:
+        return
+    model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted))
+    phi = model.probes(graph, None, None).clone().requires_grad_()
+    assert model._compiled_trains(graph, phi)
+    got, expected = model.encode(graph, probes=phi), model._run_fixed(graph, phi)
+    assert relative_error(got, expected) < 1e-9
+    scale = max(float(grad.abs().max()) for grad in gradients(model, expected, phi))
+    for ours, torchs in zip(
+        gradients(model, got, phi), gradients(model, model._run_fixed(graph, phi), phi), strict=True
+    ):
+        assert float((ours - torchs).abs().max()) < 1e-7 * max(scale, 1.0)
+
+
+@pytest.mark.parametrize("options", GRADIENTS, ids=str)
+def test_gradcheck(options: dict[str, Any]) -> None:
+    batch = batch_of([graph for graph in corner_cases() if 1 < graph.num_nodes < 12])
+    model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted=False))
+    phi = model.probes(graph, None, None).clone().requires_grad_()
+    parameters = tuple(model.parameters())
+
+    def encode(phi: Tensor, *_: Tensor) -> Tensor:
+        return model.encode(graph, probes=phi)
+
+    assert torch.autograd.gradcheck(encode, (phi, *parameters), atol=1e-6, fast_mode=True)
+
+
+def test_gradients_do_not_depend_on_the_number_of_threads(threads: None) -> None:
+    batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1] * 40)
+    model = model_of({}, torch.float32).requires_grad_(True)
+    graph = Incidence(**batch.arguments(weighted=False))
+    phi = model.probes(graph, None, None).clone().requires_grad_()
+    found = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append(gradients(model, model.encode(graph, probes=phi), phi))
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))

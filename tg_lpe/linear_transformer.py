@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from tg_lpe import native
 from tg_lpe.blocks import Block, GraphBlocks
@@ -17,6 +18,9 @@ from tg_lpe.probes import RandomProbes, make_probes
 
 NORM_FLOOR = 1e-12
 """Columns shorter than this are left short instead of being blown up: a zero column stays zero."""
+
+TRAINED_NODES = 4096
+"""Nodes of a graph up to which its gradient is computed by compiled layers, by one thread."""
 
 DENSE_BUDGET = 2**28
 """Entries of the written-out incidence matrices above which ``update_incidence=True`` refuses a batch (1 GiB)."""
@@ -196,6 +200,12 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             return phi.new_zeros(0, self.out_channels)
         if self.update_incidence:
             return self._run_updated(graph, phi)
+        if torch.is_grad_enabled() and self._compiled_trains(graph, phi):
+            later = graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
+            stack = self._stack()
+            weights = stack.residual, stack.similarity, stack.left, stack.right
+            out = _CompiledLayers.apply(phi, *weights, graph.adjacency(phi, self.degree_scaling), graph.ptr, later)  # type: ignore[no-untyped-call]
+            return self.readout(out)
         return self._run_compiled(graph, phi) if self._compiled_runs(graph, phi) else self._run_fixed(graph, phi)
 
     def _layers(self) -> list[_Layer]:
@@ -223,6 +233,23 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             right=torch.stack([layer.query_key for layer in layers]),
             diagonal=diagonal,
         )
+
+    def _compiled_trains(self, graph: Incidence, phi: Tensor) -> bool:
+        """Whether the compiled layers know their gradient: by ``Phi_0`` and diagonal weights, of small graphs."""
+        given = (graph.conductance, graph.ground)
+        return (
+            self.k <= native.LAYER_WIDTHS[0]
+            and self.normalize
+            and self._stack_is_diagonal
+            and native.takes(phi)
+            and phi.dtype == self.readout.weight.dtype
+            and graph.max_nodes <= TRAINED_NODES
+            and not any(x is not None and x.requires_grad for x in given)
+        )
+
+    @property
+    def _stack_is_diagonal(self) -> bool:
+        return cast(_Parameters, self.blocks[0]).diagonal
 
     def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
         """Whether the compiled layers can stand for :meth:`_run_fixed`: on CPU, for few columns, without gradient."""
@@ -287,6 +314,37 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             f"k={self.k}, out_channels={self.out_channels}, num_blocks={len(self.blocks)}, num_loops={self.num_loops}, "
             f"probes={self.probe_kind!r}{seed}, " + ", ".join(f"{name}={getattr(self, name)}" for name in flags)
         )
+
+
+class _CompiledLayers(torch.autograd.Function):
+    """``Phi_L`` of normalised layers with diagonal weights, and its gradient; layers are computed anew for it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        phi: Tensor,
+        residual: Tensor,
+        similarity: Tensor,
+        left: Tensor,
+        right: Tensor,
+        adjacency: native.Adjacency,
+        ptr: Tensor,
+        later: Tensor,
+    ) -> Tensor:
+        weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
+        ctx.save_for_backward(phi, residual, similarity, left, right)
+        ctx.graph = adjacency, ptr, later
+        identity = torch.eye(phi.size(1), dtype=phi.dtype)
+        return native.native_layers(phi, adjacency, ptr, weights, identity, later, NORM_FLOOR)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        phi, residual, similarity, left, right = ctx.saved_tensors
+        adjacency, ptr, later = ctx.graph
+        weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
+        grads = native.native_layers_backward(phi, adjacency, ptr, weights, later, NORM_FLOOR, grad_out)
+        return *grads, None, None, None, None
 
 
 @dataclass(frozen=True)

@@ -246,6 +246,59 @@ def native_layers(
     return out
 
 
+def native_layers_backward(
+    phi: Tensor,
+    adjacency: Adjacency,
+    ptr: Tensor,
+    weights: LayerStack,
+    later: Tensor,
+    norm_floor: float,
+    grad_out: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of :func:`native_layers` with diagonal weights, normalised, ``k`` at most 8, without read-out.
+
+    Args:
+        phi, adjacency, ptr, weights, later, norm_floor: as there.
+        grad_out: by ``Phi_L``, ``[num_nodes, k]``.
+
+    Returns:
+        By ``phi``, ``[num_nodes, k]``, and by ``residual``, ``similarity`` (its diagonal alone) and ``left``,
+        ``[num_layers, k, k]``.
+    """
+    (num_nodes, k), dtype = phi.shape, phi.dtype
+    num_graphs, num_layers, width = ptr.numel() - 1, weights.residual.size(0), LAYER_WIDTHS[0]
+    if k > width or not weights.diagonal:
+        raise ValueError(f"there are gradients for diagonal weights and k <= {width}, got {list(phi.shape)}")
+    pad = width - k
+    stacks = {
+        name: (nn.functional.pad(stack, (0, pad) * 2), dtype, (num_layers, width, width))
+        for name, stack in zip(LayerStack._fields[:3], weights[:3], strict=True)
+    }
+    rows = {name: nn.functional.pad(x, (0, pad)) for name, x in (("phi", phi), ("grad_out", grad_out))}
+    read = _checked(
+        {
+            "ptr": (ptr, torch.int64, (num_graphs + 1,)),
+            "later": (later, torch.float64, (num_graphs,)),
+            "adjacency": (adjacency.diagonal, dtype, (num_nodes,)),
+            **{name: (x, dtype, (num_nodes, width)) for name, x in rows.items()},
+            **stacks,
+        }
+    )
+    grad_phi = torch.empty_like(read["phi"])
+    by_residual, by_left = torch.empty_like(read["residual"]), torch.empty_like(read["left"])
+    by_similarity = by_residual.new_empty(num_layers, width)
+    status = _function("layers_backward", dtype)(
+        *_sizes(num_layers, num_graphs),
+        *_pointers(read["ptr"], *adjacency, read["residual"], read["similarity"], read["left"], read["later"]),
+        ctypes.c_double(norm_floor),
+        *_pointers(read["phi"], read["grad_out"], grad_phi, by_residual, by_similarity, by_left),
+        *_sizes(torch.get_num_threads()),
+    )
+    _finish(status, num_nodes)
+    by_similarity = torch.diag_embed(by_similarity)
+    return grad_phi[:, :k], by_residual[:, :k, :k], by_similarity[:, :k, :k], by_left[:, :k, :k]
+
+
 def _function(name: str, dtype: torch.dtype) -> Any:
     if library is None:
         raise RuntimeError("the compiled part of tg_lpe is absent or switched off")

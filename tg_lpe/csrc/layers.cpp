@@ -58,6 +58,17 @@ struct Weights {
     typename Row<T, W>::type mix[W], similarity[W];
 };
 
+// S Phi of one row.
+template <typename T, int64_t W>
+inline __attribute__((always_inline)) void similar_row(const int64_t* crow, const int32_t* col, const T* value,
+                                                       const T* diagonal, const T* in, int64_t i, T* out) {
+    typedef typename Row<T, W>::type V;
+    V similar = diagonal[i] * *reinterpret_cast<const V*>(in + i * W);
+    for (int64_t e = crow[i]; e < crow[i + 1]; ++e)
+        similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * W);
+    *reinterpret_cast<V*>(out) = similar;
+}
+
 // Rows that are not read again soon go past the caches: they need not be fetched before they are overwritten.
 template <bool STREAM, typename T, typename V>
 inline __attribute__((always_inline)) void store(T* to, const V& row) {
@@ -310,6 +321,175 @@ int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t
     }
 }
 
+// Where the gradients by the weights of all layers are summed up, in double precision.
+template <int64_t W>
+struct WeightGradients {
+    std::vector<double> residual, similarity, left;  // [L, W, W], [L, W], [L, W, W]
+
+    explicit WeightGradients(int64_t num_layers = 0)
+        : residual(num_layers * W * W), similarity(num_layers * W), left(num_layers * W * W) {}
+};
+
+// The gradients of one graph's layers, diagonal weights and normalised columns, from that by its last Phi.
+//
+// With G = z^T z, M = R + L * G, y = z M^T + (S z) diag(s) and z' = y / |y|, column by column, all z are computed anew
+// and kept in `chain`; then back through them.
+template <typename T, int64_t W>
+inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, int64_t first, int64_t last,
+                                                          double later, const T* phi, const T* grad_out, T* grad_phi,
+                                                          std::vector<T>& chain, WeightGradients<W>& sums) {
+    typedef typename Row<T, W>::type V;
+    const int64_t n = last - first, size = n * W;
+    chain.resize((p.num_layers + 3) * size + 4 * W);
+    T* const z0 = chain.data();
+    T* const g = z0 + (p.num_layers + 1) * size;     // by z, then by y
+    T* const other = g + size;                       // S z, or g diag(s)
+    std::vector<double> norms(p.num_layers * W);
+    const auto similar = [&](const T* x, T* out) __attribute__((always_inline)) {  // S x, x and out numbered from the graph's first row
+        const T* shifted = x - first * W;
+        for (int64_t i = first; i < last; ++i)
+            similar_row<T, W>(p.crow, p.col, p.value, p.diagonal, shifted, i, out + (i - first) * W);
+    };
+    const auto outer = [&](const T* x, const T* y, double* out) __attribute__((always_inline)) {  // out[a][b] = sum over rows of x[a] y[b]
+        V part[W] = {};
+        for (int64_t i = 0; i < n; ++i) {
+            const V xi = *reinterpret_cast<const V*>(x + i * W), yi = *reinterpret_cast<const V*>(y + i * W);
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a) part[a] += xi[a] * yi;
+        }
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) out[a * W + b] = double(part[a][b]);
+    };
+    const auto times = [&](const T* x, const double* matrix, T* out, bool add) __attribute__((always_inline)) {  // out_b (+)= sum of x_a matrix[a][b]
+        V rows[W] = {};
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) rows[a][b] = T(matrix[a * W + b]);
+        for (int64_t i = 0; i < n; ++i) {
+            const V xi = *reinterpret_cast<const V*>(x + i * W);
+            V sum = add ? *reinterpret_cast<const V*>(out + i * W) : V{};
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a) sum += xi[a] * rows[a];
+            *reinterpret_cast<V*>(out + i * W) = sum;
+        }
+    };
+    double gram[W * W], mix[W * W], scale[W];
+    const auto layer_matrices = [&](int64_t layer, const T* z) __attribute__((always_inline)) {
+        const T *residual = p.residual + layer * W * W, *left = p.left + layer * W * W;
+        outer(z, z, gram);
+        for (int64_t a = 0; a < W * W; ++a) mix[a] = double(residual[a]) + double(left[a]) * gram[a];
+        for (int64_t b = 0; b < W; ++b)
+            scale[b] = double(p.similarity[layer * W * W + b * W + b]) * (layer ? later : 1.0);
+    };
+
+    std::memcpy(z0, phi + first * W, size * sizeof(T));
+    for (int64_t layer = 0; layer < p.num_layers; ++layer) {
+        const T* z = z0 + layer * size;
+        T* next = z0 + (layer + 1) * size;
+        layer_matrices(layer, z);
+        similar(z, other);
+        double transposed[W * W];
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) transposed[a * W + b] = mix[b * W + a];
+        times(z, transposed, next, false);
+        double square[W] = {};
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t b = 0; b < W; ++b) {
+                const T y = next[i * W + b] + T(scale[b]) * other[i * W + b];
+                next[i * W + b] = y;
+                square[b] += double(y) * double(y);
+            }
+        T inverse[W];
+        for (int64_t b = 0; b < W; ++b) {
+            const double norm = std::sqrt(square[b]);
+            norms[layer * W + b] = norm > p.floor ? norm : 0.0;  // zero: left as it is
+            inverse[b] = T(norm > p.floor ? 1.0 / norm : 1.0);
+        }
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t b = 0; b < W; ++b) next[i * W + b] *= inverse[b];
+    }
+
+    std::memcpy(g, grad_out + first * W, size * sizeof(T));
+    for (int64_t layer = p.num_layers - 1; layer >= 0; --layer) {
+        const T *z = z0 + layer * size, *next = z + size;
+        layer_matrices(layer, z);
+        double along[W] = {};
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t b = 0; b < W; ++b) along[b] += double(g[i * W + b]) * double(next[i * W + b]);
+        T inverse[W], projected[W];
+        for (int64_t b = 0; b < W; ++b) {
+            const double norm = norms[layer * W + b];
+            inverse[b] = T(norm > 0 ? 1.0 / norm : 1.0);
+            projected[b] = T(norm > 0 ? along[b] : 0.0);
+        }
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t b = 0; b < W; ++b)
+                g[i * W + b] = (g[i * W + b] - projected[b] * next[i * W + b]) * inverse[b];  // by y
+        // By the weights.
+        similar(z, other);
+        const double factor = layer ? later : 1.0;
+        for (int64_t b = 0; b < W; ++b) {
+            double sum = 0;
+            for (int64_t i = 0; i < n; ++i) sum += double(g[i * W + b]) * double(other[i * W + b]);
+            sums.similarity[layer * W + b] += factor * sum;
+        }
+        double by_mix[W * W], by_gram[W * W];
+        outer(g, z, by_mix);  // [b][a]: of y_b by z_a
+        for (int64_t a = 0; a < W * W; ++a) {
+            sums.residual[layer * W * W + a] += by_mix[a];
+            sums.left[layer * W * W + a] += by_mix[a] * gram[a];
+            by_gram[a] = by_mix[a] * double(p.left[layer * W * W + a]);
+        }
+        // By z: g M + S (g diag(s)) + z (by_gram + by_gram^T).
+        T* const scaled = const_cast<T*>(next);  // the next z is not read again
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t b = 0; b < W; ++b) scaled[i * W + b] = g[i * W + b] * T(scale[b]);
+        similar(scaled, other);
+        times(g, mix, other, true);
+        double symmetric[W * W];
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) symmetric[a * W + b] = by_gram[a * W + b] + by_gram[b * W + a];
+        times(z, symmetric, other, true);
+        std::memcpy(g, other, size * sizeof(T));
+    }
+    std::memcpy(grad_phi + first * W, g, size * sizeof(T));
+}
+
+template <typename T, int64_t W>
+CLONES void backward_of(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi,
+                        const T* grad_out, T* grad_phi, std::vector<T>& chain, WeightGradients<W>& sums) {
+    graph_backward<T, W>(p, first, last, later, phi, grad_out, grad_phi, chain, sums);
+}
+
+template <typename T, int64_t W>
+void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
+                     const T* grad_out, T* grad_phi, T* grad_residual, T* grad_similarity, T* grad_left,
+                     int64_t num_threads) {
+    constexpr int64_t CHUNK = 32;  // graphs whose gradients are summed in one place, whatever the threads
+    const int64_t num_chunks = (num_graphs + CHUNK - 1) / CHUNK;
+    std::vector<WeightGradients<W>> sums(num_chunks);
+    const int64_t rows = num_graphs ? ptr[num_graphs] : 0;
+    const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, num_chunks, rows / 1024}));
+    in_parallel(threads, [&](int64_t part) {
+        std::vector<T> chain;
+        for (int64_t c = part * num_chunks / threads; c < (part + 1) * num_chunks / threads; ++c) {
+            sums[c] = WeightGradients<W>(p.num_layers);
+            for (int64_t graph = c * CHUNK; graph < std::min(num_graphs, (c + 1) * CHUNK); ++graph)
+                if (ptr[graph + 1] > ptr[graph])
+                    backward_of<T, W>(p, ptr[graph], ptr[graph + 1], later[graph], phi, grad_out, grad_phi, chain,
+                                      sums[c]);
+        }
+    });
+    WeightGradients<W> total(p.num_layers);
+    for (const auto& own : sums) {
+        for (size_t a = 0; a < own.residual.size(); ++a) total.residual[a] += own.residual[a];
+        for (size_t a = 0; a < own.left.size(); ++a) total.left[a] += own.left[a];
+        for (size_t a = 0; a < own.similarity.size(); ++a) total.similarity[a] += own.similarity[a];
+    }
+    std::copy(total.residual.begin(), total.residual.end(), grad_residual);
+    std::copy(total.left.begin(), total.left.end(), grad_left);
+    std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
+}
+
 // The entries of diag(s) A diag(s), with s = D^-1/2, row by row, from edges sorted by (tail, head). Returns 1 if an edge has no place.
 template <typename T>
 int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
@@ -403,5 +583,22 @@ void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* c
         return 2;                                                                                                     \
     }
 
+#define EXPORT_BACKWARD(T, NAME)                                                                                      \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_backward_##NAME(                              \
+        int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow, const int32_t* col,          \
+        const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left,                     \
+        const double* later, double floor, const T* phi, const T* grad_out, T* grad_phi, T* grad_residual,            \
+        T* grad_similarity, T* grad_left, int64_t num_threads) try {                                                  \
+        Problem<T> p{crow, col,     value, diagonal, num_layers, residual, similarity,                                \
+                     left, nullptr, true,  true,     floor,      nullptr,  0};                                        \
+        layers_backward<T, 8>(p, num_graphs, ptr, later, phi, grad_out, grad_phi, grad_residual, grad_similarity,     \
+                              grad_left, num_threads);                                                                \
+        return 0;                                                                                                     \
+    } catch (...) {                                                                                                   \
+        return 2;                                                                                                     \
+    }
+
+EXPORT_BACKWARD(float, float32)
+EXPORT_BACKWARD(double, float64)
 EXPORT(float, float32)
 EXPORT(double, float64)
