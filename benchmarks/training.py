@@ -5,9 +5,9 @@
 The same batches of 128 molecules go through all models in turn, step by step, so that whatever else slows the machine
 slows all alike. All have 4 layers of 128 channels and 8 heads, and about as many parameters. Medians over the steps; a
 step is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian, random-walk)
-cost only their embedding here; an encoder's share is what a step takes beyond one with an encoding of its width given.
-Peak memory is what a model's step adds, in a process of its own. Without --data the molecules are those that ship with
-RDKit.
+cost only their embedding here. The encoder's share is the time of its passes, forwards and backwards, by themselves,
+over that of the step. Peak memory is what a model's step adds, in a process of its own. Without --data the molecules
+are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
+from tg_lpe import GramTransformer
 from tg_lpe.datasets import load_molecules
 from tg_lpe.files import write_json
 from tg_lpe.training.config import TrainConfig
@@ -40,22 +41,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "none": {"pe": "none"},
     "laplacian": {"pe": "laplacian"},
     "random-walk": {"pe": "random-walk"},
-    "random-walk, 8 steps": {"pe": "random-walk", "pe_dim": 8},
-    "random-walk, 8 steps, nodes alone": {"pe": "random-walk", "pe_dim": 8, "edge_pe": False},
     "linear-transformer": {"pe_dim": 8},
     "linear-transformer, two filters": {"pe_dim": 8, "num_filters": 2},
     "linear-transformer, nodes alone": {"pe_dim": 8, "edge_pe": False},
     "linear-transformer, probes from atom types": {"probes": "features"},
 }
 """Settings of each row beside the defaults."""
-
-GIVEN = {
-    "linear-transformer": "random-walk, 8 steps",
-    "linear-transformer, two filters": "random-walk, 8 steps",
-    "linear-transformer, nodes alone": "random-walk, 8 steps, nodes alone",
-    "linear-transformer, probes from atom types": "random-walk, 8 steps, nodes alone",
-}
-"""The same model with an encoding of the same width that is given: what is left of a step without the encoder."""
 
 
 class TransformerLayer(nn.Module):
@@ -140,6 +131,17 @@ def step(training: Any, batch: object, generator: torch.Generator) -> float:
     return time.perf_counter() - start
 
 
+def encoder_step(encoder: nn.Module, batch: Batch) -> float:
+    """Seconds of the encoder alone, forwards and backwards."""
+    start = time.perf_counter()
+    features = {"edge_attr": batch.edge_attr} if isinstance(encoder, GramTransformer) else {}
+    out = encoder(batch.edge_index, batch.num_nodes, batch.batch, x=batch.x, num_graphs=batch.num_graphs, **features)
+    parts = [part for part in (out if isinstance(out, tuple) else (out,)) if part is not None]
+    torch.autograd.backward(parts, [torch.ones_like(part) for part in parts])
+    encoder.zero_grad(set_to_none=True)
+    return time.perf_counter() - start
+
+
 def load(data: str | None, num_batches: int) -> Any:
     splits = load_molecules(data or "nci", name="zinc" if data else "nci", progress=False)
     return type(splits)(**{**vars(splits), "train": splits.train.copy(torch.arange(BATCH * num_batches))})
@@ -184,9 +186,13 @@ def main() -> None:
 
     generator = torch.Generator().manual_seed(0)
     seconds: dict[str, list[float]] = {row: [] for row in ROWS}
+    encoder_seconds: dict[str, list[float]] = {row: [] for row in ROWS}
     for number in itertools.islice(itertools.cycle(range(20)), num_steps + 2):
         for row, training in trainings.items():
             seconds[row].append(step(training, batches[row][number], generator))
+            encoder = getattr(training.model, "encoder", None)
+            if encoder is not None:
+                encoder_seconds[row].append(encoder_step(encoder, batches[row][number]))
     warm = {row: times[2:] for row, times in seconds.items()}
 
     none = statistics.median(warm["none"])
@@ -196,8 +202,9 @@ def main() -> None:
         # Paired by batch: the median of the ratios is steadier than the ratio of the medians.
         ratio = statistics.median(ours / base for ours, base in zip(times, warm["none"], strict=True))
         share = None
-        if row in GIVEN:
-            share = statistics.median(1 - base / ours for ours, base in zip(times, warm[GIVEN[row]], strict=True))
+        if encoder_seconds[row]:
+            alone = encoder_seconds[row][2:]
+            share = statistics.median(own / all_of_it for own, all_of_it in zip(alone, times, strict=True))
         low, middle, high = statistics.quantiles(times, n=4)
         peak = None
         if not args.quick:
