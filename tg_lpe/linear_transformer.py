@@ -200,13 +200,9 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             return phi.new_zeros(0, self.out_channels)
         if self.update_incidence:
             return self._run_updated(graph, phi)
-        if torch.is_grad_enabled() and self._compiled_trains(graph, phi):
-            later = graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
-            stack = self._stack()
-            weights = stack.residual, stack.similarity, stack.left, stack.right
-            out = _CompiledLayers.apply(phi, *weights, graph.adjacency(phi, self.degree_scaling), graph.ptr, later)  # type: ignore[no-untyped-call]
-            return self.readout(out)
-        return self._run_compiled(graph, phi) if self._compiled_runs(graph, phi) else self._run_fixed(graph, phi)
+        if self._compiled_runs(graph, phi):
+            return self._run_compiled(graph, phi)
+        return self._train_compiled(graph, phi) if self._compiled_trains(graph, phi) else self._run_fixed(graph, phi)
 
     def _layers(self) -> list[_Layer]:
         """Parameters of each layer, products formed once per call."""
@@ -265,6 +261,14 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         floor = NORM_FLOOR if self.normalize else None
         adjacency = graph.adjacency(phi, self.degree_scaling)
         return native.native_layers(phi, adjacency, graph.ptr, self._stack(), self.readout.weight, later, floor)
+
+    def _train_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
+        later = graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
+        stack = self._stack()
+        weights = stack.residual, stack.similarity, stack.left, stack.right
+        adjacency = graph.adjacency(phi, self.degree_scaling)
+        out = _CompiledLayers.apply(phi, *weights, adjacency, graph.ptr, later)  # type: ignore[no-untyped-call]
+        return self.readout(out)
 
     def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
         layers = self._layers()
