@@ -63,10 +63,10 @@ def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
     return edges, num_nodes
 
 
-def encoder(num_blocks: int = 3) -> LinearTransformer:
+def encoder() -> LinearTransformer:
     """As it is initialised: a low-pass filter and some orthogonalisation at each layer."""
     torch.manual_seed(0)
-    return LinearTransformer(k=K, num_blocks=num_blocks, num_loops=3).eval().requires_grad_(False)
+    return LinearTransformer(k=K, num_blocks=LAYERS // 3, num_loops=3).eval().requires_grad_(False)
 
 
 def copy_bandwidth() -> float:

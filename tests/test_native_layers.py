@@ -221,3 +221,14 @@ def test_gradients_do_not_depend_on_the_number_of_threads(threads: None) -> None
         torch.set_num_threads(count)
         found.append(gradients(model, model.encode(graph, probes=phi), phi))
     assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))
+
+
+def test_conductances_changed_in_place_are_seen() -> None:
+    w = torch.ones(2, dtype=torch.float64)
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3).with_conductances(w)
+    model = model_of({"degree_scaling": False, "normalize": False})
+    phi = model.probes(graph, None, None)
+    before = model.encode(graph, probes=phi)
+    w.mul_(100.0)
+    after = model.encode(graph, probes=phi)
+    assert relative_error(after, model._run_fixed(graph, phi)) < 1e-12 and relative_error(after, before) > 1e-3

@@ -76,7 +76,7 @@ class Incidence:
             _check_ground(ground, self.num_nodes)
         self.ground = ground
         self._listed = edge_index
-        self._adjacencies: dict[tuple[torch.dtype, bool], native.Adjacency] = {}
+        self._adjacencies: dict[tuple[torch.dtype, bool], tuple[tuple[int | None, ...], native.Adjacency]] = {}
         self.num_graphs = _check_batch(batch, self.num_nodes, num_graphs, edge_index)
         self._batch = batch
         self.tail, self.head, self.conductance = _one_column_per_edge(edge_index.long(), edge_weight, self.num_nodes)
@@ -286,13 +286,16 @@ class Incidence:
             degree_scaling: whether it is scaled by ``D^-1/2``, see :meth:`degree`.
         """
         key = (like.dtype, degree_scaling)
-        if key not in self._adjacencies:
+        # Conductances that are a parameter of somebody's may have been changed in place since.
+        given = tuple(None if x is None or x.is_inference() else x._version for x in (self.conductance, self.ground))
+        if self._adjacencies.get(key, (None, None))[0] != given:
             with torch.inference_mode(False), torch.no_grad():  # what is kept may meet a gradient later
                 scale = inverse_sqrt(self.degree(like)) if degree_scaling else like.new_ones(self.num_nodes)
                 w = None if self.conductance is None else self.conductance.detach().to(like.dtype)
                 diagonal = self.laplacian_diagonal(like).detach()
-                self._adjacencies[key] = native.native_adjacency((self.tail, self.head), scale, w, diagonal)
-        return self._adjacencies[key]
+                matrix = native.native_adjacency((self.tail, self.head), scale, w, diagonal)
+            self._adjacencies[key] = given, matrix
+        return self._adjacencies[key][1]
 
     def degree(self, like: Tensor) -> Tensor:
         """``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.

@@ -251,19 +251,25 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         """Whether the compiled layers can stand for :meth:`_run_fixed`: on CPU, for few columns, without gradient."""
         if self.k > native.LAYER_WIDTHS[-1] or not native.takes(phi) or phi.dtype != self.readout.weight.dtype:
             return False
+        if not torch.is_grad_enabled():
+            return True
         inputs = (phi, graph.conductance, graph.ground, *self.parameters())
-        return not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs))
+        return not any(x is not None and x.requires_grad for x in inputs)
 
     def _run_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
-        later = phi.new_ones(graph.num_graphs, dtype=torch.float64)
-        if self.normalize:  # as in _run_fixed
-            later = graph.frobenius_norm(phi).double().pow(-1 if self.degree_scaling else -2)
+        later = self._later(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
         adjacency = graph.adjacency(phi, self.degree_scaling)
         return native.native_layers(phi, adjacency, graph.ptr, self._stack(), self.readout.weight, later, floor)
 
+    def _later(self, graph: Incidence, phi: Tensor) -> Tensor:
+        """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
+        if not self.normalize:
+            return torch.ones(graph.num_graphs, dtype=torch.float64)
+        return graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
+
     def _train_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
-        later = graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
+        later = self._later(graph, phi)
         stack = self._stack()
         weights = stack.residual, stack.similarity, stack.left, stack.right
         adjacency = graph.adjacency(phi, self.degree_scaling)
@@ -335,6 +341,7 @@ class _CompiledLayers(torch.autograd.Function):
         ptr: Tensor,
         later: Tensor,
     ) -> Tensor:
+        """Run the layers; none is kept."""
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
         ctx.save_for_backward(phi, residual, similarity, left, right)
         ctx.graph = adjacency, ptr, later
@@ -344,6 +351,7 @@ class _CompiledLayers(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """By ``Phi_0`` and the weights; ``right`` is not read where they are diagonal."""
         phi, residual, similarity, left, right = ctx.saved_tensors
         adjacency, ptr, later = ctx.graph
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)

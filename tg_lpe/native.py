@@ -2,7 +2,7 @@
 
 ``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it and gives
 the same result up to rounding; with it, the exact read-out of batches of small graphs (``walks.cpp``) and all layers of
-a linear transformer without gradient (``layers.cpp``) are several times faster on CPU. Setting the environment variable
+a linear transformer (``layers.cpp``) are several times faster on CPU. Setting the environment variable
 ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-VERSION = 1
+VERSION = 2
 """Of the functions' arguments; a library left over from another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}

@@ -11,6 +11,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -195,9 +197,12 @@ template <typename T, int64_t W>
 CLONES void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
                      bool stream, double* gram) {
     const auto &[crow, col, value, diagonal] = std::tie(p.crow, p.col, p.value, p.diagonal);
-    if (p.diagonal_weights && stream)
+    if (p.diagonal_weights && stream) {
         rows_of_layer<T, W, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
-    else if (p.diagonal_weights)
+#if defined(__SSE2__)
+        _mm_sfence();  // streamed stores are seen by other threads in any order without it
+#endif
+    } else if (p.diagonal_weights)
         rows_of_layer<T, W, true, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
     else
         rows_of_layer<T, W, false, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
@@ -237,13 +242,31 @@ CLONES void read_of(const Problem<T>& p, const T* in, const double* scale, T* ou
     read_rows<T, W>(p, in, scale, out, begin, end);
 }
 
-// Run `work(part)` for parts 0..num_parts-1, each on a thread of its own.
+// Run `work(part)` for parts 0..num_parts-1, each on a thread of its own where the system gives one. What one of them
+// throws is thrown here, after all have ended.
 template <typename F>
 void in_parallel(int64_t num_parts, F work) {
+    std::vector<std::exception_ptr> failures(num_parts);
+    const auto guarded = [&](int64_t part) {
+        try {
+            work(part);
+        } catch (...) {
+            failures[part] = std::current_exception();
+        }
+    };
     std::vector<std::thread> threads;
-    for (int64_t part = 1; part < num_parts; ++part) threads.emplace_back(work, part);
-    work(0);
+    threads.reserve(num_parts);
+    for (int64_t part = 1; part < num_parts; ++part) {
+        try {
+            threads.emplace_back(guarded, part);
+        } catch (const std::system_error&) {
+            guarded(part);
+        }
+    }
+    guarded(0);
     for (auto& thread : threads) thread.join();
+    for (const auto& failure : failures)
+        if (failure) std::rethrow_exception(failure);
 }
 
 // All layers of the graph with rows first..last-1, by `num_threads` threads, and their read-out into `out`.
@@ -340,7 +363,7 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
                                                           std::vector<T>& chain, WeightGradients<W>& sums) {
     typedef typename Row<T, W>::type V;
     const int64_t n = last - first, size = n * W;
-    chain.resize((p.num_layers + 3) * size + 4 * W);
+    chain.resize((p.num_layers + 3) * size);
     T* const z0 = chain.data();
     T* const g = z0 + (p.num_layers + 1) * size;     // by z, then by y
     T* const other = g + size;                       // S z, or g diag(s)
@@ -360,7 +383,8 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
         for (int64_t a = 0; a < W; ++a)
             for (int64_t b = 0; b < W; ++b) out[a * W + b] = double(part[a][b]);
     };
-    const auto times = [&](const T* x, const double* matrix, T* out, bool add) __attribute__((always_inline)) {  // out_b (+)= sum of x_a matrix[a][b]
+    // out_b (+)= sum over a of x_a matrix[a][b]
+    const auto times = [&](const T* x, const double* matrix, T* out, bool add) __attribute__((always_inline)) {
         V rows[W] = {};
         for (int64_t a = 0; a < W; ++a)
             for (int64_t b = 0; b < W; ++b) rows[a][b] = T(matrix[a * W + b]);
@@ -490,7 +514,8 @@ void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr
     std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
 }
 
-// The entries of diag(s) A diag(s), with s = D^-1/2, row by row, from edges sorted by (tail, head). Returns 1 if an edge has no place.
+// The entries of diag(s) A diag(s), with s = D^-1/2, row by row, from edges sorted by (tail, head). Returns 1 if an
+// edge has no place.
 template <typename T>
 int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
               const T* node_scale, int64_t* crow, int32_t* col, T* value) {

@@ -161,7 +161,8 @@ class LinearTransformerPE(BaseTransform):
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried, CHUNK_PAIRS):
                 given = chunk.attributes.get
                 parts.append(self._encode(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, given))
-                sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
+                if not collated:
+                    sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
                 bar.update(chunk.num_graphs)
         node = torch.cat([part.node for part in parts])
         edges = [part.edge for part in parts if part.edge is not None]

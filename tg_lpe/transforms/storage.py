@@ -78,7 +78,7 @@ def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Ite
 
 
 def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> GraphChunk:
-    """A batch of the edges and of some attributes alone: PyG's collation of all there is takes five times as long."""
+    """A batch of the edges and of some attributes alone: PyG's collation takes longer than the encoding."""
     edges = [data.edge_index for data in graphs]
     for data, edge_index in zip(graphs, edges, strict=True):
         if edge_index is None:
