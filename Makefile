@@ -60,7 +60,7 @@ setup: $(STAMP)
 # A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
 SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
 
-$(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/csrc/*.cpp)
+$(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/csrc/*.cpp tg_lpe/csrc/*.h)
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)

@@ -17,6 +17,12 @@ _INT_DTYPES = (torch.int64, torch.int32)
 LARGE = 2**16
 """Edges from which on it pays to look whether they are sorted already."""
 
+LISTINGS_KEPT = 2**20
+"""Listings up to which it is noted on the way which edge each of them is, 8 bytes each."""
+
+MAX_GRAPHS = 2**28
+"""A last entry of ``batch`` beyond this is taken for a mistake by the compiled part: one counter a graph is kept."""
+
 MARKED_NODES = 128
 """Up to this many nodes in all, edges are sorted by marking them in a square table: fewer calls than a sort."""
 
@@ -69,7 +75,10 @@ class Incidence:
         num_graphs: int | None = None,
         ground: Tensor | None = None,
     ) -> None:
-        self.num_nodes = _check_edges(edge_index, num_nodes, batch)
+        self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
+        columns = _compiled_columns(edge_index, self.num_nodes, batch, num_graphs, edge_weight is not None)
+        if columns is None:
+            _check_range(edge_index, self.num_nodes)
         if edge_weight is not None:
             _check_weights(edge_weight, edge_index)
         if ground is not None:
@@ -77,9 +86,27 @@ class Incidence:
         self.ground = ground
         self._listed = edge_index
         self._adjacencies: dict[tuple[torch.dtype, bool], tuple[tuple[int | None, ...], native.Adjacency]] = {}
-        self.num_graphs = _check_batch(batch, self.num_nodes, num_graphs, edge_index)
         self._batch = batch
-        self.tail, self.head, self.conductance = _one_column_per_edge(edge_index.long(), edge_weight, self.num_nodes)
+        if columns is None:
+            self.num_graphs = _check_batch(batch, self.num_nodes, num_graphs, edge_index)
+            self.tail, self.head, self.conductance = _one_column_per_edge(
+                edge_index.long(), edge_weight, self.num_nodes
+            )
+            return
+        self.num_graphs = 1 if columns.ptr is None else columns.ptr.numel() - 1
+        self.tail, self.head, self._neighbour_counts = columns.tail, columns.head, columns.neighbour_counts
+        if columns.ptr is not None:
+            self.ptr = columns.ptr
+        if columns.column is not None:
+            self.column_of_listing = columns.column
+        self.conductance = None if edge_weight is None else self._merge_weights(edge_weight)
+
+    def _merge_weights(self, weight: Tensor) -> Tensor:
+        """Conductances of the columns from those of the listings."""
+        column = self.column_of_listing
+        if self._loops is not None:
+            weight, column = weight[~self._loops], column[~self._loops]
+        return _merge_weights(weight, column, self.tail, self.head)
 
     @classmethod
     def from_columns(cls, tail: Tensor, head: Tensor, conductance: Tensor | None, num_nodes: int) -> Incidence:
@@ -215,7 +242,7 @@ class Incidence:
         """Number of edges of each graph, int64 ``[num_graphs]``."""
         if self._batch is None:
             return torch.tensor([self.num_edges], device=self.device)
-        return torch.bincount(self._batch[self.tail], minlength=self.num_graphs)
+        return torch.searchsorted(self.tail, self.ptr).diff()  # sorted by tail: those of one graph are consecutive
 
     @cached_property
     def _neighbour_counts(self) -> Tensor:
@@ -368,21 +395,46 @@ def inverse_sqrt(x: Tensor) -> Tensor:
     return x.masked_fill(x == 0, 1.0).rsqrt()
 
 
-def _check_edges(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
-    """Refuse a malformed edge list; return the number of nodes."""
+def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
+    """Refuse an edge list of the wrong form; return the number of nodes."""
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
         raise ValueError(
             "edge_index must be an int64 tensor of shape [2, num_edges], "
             f"got {edge_index.dtype} {list(edge_index.shape)}"
         )
-    low, high = (0, -1) if edge_index.numel() == 0 else (int(i) for i in torch.aminmax(edge_index))
     if num_nodes is None:
-        num_nodes = batch.numel() if batch is not None else high + 1
+        num_nodes = batch.numel() if batch is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
+        return max(num_nodes, 0)  # a list of negative numbers is refused for these
     if num_nodes < 0:
         raise ValueError(f"num_nodes must not be negative, got {num_nodes}")
+    return num_nodes
+
+
+def _check_range(edge_index: Tensor, num_nodes: int) -> None:
+    """Refuse ends that are no nodes."""
+    low, high = (0, -1) if edge_index.numel() == 0 else (int(i) for i in torch.aminmax(edge_index))
     if low < 0 or high >= num_nodes:
         raise ValueError(f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {low}..{high}")
-    return num_nodes
+
+
+def _compiled_columns(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, weighted: bool
+) -> native.Columns | None:
+    """All that a list of edges says, in one call; ``None`` where that is not possible or something is wrong with it."""
+    if not native.takes_edges(edge_index):
+        return None
+    if batch is None:
+        num_graphs = 1 if num_graphs is None else num_graphs
+        if num_graphs != 1:
+            return None
+    elif batch.dtype != torch.int64 or batch.shape != (num_nodes,) or batch.device != edge_index.device:
+        return None
+    elif num_graphs is None:
+        num_graphs = int(batch[-1]) + 1 if num_nodes else 0
+    if not 0 <= num_graphs <= MAX_GRAPHS:
+        return None
+    with_listings = weighted or edge_index.size(1) <= LISTINGS_KEPT
+    return native.native_columns(edge_index, num_nodes, batch, num_graphs, with_listings)
 
 
 def _check_weights(weight: Tensor, edge_index: Tensor) -> None:
@@ -456,12 +508,12 @@ def _one_column_per_edge(
     keep = row != col
     key = key[keep]
     if weight is None:
-        columns, conductance = _unique_sorted(key), None
+        columns = _unique_sorted(key)
     else:
         columns, listing = torch.unique(key, return_inverse=True)
-        conductance = _merge_weights(weight[keep], listing, columns, num_nodes)
     tail = torch.div(columns, max(num_nodes, 1), rounding_mode="floor")
-    return tail, columns - tail * num_nodes, conductance
+    head = columns - tail * num_nodes
+    return tail, head, None if weight is None else _merge_weights(weight[keep], listing, tail, head)
 
 
 def _unique_sorted(key: Tensor) -> Tensor:
@@ -476,18 +528,18 @@ def _unique_sorted(key: Tensor) -> Tensor:
     return key[first]
 
 
-def _merge_weights(weight: Tensor, listing: Tensor, columns: Tensor, num_nodes: int) -> Tensor:
+def _merge_weights(weight: Tensor, listing: Tensor, tail: Tensor, head: Tensor) -> Tensor:
     """The mean of the weights given for each edge, all of which must agree to rounding."""
-    count = torch.bincount(listing, minlength=columns.numel())
-    mean = scatter_sum(weight, listing, columns.numel()) / count.to(weight.dtype)
+    count = torch.bincount(listing, minlength=tail.numel())
+    mean = scatter_sum(weight, listing, tail.numel()) / count.to(weight.dtype)
     with torch.no_grad():
         apart = (weight - mean[listing]).abs() > 16 * torch.finfo(weight.dtype).eps * mean[listing]
         if apart.any():
             at = int(apart.nonzero()[0, 0])
-            edge = int(columns[listing[at]])
-            given = weight[listing == listing[at]].tolist()
+            edge = int(listing[at])
+            given = weight[listing == edge].tolist()
             raise ValueError(
                 f"edge_weight must agree between all listings of an edge, got {given} for edge "
-                f"({edge // num_nodes}, {edge % num_nodes})"
+                f"({int(tail[edge])}, {int(head[edge])})"
             )
     return mean

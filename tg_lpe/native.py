@@ -1,9 +1,9 @@
 """The compiled part of the package. The one place that knows whether it is there.
 
 ``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it and gives
-the same result up to rounding; with it, the exact read-out of batches of small graphs (``walks.cpp``) and all layers of
-a linear transformer (``layers.cpp``) are several times faster on CPU. Setting the environment variable
-``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
+the same result up to rounding; with it, sorting the edges (``edges.cpp``), the exact read-out of batches of small graphs
+(``walks.cpp``) and all layers of a linear transformer (``layers.cpp``) are several times faster on CPU. Setting the
+environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-VERSION = 2
+VERSION = 3
 """Of the functions' arguments; a library left over from another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -55,6 +55,16 @@ def takes(values: Tensor) -> bool:
         and values.device.type == "cpu"
         and values.dtype in DTYPES
         and not torch.compiler.is_compiling()  # torch.compile sees through the other path, not through this one
+    )
+
+
+def takes_edges(edge_index: Tensor) -> bool:
+    """Whether the compiled part is there and reads such a list of edges."""
+    return (
+        library is not None
+        and edge_index.device.type == "cpu"
+        and edge_index.dtype == torch.int64
+        and not torch.compiler.is_compiling()
     )
 
 
@@ -130,6 +140,60 @@ class Adjacency(NamedTuple):
     diagonal: Tensor
 
 
+class Columns(NamedTuple):
+    """The distinct undirected edges of a list, sorted by ``(tail, head)``, ``tail < head``; no self-loops."""
+
+    tail: Tensor
+    """int64 ``[num_edges]``."""
+    head: Tensor
+    """Likewise."""
+    column: Tensor | None
+    """Edge of each listing, int64 ``[num_listed_edges]``, -1 at self-loops; where it was asked for."""
+    neighbour_counts: Tensor
+    """int64 ``[num_nodes]``."""
+    ptr: Tensor | None
+    """First node of each graph of a batch, int64 ``[num_graphs + 1]``."""
+
+
+def native_columns(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int, with_listings: bool
+) -> Columns | None:
+    """Merge the listings of each edge, and sort; a counting sort, linear in the list.
+
+    Args:
+        edge_index: int64 ``[2, num_listed_edges]``, on CPU.
+        num_nodes: number of nodes.
+        batch: graph of each node, int64 ``[num_nodes]``, or ``None`` for a single graph.
+        num_graphs: number of graphs.
+        with_listings: whether :attr:`Columns.column` is wanted.
+
+    Returns:
+        ``None`` if there is something wrong: an end out of range, a batch that is not sorted, an edge between graphs,
+        or more than ``2**32`` nodes or listings.
+    """
+    if library is None:
+        raise RuntimeError("the compiled part of tg_lpe is absent or switched off")
+    num_listed = edge_index.size(1)
+    if max(num_nodes, num_listed) >= 2**32:
+        return None
+    rows = edge_index.contiguous()
+    tail, head = torch.empty_like(rows).unbind()
+    column = torch.empty_like(rows[0]) if with_listings else None
+    counts = rows.new_empty(num_nodes)
+    batch = None if batch is None else batch.contiguous()
+    ptr = None if batch is None else rows.new_empty(num_graphs + 1)
+    num_edges = _columns_function()(
+        *_sizes(num_nodes, num_listed),
+        *_pointers(rows, rows[1]),
+        *_sizes(num_graphs),
+        *_pointers(batch, ptr, tail, head, column, counts),
+        *_sizes(torch.get_num_threads()),
+    )
+    if num_edges == -2:
+        raise MemoryError(f"no memory for a graph of {num_nodes} nodes and {num_listed} edges")
+    return None if num_edges < 0 else Columns(tail[:num_edges], head[:num_edges], column, counts, ptr)
+
+
 def native_adjacency(
     ends: tuple[Tensor, Tensor], node_scale: Tensor, conductance: Tensor | None, laplacian_diagonal: Tensor
 ) -> Adjacency:
@@ -142,7 +206,7 @@ def native_adjacency(
         laplacian_diagonal: of ``L``, ``[num_nodes]``.
 
     Raises:
-        ValueError: on wrong shapes, dtypes or devices, or ends that are out of range.
+        ValueError: on wrong shapes, dtypes or devices, or ends that are out of range or out of order.
     """
     num_nodes, num_edges, dtype = node_scale.numel(), ends[0].numel(), node_scale.dtype
     if num_nodes >= 2**31 or dtype not in DTYPES:
@@ -159,7 +223,10 @@ def native_adjacency(
     crow = torch.empty(num_nodes + 1, dtype=torch.int64)
     col, value = torch.empty(2 * num_edges, dtype=torch.int32), read["node_scale"].new_empty(2 * num_edges)
     arrays = read["tail"], read["head"], read.get("conductance"), read["node_scale"], crow, col, value
-    _finish(_function("adjacency", dtype)(*_sizes(num_nodes, num_edges), *_pointers(*arrays)), num_nodes)
+    status = _function("adjacency", dtype)(
+        *_sizes(num_nodes, num_edges), *_pointers(*arrays), *_sizes(torch.get_num_threads())
+    )
+    _finish(status, num_nodes)
     return Adjacency(crow, col, value, read["laplacian_diagonal"] * read["node_scale"].square())
 
 
@@ -299,6 +366,12 @@ def native_layers_backward(
     return grad_phi[:, :k], by_residual[:, :k, :k], by_similarity[:, :k, :k], by_left[:, :k, :k]
 
 
+def _columns_function() -> Any:
+    function = library.tg_lpe_columns  # type: ignore[union-attr]
+    function.restype = ctypes.c_int64
+    return function
+
+
 def _function(name: str, dtype: torch.dtype) -> Any:
     if library is None:
         raise RuntimeError("the compiled part of tg_lpe is absent or switched off")
@@ -317,7 +390,7 @@ def _checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -
 def _finish(status: int, num_nodes: int) -> None:
     """Raise what a status stands for."""
     if status == 1:
-        raise ValueError(f"each edge must have 0 <= tail < head < {num_nodes}")
+        raise ValueError(f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend")
     if status:
         raise MemoryError(f"no memory for a graph of {num_nodes} nodes")
 

@@ -11,11 +11,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <exception>
-#include <system_error>
-#include <thread>
 #include <tuple>
 #include <vector>
+
+#include "common.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -23,30 +22,18 @@
 #define CLONES
 #endif
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+
+using tg_lpe::huge_pages;
+using tg_lpe::in_parallel;
 
 namespace {
 
 constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi from which on no cache keeps it for the next layer
 constexpr int64_t AHEAD = 24;        // entries of the adjacency by which neighbours are fetched before they are read
 constexpr int64_t ROWS = 2048;       // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
-
-// Ask for huge pages for memory that was not touched yet: a third of the time of a large graph went into page faults.
-void huge_pages(void* memory, int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr uintptr_t PAGE = uintptr_t(1) << 21;
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + PAGE - 1) & ~(PAGE - 1);
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + uintptr_t(bytes)) & ~(PAGE - 1);
-    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-    (void)memory, (void)bytes;
-#endif
-}
 
 // A row of Phi as one vector, wherever it lies in memory.
 template <typename T, int64_t W>
@@ -240,33 +227,6 @@ inline __attribute__((always_inline)) void read_rows(const Problem<T>& p, const 
 template <typename T, int64_t W>
 CLONES void read_of(const Problem<T>& p, const T* in, const double* scale, T* out, int64_t begin, int64_t end) {
     read_rows<T, W>(p, in, scale, out, begin, end);
-}
-
-// Run `work(part)` for parts 0..num_parts-1, each on a thread of its own where the system gives one. What one of them
-// throws is thrown here, after all have ended.
-template <typename F>
-void in_parallel(int64_t num_parts, F work) {
-    std::vector<std::exception_ptr> failures(num_parts);
-    const auto guarded = [&](int64_t part) {
-        try {
-            work(part);
-        } catch (...) {
-            failures[part] = std::current_exception();
-        }
-    };
-    std::vector<std::thread> threads;
-    threads.reserve(num_parts);
-    for (int64_t part = 1; part < num_parts; ++part) {
-        try {
-            threads.emplace_back(guarded, part);
-        } catch (const std::system_error&) {
-            guarded(part);
-        }
-    }
-    guarded(0);
-    for (auto& thread : threads) thread.join();
-    for (const auto& failure : failures)
-        if (failure) std::rethrow_exception(failure);
 }
 
 // All layers of the graph with rows first..last-1, by `num_threads` threads, and their read-out into `out`.
@@ -514,35 +474,6 @@ void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr
     std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
 }
 
-// The entries of diag(s) A diag(s), with s = D^-1/2, row by row, from edges sorted by (tail, head). Returns 1 if an
-// edge has no place.
-template <typename T>
-int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
-              const T* node_scale, int64_t* crow, int32_t* col, T* value) {
-    huge_pages(col, 2 * num_edges * int64_t(sizeof(int32_t)));
-    huge_pages(value, 2 * num_edges * int64_t(sizeof(T)));
-    std::fill(crow, crow + num_nodes + 1, int64_t(0));
-    for (int64_t e = 0; e < num_edges; ++e) {
-        if (tail[e] < 0 || head[e] <= tail[e] || head[e] >= num_nodes) return 1;
-        ++crow[tail[e] + 1];
-        ++crow[head[e] + 1];
-    }
-    for (int64_t i = 0; i < num_nodes; ++i) crow[i + 1] += crow[i];
-    std::vector<int64_t> next(crow, crow + num_nodes);
-    // Smaller neighbours come first, then larger ones: columns are sorted within a row.
-    for (int64_t e = 0; e < num_edges; ++e) {
-        const int64_t at = next[head[e]]++;
-        col[at] = int32_t(tail[e]);
-        value[at] = node_scale[tail[e]] * node_scale[head[e]] * (conductance ? conductance[e] : T(1));
-    }
-    for (int64_t e = 0; e < num_edges; ++e) {
-        const int64_t at = next[tail[e]]++;
-        col[at] = int32_t(head[e]);
-        value[at] = node_scale[tail[e]] * node_scale[head[e]] * (conductance ? conductance[e] : T(1));
-    }
-    return 0;
-}
-
 // diag(d) X - A X for rows begin..end-1.
 template <typename T>
 inline __attribute__((always_inline)) void product_rows(int64_t k, const int64_t* crow, const int32_t* col,
@@ -581,13 +512,6 @@ void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* c
 }  // namespace
 
 #define EXPORT(T, NAME)                                                                                               \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_adjacency_##NAME(                                    \
-        int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,         \
-        const T* node_scale, int64_t* crow, int32_t* col, T* value) try {                                             \
-        return adjacency<T>(num_nodes, num_edges, tail, head, conductance, node_scale, crow, col, value);             \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }                                                                                                                 \
     extern "C" __attribute__((visibility("default"))) int tg_lpe_laplacian_##NAME(                                    \
         int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,     \
         const T* x, T* out, int64_t num_threads) try {                                                                \
