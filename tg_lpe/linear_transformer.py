@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -208,27 +208,32 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         """Parameters of each layer, products formed once per call."""
         if self._frozen is not None:
             return self._frozen
-        blocks = cast(Iterable[_Parameters], self.blocks)
-        return [layer for block in blocks for layer in [block.products()] * self.num_loops]
+        return [layer for layer in self._products().unbind() for _ in range(self.num_loops)]
+
+    def _products(self) -> _Layer:
+        """Parameters of all blocks, stacked, and their products: a few calls for all."""
+        return _products(cast(list[_Parameters], list(self.blocks)))
 
     def _stack(self) -> native.LayerStack:
         """The layers' weights as the compiled part reads them."""
         if self._frozen_stack is not None:
             return self._frozen_stack
-        layers = self._layers()
-        diagonal = layers[0].mix is not None
-        similarity, c = [], torch.ones_like(layers[0].incidence_residual)
-        for layer in layers:
-            own = torch.diag(layer.similarity.squeeze(-1)) if diagonal else layer.similarity
-            similarity.append(own if self.normalize else own * c.abs().pow(1 if self.degree_scaling else 2))
-            c = c * layer.incidence_residual
-        return native.LayerStack(
-            residual=torch.stack([layer.residual for layer in layers]),
-            similarity=torch.stack(similarity),
-            left=torch.stack([cast(Tensor, layer.mix) if diagonal else layer.value for layer in layers]),
-            right=torch.stack([layer.query_key for layer in layers]),
-            diagonal=diagonal,
+        blocks = self._products()
+        diagonal = blocks.mix is not None
+        residual, similarity, left, right = (
+            values.repeat_interleave(self.num_loops, dim=0)
+            for values in (
+                blocks.residual,
+                torch.diag_embed(blocks.similarity.squeeze(-1)) if diagonal else blocks.similarity,
+                cast(Tensor, blocks.mix) if diagonal else blocks.value,
+                blocks.query_key,
+            )
         )
+        if not self.normalize:
+            factors = blocks.incidence_residual.repeat_interleave(self.num_loops)[:-1]
+            c = torch.cat([factors.new_ones(1), factors.cumprod(0)]).abs().pow(1 if self.degree_scaling else 2)
+            similarity = similarity * c.view(-1, 1, 1)
+        return native.LayerStack(residual, similarity, left, right, diagonal)
 
     def _compiled_trains(self, graph: Incidence, phi: Tensor) -> bool:
         """Whether the compiled layers know their gradient: by ``Phi_0`` and diagonal weights, of small graphs."""
@@ -378,6 +383,16 @@ class _Layer:
     incidence: tuple[Tensor, Tensor] | None
     """``alpha^V beta_1 alpha^Q alpha^K`` ``[]`` and ``alpha^V beta_2 W^Q^T W^K`` ``[k, k]``."""
 
+    def unbind(self) -> list[_Layer]:
+        """The layers of a stack, each of whose tensors has a leading dimension over them."""
+        count = self.residual.size(0)
+        values = (self.similarity, self.residual, self.value, self.query_key, self.mix, self.incidence_residual)
+        columns = [[None] * count if tensor is None else tensor.unbind() for tensor in values]
+        pairs = (
+            [None] * count if self.incidence is None else list(zip(*(t.unbind() for t in self.incidence), strict=True))
+        )
+        return [_Layer(*row) for row in zip(*columns, pairs, strict=True)]
+
     def update_phi(self, z: Tensor, similar: Tensor, scale: Tensor | None = None) -> Tensor:
         """``(I + W^R) Phi^T + W^V Phi^T (beta_3 alpha^Q alpha^K S + beta_4 P)``.
 
@@ -454,34 +469,45 @@ class _Parameters(nn.Module):
                 # The Phi term is cubic in Phi: unless columns are kept short, it starts from nothing or explodes.
                 self.w_q.zero_()
 
-    def products(self) -> _Layer:
-        """Form everything that does not depend on the graph."""
-        one = torch.ones_like(self.alpha_q)
-        beta_1, beta_2, beta_3, beta_4 = (
-            one if b is None else b for b in (self.beta_1, self.beta_2, self.beta_3, self.beta_4)
-        )
-        identity = torch.eye(self.w_v.size(-1), dtype=self.w_v.dtype, device=self.w_v.device)
-        graph_scale = self.alpha_q * self.alpha_k
-        if self.diagonal:
-            query_key = self.w_q * self.w_k
-            similarity, mix = self.w_v.unsqueeze(-1), torch.outer(beta_4 * self.w_v, query_key)
-            residual, value, query_key = (1 + self.w_r) * identity, identity, torch.diag(query_key)
-        else:
-            query_key = self.w_q.mT @ self.w_k
-            similarity, mix = self.w_v, None
-            residual, value = identity + self.w_r, beta_4 * self.w_v
-        incidence = None
-        if self.alpha_v is not None:
-            incidence = self.alpha_v * beta_1 * graph_scale, self.alpha_v * beta_2 * query_key
-        return _Layer(
-            similarity=beta_3 * graph_scale * similarity,
-            residual=residual,
-            value=value,
-            query_key=query_key,
-            mix=mix,
-            incidence_residual=one if self.alpha_r is None else 1 + self.alpha_r,
-            incidence=incidence,
-        )
+
+def _products(blocks: list[_Parameters]) -> _Layer:
+    """Everything of some blocks that does not depend on the graph, stacked."""
+
+    def stacked(name: str, absent: float = 1.0) -> Tensor:
+        values = [cast(Tensor | None, getattr(block, name)) for block in blocks]
+        none = blocks[0].alpha_q.new_full((), absent)
+        if all(value is None for value in values):
+            return none.expand(len(blocks))
+        return torch.stack([none if value is None else value for value in values])
+
+    def wide(scalar: Tensor, dims: int = 2) -> Tensor:
+        return scalar.view(-1, *[1] * dims)
+
+    w_q, w_k, w_v, w_r = (stacked(name) for name in ("w_q", "w_k", "w_v", "w_r"))
+    graph_scale = stacked("alpha_q") * stacked("alpha_k")
+    beta_3, beta_4 = stacked("beta_3"), stacked("beta_4")
+    identity = torch.eye(w_v.size(-1), dtype=w_v.dtype, device=w_v.device)
+    if blocks[0].diagonal:
+        query_key = w_q * w_k
+        similarity, mix = w_v.unsqueeze(-1), (wide(beta_4, 1) * w_v).unsqueeze(2) * query_key.unsqueeze(1)
+        residual, value, query_key = wide(1 + w_r) * identity, identity.expand_as(mix), torch.diag_embed(query_key)
+    else:
+        query_key = w_q.mT @ w_k
+        similarity, mix = w_v, None
+        residual, value = identity + w_r, wide(beta_4) * w_v
+    incidence = None
+    if blocks[0].alpha_v is not None:
+        alpha_v = stacked("alpha_v", 0.0)
+        incidence = alpha_v * stacked("beta_1") * graph_scale, wide(alpha_v * stacked("beta_2")) * query_key
+    return _Layer(
+        similarity=wide(beta_3 * graph_scale) * similarity,
+        residual=residual,
+        value=value,
+        query_key=query_key,
+        mix=mix,
+        incidence_residual=1 + stacked("alpha_r", 0.0),
+        incidence=incidence,
+    )
 
 
 def _per_block(values: Tensor, block: Block) -> Tensor:

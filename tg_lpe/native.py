@@ -1,7 +1,7 @@
 """The compiled part of the package. The one place that knows whether it is there.
 
-``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it and gives
-the same result up to rounding; with it, sorting the edges (``edges.cpp``), the exact read-out of batches of small graphs
+``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it, with the
+same results up to rounding; with it, sorting edges (``edges.cpp``), the exact read-out of batches of small graphs
 (``walks.cpp``) and all layers of a linear transformer (``layers.cpp``) are several times faster on CPU. Setting the
 environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
 """
