@@ -332,7 +332,7 @@ class LinearTransformer(CheckpointMixin, nn.Module):
 
 
 class _CompiledLayers(torch.autograd.Function):
-    """``Phi_L`` of normalised layers with diagonal weights, and its gradient; layers are computed anew for it."""
+    """``Phi_L`` of normalised layers with diagonal weights, and its gradient."""
 
     @staticmethod
     def forward(
@@ -346,21 +346,23 @@ class _CompiledLayers(torch.autograd.Function):
         ptr: Tensor,
         later: Tensor,
     ) -> Tensor:
-        """Run the layers; none is kept."""
+        """Run the layers; each layer's ``Phi`` is kept."""
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
-        ctx.save_for_backward(phi, residual, similarity, left, right)
+        kept = native.native_layers_forward(phi, adjacency, ptr, weights, later, NORM_FLOOR)
+        ctx.save_for_backward(phi, residual, similarity, left, right, *kept)
         ctx.graph = adjacency, ptr, later
-        identity = torch.eye(phi.size(1), dtype=phi.dtype)
-        return native.native_layers(phi, adjacency, ptr, weights, identity, later, NORM_FLOOR)
+        return kept.chain[-1, :, : phi.size(1)]
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """By ``Phi_0`` and the weights; ``right`` is not read where they are diagonal."""
-        phi, residual, similarity, left, right = ctx.saved_tensors
+        phi, residual, similarity, left, right, *kept = ctx.saved_tensors
         adjacency, ptr, later = ctx.graph
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
-        grads = native.native_layers_backward(phi, adjacency, ptr, weights, later, NORM_FLOOR, grad_out)
+        grads = native.native_layers_backward(
+            phi, adjacency, ptr, weights, later, NORM_FLOOR, native.KeptLayers(*kept), grad_out
+        )
         return *grads, None, None, None, None
 
 

@@ -313,6 +313,42 @@ def native_layers(
     return out
 
 
+class KeptLayers(NamedTuple):
+    """What :func:`native_layers_forward` keeps for the gradient; columns beyond ``k`` are zero."""
+
+    chain: Tensor
+    """``Phi_1 .. Phi_L``, ``[num_layers, num_nodes, 8]``."""
+    gram: Tensor
+    """Gram matrices of ``Phi_0 .. Phi_(L-1)``, ``[num_graphs, num_layers, 8, 8]``."""
+    norm: Tensor
+    """Columns' lengths before they were brought to one; zero where they were not; ``[num_graphs, num_layers, 8]``."""
+
+
+def native_layers_forward(
+    phi: Tensor, adjacency: Adjacency, ptr: Tensor, weights: LayerStack, later: Tensor, norm_floor: float
+) -> KeptLayers:
+    """As :func:`native_layers` with diagonal weights, normalised, ``k`` at most 8, without read-out; all is kept.
+
+    Args:
+        phi, adjacency, ptr, weights, later, norm_floor: as there.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    num_layers, num_graphs, width = weights.residual.size(0), ptr.numel() - 1, LAYER_WIDTHS[0]
+    read, arguments = _training_arguments(phi, adjacency, ptr, weights, later, norm_floor)
+    kept = KeptLayers(
+        chain=phi.new_empty(num_layers, phi.size(0), width),
+        gram=phi.new_empty(num_graphs, num_layers, width, width),
+        norm=phi.new_empty(num_graphs, num_layers, width),
+    )
+    status = _function("layers_forward", phi.dtype)(
+        *arguments, *_pointers(read["phi"], *kept), *_sizes(torch.get_num_threads())
+    )
+    _finish(status, phi.size(0))
+    return kept
+
+
 def native_layers_backward(
     phi: Tensor,
     adjacency: Adjacency,
@@ -320,50 +356,64 @@ def native_layers_backward(
     weights: LayerStack,
     later: Tensor,
     norm_floor: float,
+    kept: KeptLayers,
     grad_out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of :func:`native_layers` with diagonal weights, normalised, ``k`` at most 8, without read-out.
+    """The gradients of :func:`native_layers_forward`.
 
     Args:
         phi, adjacency, ptr, weights, later, norm_floor: as there.
+        kept: what it returned.
         grad_out: by ``Phi_L``, ``[num_nodes, k]``.
 
     Returns:
         By ``phi``, ``[num_nodes, k]``, and by ``residual``, ``similarity`` (its diagonal alone) and ``left``,
         ``[num_layers, k, k]``.
     """
+    k, num_layers, width = phi.size(1), weights.residual.size(0), LAYER_WIDTHS[0]
+    read, arguments = _training_arguments(phi, adjacency, ptr, weights, later, norm_floor)
+    grad_out = nn.functional.pad(grad_out, (0, width - k)) if k < width else grad_out
+    grads = _checked({"grad_out": (grad_out, phi.dtype, (phi.size(0), width))})["grad_out"]
+    grad_phi = torch.empty_like(read["phi"])
+    by_residual, by_left = torch.empty_like(read["residual"]), torch.empty_like(read["left"])
+    by_similarity = by_residual.new_empty(num_layers, width)
+    status = _function("layers_backward", phi.dtype)(
+        *arguments,
+        *_pointers(read["phi"], *kept, grads, grad_phi, by_residual, by_similarity, by_left),
+        *_sizes(torch.get_num_threads()),
+    )
+    _finish(status, phi.size(0))
+    by_similarity = torch.diag_embed(by_similarity)
+    return grad_phi[:, :k], by_residual[:, :k, :k], by_similarity[:, :k, :k], by_left[:, :k, :k]
+
+
+def _training_arguments(
+    phi: Tensor, adjacency: Adjacency, ptr: Tensor, weights: LayerStack, later: Tensor, norm_floor: float
+) -> tuple[dict[str, Tensor], list[Any]]:
+    """What both passes are given: the tensors, to be kept until the call is over, and the arguments."""
     (num_nodes, k), dtype = phi.shape, phi.dtype
     num_graphs, num_layers, width = ptr.numel() - 1, weights.residual.size(0), LAYER_WIDTHS[0]
     if k > width or not weights.diagonal:
         raise ValueError(f"there are gradients for diagonal weights and k <= {width}, got {list(phi.shape)}")
-    pad = width - k
-    stacks = {
-        name: (nn.functional.pad(stack, (0, pad) * 2), dtype, (num_layers, width, width))
-        for name, stack in zip(LayerStack._fields[:3], weights[:3], strict=True)
-    }
-    rows = {name: nn.functional.pad(x, (0, pad)) for name, x in (("phi", phi), ("grad_out", grad_out))}
+    stacks = dict(zip(LayerStack._fields[:3], weights[:3], strict=True))
+    if k < width:
+        phi = nn.functional.pad(phi, (0, width - k))
+        stacks = {name: nn.functional.pad(stack, (0, width - k) * 2) for name, stack in stacks.items()}
     read = _checked(
         {
+            "phi": (phi, dtype, (num_nodes, width)),
             "ptr": (ptr, torch.int64, (num_graphs + 1,)),
             "later": (later, torch.float64, (num_graphs,)),
             "adjacency": (adjacency.diagonal, dtype, (num_nodes,)),
-            **{name: (x, dtype, (num_nodes, width)) for name, x in rows.items()},
-            **stacks,
+            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
         }
     )
-    grad_phi = torch.empty_like(read["phi"])
-    by_residual, by_left = torch.empty_like(read["residual"]), torch.empty_like(read["left"])
-    by_similarity = by_residual.new_empty(num_layers, width)
-    status = _function("layers_backward", dtype)(
+    arguments = [
         *_sizes(num_layers, num_graphs),
         *_pointers(read["ptr"], *adjacency, read["residual"], read["similarity"], read["left"], read["later"]),
         ctypes.c_double(norm_floor),
-        *_pointers(read["phi"], read["grad_out"], grad_phi, by_residual, by_similarity, by_left),
-        *_sizes(torch.get_num_threads()),
-    )
-    _finish(status, num_nodes)
-    by_similarity = torch.diag_embed(by_similarity)
-    return grad_phi[:, :k], by_residual[:, :k, :k], by_similarity[:, :k, :k], by_left[:, :k, :k]
+    ]
+    return read, arguments
 
 
 def _columns_function() -> Any:

@@ -304,6 +304,47 @@ int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t
     }
 }
 
+// What the forward pass keeps of each layer for the gradient.
+template <typename T>
+struct Kept {
+    T* chain;  // [L, num_nodes, W], the new Phi
+    T* gram;   // [num_graphs, L, W, W], of the Phi that it was computed from
+    T* norm;   // [num_graphs, L, W], of its columns before they were brought to length one; zero where they were not
+};
+
+// The layers of one graph, diagonal weights and normalised columns.
+template <typename T, int64_t W>
+inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, int64_t num_nodes, int64_t graph,
+                                                         int64_t first, int64_t last, double later, const T* phi,
+                                                         const Kept<T>& kept) {
+    typedef typename Row<T, W>::type V;
+    double gram[W * W] = {}, one[W];
+    std::fill(one, one + W, 1.0);
+    Weights<T, W> w;
+    gram_of_rows<T, W>(phi, first, last, gram);
+    const T* in = phi;
+    for (int64_t layer = 0; layer < p.num_layers; ++layer) {
+        T *own_gram = kept.gram + (graph * p.num_layers + layer) * W * W, *norm = kept.norm + (graph * p.num_layers + layer) * W;
+        T* const out = kept.chain + layer * num_nodes * W;
+        for (int64_t a = 0; a < W * W; ++a) own_gram[a] = T(gram[a]);
+        prepare<T, W>(p, layer, gram, one, layer ? later : 1.0, w);
+        std::fill(gram, gram + W * W, 0.0);
+        rows_of_layer<T, W, true, false>(p.crow, p.col, p.value, p.diagonal, in, out, first, last, w, gram);
+        double scale[W];
+        V factor;
+        for (int64_t b = 0; b < W; ++b) {
+            const double length = std::sqrt(gram[b * W + b]);
+            norm[b] = T(length > p.floor ? length : 0.0);
+            scale[b] = length > p.floor ? 1.0 / length : 1.0;
+            factor[b] = T(scale[b]);
+        }
+        for (int64_t i = first; i < last; ++i) *reinterpret_cast<V*>(out + i * W) *= factor;
+        for (int64_t a = 0; a < W; ++a)
+            for (int64_t b = 0; b < W; ++b) gram[a * W + b] *= scale[a] * scale[b];
+        in = out;
+    }
+}
+
 // Where the gradients by the weights of all layers are summed up, in double precision.
 template <int64_t W>
 struct WeightGradients {
@@ -313,155 +354,115 @@ struct WeightGradients {
         : residual(num_layers * W * W), similarity(num_layers * W), left(num_layers * W * W) {}
 };
 
-// The gradients of one graph's layers, diagonal weights and normalised columns, from that by its last Phi.
+// The gradients of one graph's layers, from that by its last Phi.
 //
-// With G = z^T z, M = R + L * G, y = z M^T + (S z) diag(s) and z' = y / |y|, column by column, all z are computed anew
-// and kept in `chain`; then back through them.
+// With G = z^T z, M = R + L * G, y = z M^T + (S z) diag(s) and z' = y / |y|, column by column: two passes over the rows
+// of each layer, one for the gradients by y and by the weights, one for that by z.
 template <typename T, int64_t W>
-inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, int64_t first, int64_t last,
-                                                          double later, const T* phi, const T* grad_out, T* grad_phi,
-                                                          std::vector<T>& chain, WeightGradients<W>& sums) {
+inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, int64_t num_nodes, int64_t graph,
+                                                          int64_t first, int64_t last, double later, const T* phi,
+                                                          const Kept<T>& kept, const T* grad_out, T* grad_phi,
+                                                          std::vector<T>& scratch, WeightGradients<W>& sums) {
     typedef typename Row<T, W>::type V;
-    const int64_t n = last - first, size = n * W;
-    chain.resize((p.num_layers + 3) * size);
-    T* const z0 = chain.data();
-    T* const g = z0 + (p.num_layers + 1) * size;     // by z, then by y
-    T* const other = g + size;                       // S z, or g diag(s)
-    std::vector<double> norms(p.num_layers * W);
-    const auto similar = [&](const T* x, T* out) __attribute__((always_inline)) {  // S x, x and out numbered from the graph's first row
-        const T* shifted = x - first * W;
-        for (int64_t i = first; i < last; ++i)
-            similar_row<T, W>(p.crow, p.col, p.value, p.diagonal, shifted, i, out + (i - first) * W);
-    };
-    const auto outer = [&](const T* x, const T* y, double* out) __attribute__((always_inline)) {  // out[a][b] = sum over rows of x[a] y[b]
-        V part[W] = {};
-        for (int64_t i = 0; i < n; ++i) {
-            const V xi = *reinterpret_cast<const V*>(x + i * W), yi = *reinterpret_cast<const V*>(y + i * W);
-#pragma GCC unroll 16
-            for (int64_t a = 0; a < W; ++a) part[a] += xi[a] * yi;
-        }
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t b = 0; b < W; ++b) out[a * W + b] = double(part[a][b]);
-    };
-    // out_b (+)= sum over a of x_a matrix[a][b]
-    const auto times = [&](const T* x, const double* matrix, T* out, bool add) __attribute__((always_inline)) {
-        V rows[W] = {};
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t b = 0; b < W; ++b) rows[a][b] = T(matrix[a * W + b]);
-        for (int64_t i = 0; i < n; ++i) {
-            const V xi = *reinterpret_cast<const V*>(x + i * W);
-            V sum = add ? *reinterpret_cast<const V*>(out + i * W) : V{};
-#pragma GCC unroll 16
-            for (int64_t a = 0; a < W; ++a) sum += xi[a] * rows[a];
-            *reinterpret_cast<V*>(out + i * W) = sum;
-        }
-    };
-    double gram[W * W], mix[W * W], scale[W];
-    const auto layer_matrices = [&](int64_t layer, const T* z) __attribute__((always_inline)) {
-        const T *residual = p.residual + layer * W * W, *left = p.left + layer * W * W;
-        outer(z, z, gram);
-        for (int64_t a = 0; a < W * W; ++a) mix[a] = double(residual[a]) + double(left[a]) * gram[a];
-        for (int64_t b = 0; b < W; ++b)
-            scale[b] = double(p.similarity[layer * W * W + b * W + b]) * (layer ? later : 1.0);
-    };
-
-    std::memcpy(z0, phi + first * W, size * sizeof(T));
-    for (int64_t layer = 0; layer < p.num_layers; ++layer) {
-        const T* z = z0 + layer * size;
-        T* next = z0 + (layer + 1) * size;
-        layer_matrices(layer, z);
-        similar(z, other);
-        double transposed[W * W];
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t b = 0; b < W; ++b) transposed[a * W + b] = mix[b * W + a];
-        times(z, transposed, next, false);
-        double square[W] = {};
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t b = 0; b < W; ++b) {
-                const T y = next[i * W + b] + T(scale[b]) * other[i * W + b];
-                next[i * W + b] = y;
-                square[b] += double(y) * double(y);
-            }
-        T inverse[W];
-        for (int64_t b = 0; b < W; ++b) {
-            const double norm = std::sqrt(square[b]);
-            norms[layer * W + b] = norm > p.floor ? norm : 0.0;  // zero: left as it is
-            inverse[b] = T(norm > p.floor ? 1.0 / norm : 1.0);
-        }
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t b = 0; b < W; ++b) next[i * W + b] *= inverse[b];
-    }
-
-    std::memcpy(g, grad_out + first * W, size * sizeof(T));
+    const auto row = [](const T* x, int64_t i) { return reinterpret_cast<const V*>(x + i * W); };
+    scratch.resize(2 * (last - first) * W);
+    T* const scaled = scratch.data() - first * W;  // by S z, numbered as all nodes are
+    T* const by_y = scaled + (last - first) * W;
+    std::memcpy(grad_phi + first * W, grad_out + first * W, (last - first) * W * sizeof(T));
+    V along = {};  // sum over rows of the gradient by the new Phi times that Phi
+    const T* next = kept.chain + (p.num_layers - 1) * num_nodes * W;
+    for (int64_t i = first; i < last; ++i) along += *row(grad_phi, i) * *row(next, i);
     for (int64_t layer = p.num_layers - 1; layer >= 0; --layer) {
-        const T *z = z0 + layer * size, *next = z + size;
-        layer_matrices(layer, z);
-        double along[W] = {};
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t b = 0; b < W; ++b) along[b] += double(g[i * W + b]) * double(next[i * W + b]);
-        T inverse[W], projected[W];
-        for (int64_t b = 0; b < W; ++b) {
-            const double norm = norms[layer * W + b];
-            inverse[b] = T(norm > 0 ? 1.0 / norm : 1.0);
-            projected[b] = T(norm > 0 ? along[b] : 0.0);
-        }
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t b = 0; b < W; ++b)
-                g[i * W + b] = (g[i * W + b] - projected[b] * next[i * W + b]) * inverse[b];  // by y
-        // By the weights.
-        similar(z, other);
+        const T* const z = layer ? next - num_nodes * W : phi;
+        const T *gram = kept.gram + (graph * p.num_layers + layer) * W * W;
+        const T *norm = kept.norm + (graph * p.num_layers + layer) * W, *left = p.left + layer * W * W;
         const double factor = layer ? later : 1.0;
+        V inverse, projected, scale, mix[W], symmetric[W];
         for (int64_t b = 0; b < W; ++b) {
-            double sum = 0;
-            for (int64_t i = 0; i < n; ++i) sum += double(g[i * W + b]) * double(other[i * W + b]);
-            sums.similarity[layer * W + b] += factor * sum;
+            inverse[b] = norm[b] > 0 ? 1 / norm[b] : T(1);
+            projected[b] = norm[b] > 0 ? along[b] : T(0);
+            scale[b] = T(double(p.similarity[layer * W * W + b * W + b]) * factor);
         }
-        double by_mix[W * W], by_gram[W * W];
-        outer(g, z, by_mix);  // [b][a]: of y_b by z_a
-        for (int64_t a = 0; a < W * W; ++a) {
-            sums.residual[layer * W * W + a] += by_mix[a];
-            sums.left[layer * W * W + a] += by_mix[a] * gram[a];
-            by_gram[a] = by_mix[a] * double(p.left[layer * W * W + a]);
+        V by_mix[W] = {}, by_scale = {};
+        for (int64_t i = first; i < last; ++i) {
+            const V own = *row(z, i), g = (*row(grad_phi, i) - projected * *row(next, i)) * inverse;
+            *reinterpret_cast<V*>(by_y + i * W) = g;
+            *reinterpret_cast<V*>(scaled + i * W) = g * scale;
+            V similar;
+            similar_row<T, W>(p.crow, p.col, p.value, p.diagonal, z, i, reinterpret_cast<T*>(&similar));
+            by_scale += g * similar;
+#pragma GCC unroll 16
+            for (int64_t b = 0; b < W; ++b) by_mix[b] += g[b] * own;
         }
-        // By z: g M + S (g diag(s)) + z (by_gram + by_gram^T).
-        T* const scaled = const_cast<T*>(next);  // the next z is not read again
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t b = 0; b < W; ++b) scaled[i * W + b] = g[i * W + b] * T(scale[b]);
-        similar(scaled, other);
-        times(g, mix, other, true);
-        double symmetric[W * W];
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t b = 0; b < W; ++b) symmetric[a * W + b] = by_gram[a * W + b] + by_gram[b * W + a];
-        times(z, symmetric, other, true);
-        std::memcpy(g, other, size * sizeof(T));
+        for (int64_t b = 0; b < W; ++b) {
+            sums.similarity[layer * W + b] += factor * double(by_scale[b]);
+            for (int64_t a = 0; a < W; ++a) {
+                const int64_t at = b * W + a;
+                sums.residual[layer * W * W + at] += double(by_mix[b][a]);
+                sums.left[layer * W * W + at] += double(by_mix[b][a]) * double(gram[at]);
+                mix[b][a] = p.residual[layer * W * W + at] + left[at] * gram[at];
+                symmetric[b][a] = by_mix[b][a] * left[at] + by_mix[a][b] * left[a * W + b];
+            }
+        }
+        along = V{};
+        for (int64_t i = first; i < last; ++i) {  // g M + S (g diag(s)) + z (by G + its transpose)
+            const V own = *row(z, i), g = *row(by_y, i);
+            V sum;
+            similar_row<T, W>(p.crow, p.col, p.value, p.diagonal, scaled, i, reinterpret_cast<T*>(&sum));
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a) sum += g[a] * mix[a] + own[a] * symmetric[a];
+            *reinterpret_cast<V*>(grad_phi + i * W) = sum;
+            along += sum * own;
+        }
+        next = z;
     }
-    std::memcpy(grad_phi + first * W, g, size * sizeof(T));
 }
 
 template <typename T, int64_t W>
-CLONES void backward_of(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi,
-                        const T* grad_out, T* grad_phi, std::vector<T>& chain, WeightGradients<W>& sums) {
-    graph_backward<T, W>(p, first, last, later, phi, grad_out, grad_phi, chain, sums);
+CLONES void forward_of(const Problem<T>& p, int64_t num_nodes, int64_t graph, int64_t first, int64_t last, double later,
+                       const T* phi, const Kept<T>& kept) {
+    graph_forward<T, W>(p, num_nodes, graph, first, last, later, phi, kept);
+}
+
+template <typename T, int64_t W>
+CLONES void backward_of(const Problem<T>& p, int64_t num_nodes, int64_t graph, int64_t first, int64_t last,
+                        double later, const T* phi, const Kept<T>& kept, const T* grad_out, T* grad_phi,
+                        std::vector<T>& scratch, WeightGradients<W>& sums) {
+    graph_backward<T, W>(p, num_nodes, graph, first, last, later, phi, kept, grad_out, grad_phi, scratch, sums);
+}
+
+constexpr int64_t TOGETHER = 32;  // graphs whose gradients are summed in one place, whatever the threads
+
+// Run `work(chunk, graph)` for all graphs with nodes, those of a chunk one after the other.
+template <typename F>
+void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_threads, F work) {
+    const int64_t num_chunks = (num_graphs + TOGETHER - 1) / TOGETHER;
+    const int64_t rows = num_graphs ? ptr[num_graphs] : 0;
+    const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, num_chunks, rows / 1024}));
+    in_parallel(threads, [&](int64_t part) {
+        for (int64_t c = part * num_chunks / threads; c < (part + 1) * num_chunks / threads; ++c)
+            for (int64_t graph = c * TOGETHER; graph < std::min(num_graphs, (c + 1) * TOGETHER); ++graph)
+                if (ptr[graph + 1] > ptr[graph]) work(c, graph);
+    });
+}
+
+template <typename T, int64_t W>
+void layers_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
+                    const Kept<T>& kept, int64_t num_threads) {
+    each_graph(num_graphs, ptr, num_threads, [&](int64_t, int64_t graph) {
+        forward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept);
+    });
 }
 
 template <typename T, int64_t W>
 void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
-                     const T* grad_out, T* grad_phi, T* grad_residual, T* grad_similarity, T* grad_left,
-                     int64_t num_threads) {
-    constexpr int64_t CHUNK = 32;  // graphs whose gradients are summed in one place, whatever the threads
-    const int64_t num_chunks = (num_graphs + CHUNK - 1) / CHUNK;
-    std::vector<WeightGradients<W>> sums(num_chunks);
-    const int64_t rows = num_graphs ? ptr[num_graphs] : 0;
-    const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, num_chunks, rows / 1024}));
-    in_parallel(threads, [&](int64_t part) {
-        std::vector<T> chain;
-        for (int64_t c = part * num_chunks / threads; c < (part + 1) * num_chunks / threads; ++c) {
-            sums[c] = WeightGradients<W>(p.num_layers);
-            for (int64_t graph = c * CHUNK; graph < std::min(num_graphs, (c + 1) * CHUNK); ++graph)
-                if (ptr[graph + 1] > ptr[graph])
-                    backward_of<T, W>(p, ptr[graph], ptr[graph + 1], later[graph], phi, grad_out, grad_phi, chain,
-                                      sums[c]);
-        }
+                     const Kept<T>& kept, const T* grad_out, T* grad_phi, T* grad_residual, T* grad_similarity,
+                     T* grad_left, int64_t num_threads) {
+    std::vector<WeightGradients<W>> sums((num_graphs + TOGETHER - 1) / TOGETHER, WeightGradients<W>(p.num_layers));
+    std::vector<std::vector<T>> scratch(sums.size());
+    each_graph(num_graphs, ptr, num_threads, [&](int64_t chunk, int64_t graph) {
+        backward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept, grad_out,
+                          grad_phi, scratch[chunk], sums[chunk]);
     });
     WeightGradients<W> total(p.num_layers);
     for (const auto& own : sums) {
@@ -532,22 +533,33 @@ void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* c
         return 2;                                                                                                     \
     }
 
-#define EXPORT_BACKWARD(T, NAME)                                                                                      \
+#define EXPORT_TRAINING(T, NAME)                                                                                      \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_forward_##NAME(                               \
+        int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow, const int32_t* col,          \
+        const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left,                     \
+        const double* later, double floor, const T* phi, T* chain, T* gram, T* norm, int64_t num_threads) try {       \
+        Problem<T> p{crow, col,     value, diagonal, num_layers, residual, similarity,                                \
+                     left, nullptr, true,  true,     floor,      nullptr,  0};                                        \
+        layers_forward<T, 8>(p, num_graphs, ptr, later, phi, Kept<T>{chain, gram, norm}, num_threads);                \
+        return 0;                                                                                                     \
+    } catch (...) {                                                                                                   \
+        return 2;                                                                                                     \
+    }                                                                                                                 \
     extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_backward_##NAME(                              \
         int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow, const int32_t* col,          \
         const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left,                     \
-        const double* later, double floor, const T* phi, const T* grad_out, T* grad_phi, T* grad_residual,            \
-        T* grad_similarity, T* grad_left, int64_t num_threads) try {                                                  \
+        const double* later, double floor, const T* phi, T* chain, T* gram, T* norm, const T* grad_out, T* grad_phi,  \
+        T* grad_residual, T* grad_similarity, T* grad_left, int64_t num_threads) try {                                \
         Problem<T> p{crow, col,     value, diagonal, num_layers, residual, similarity,                                \
                      left, nullptr, true,  true,     floor,      nullptr,  0};                                        \
-        layers_backward<T, 8>(p, num_graphs, ptr, later, phi, grad_out, grad_phi, grad_residual, grad_similarity,     \
-                              grad_left, num_threads);                                                                \
+        layers_backward<T, 8>(p, num_graphs, ptr, later, phi, Kept<T>{chain, gram, norm}, grad_out, grad_phi,         \
+                              grad_residual, grad_similarity, grad_left, num_threads);                                \
         return 0;                                                                                                     \
     } catch (...) {                                                                                                   \
         return 2;                                                                                                     \
     }
 
-EXPORT_BACKWARD(float, float32)
-EXPORT_BACKWARD(double, float64)
+EXPORT_TRAINING(float, float32)
+EXPORT_TRAINING(double, float64)
 EXPORT(float, float32)
 EXPORT(double, float64)
