@@ -32,8 +32,11 @@ using tg_lpe::in_parallel;
 namespace {
 
 constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi from which on no cache keeps it for the next layer
-constexpr int64_t AHEAD = 24;        // entries of the adjacency by which neighbours are fetched before they are read
-constexpr int64_t ROWS = 2048;       // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
+constexpr int64_t AHEAD = 24;          // entries of the adjacency by which neighbours are fetched before they are read
+constexpr int64_t ROWS = 2048;         // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
+// Rows of small graphs, times layers: some milliseconds. In a training step the cores are still taken by threads of torch
+// that spin in wait of their next task: for less, a second thread of ours makes things slower.
+constexpr int64_t WORTH_A_THREAD = 1 << 18;
 
 // A row of Phi as one vector, wherever it lies in memory.
 template <typename T, int64_t W>
@@ -287,7 +290,7 @@ void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const doub
     }
     const int64_t count = int64_t(small.size());
     const int64_t rows = num_graphs ? ptr[num_graphs] - ptr[0] : 0;
-    const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, count, rows / 4096}));
+    const int64_t threads = std::max<int64_t>(1, std::min({num_threads, count, rows * p.num_layers / WORTH_A_THREAD}));
     in_parallel(threads, [&](int64_t part) {
         for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i)
             run_graph<T, W>(p, ptr[small[i]], ptr[small[i] + 1], later[small[i]], phi, one, two, out, 1);
@@ -435,10 +438,10 @@ constexpr int64_t TOGETHER = 32;  // graphs whose gradients are summed in one pl
 
 // Run `work(chunk, graph)` for all graphs with nodes, those of a chunk one after the other.
 template <typename F>
-void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_threads, F work) {
+void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_layers, int64_t num_threads, F work) {
     const int64_t num_chunks = (num_graphs + TOGETHER - 1) / TOGETHER;
     const int64_t rows = num_graphs ? ptr[num_graphs] : 0;
-    const int64_t threads = std::max<int64_t>(1, std::min<int64_t>({num_threads, num_chunks, rows / 1024}));
+    const int64_t threads = std::max<int64_t>(1, std::min({num_threads, num_chunks, rows * num_layers / WORTH_A_THREAD}));
     in_parallel(threads, [&](int64_t part) {
         for (int64_t c = part * num_chunks / threads; c < (part + 1) * num_chunks / threads; ++c)
             for (int64_t graph = c * TOGETHER; graph < std::min(num_graphs, (c + 1) * TOGETHER); ++graph)
@@ -449,7 +452,7 @@ void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_threads, F w
 template <typename T, int64_t W>
 void layers_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
                     const Kept<T>& kept, int64_t num_threads) {
-    each_graph(num_graphs, ptr, num_threads, [&](int64_t, int64_t graph) {
+    each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t, int64_t graph) {
         forward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept);
     });
 }
@@ -460,7 +463,7 @@ void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr
                      T* grad_left, int64_t num_threads) {
     std::vector<WeightGradients<W>> sums((num_graphs + TOGETHER - 1) / TOGETHER, WeightGradients<W>(p.num_layers));
     std::vector<std::vector<T>> scratch(sums.size());
-    each_graph(num_graphs, ptr, num_threads, [&](int64_t chunk, int64_t graph) {
+    each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t chunk, int64_t graph) {
         backward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept, grad_out,
                           grad_phi, scratch[chunk], sums[chunk]);
     });

@@ -27,7 +27,9 @@ enum Status { OK = 0, MALFORMED = 1, NO_MEMORY = 2 };
 
 constexpr int64_t ALIGNMENT = 64;
 constexpr int64_t MAX_NODES = int64_t(1) << 24, MAX_EDGES = int64_t(1) << 28;  // of a graph: local indices are 32 bits
-constexpr double WORTH_A_THREAD = 5e6;  // multiplications; starting a thread takes the time of some hundred thousand
+// Multiplications, some milliseconds of them. In a training step the cores are still taken by threads of torch that spin
+// in wait of their next task: for less, a second thread of ours makes things slower.
+constexpr double WORTH_A_THREAD = 1e8;
 
 template <typename Real>
 struct Job {
