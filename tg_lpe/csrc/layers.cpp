@@ -23,7 +23,7 @@
 #endif
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 using tg_lpe::huge_pages;
@@ -112,6 +112,91 @@ inline __attribute__((always_inline)) void rows_of_layer(const int64_t* crow, co
     }
 }
 
+#if defined(__x86_64__) && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define PAIRS  // of rows of eight float32 columns, each pair one register and one line of the cache
+#define WITH_PAIRS __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
+typedef float Pair __attribute__((vector_size(64)));
+typedef float PairInMemory __attribute__((vector_size(64), aligned(4), may_alias));
+
+bool has_pairs() {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+// Column A of each row at all of its columns, where `half` has the half of each row with column A twice.
+#define SPREAD(half, A)                                                                                               \
+    __builtin_shufflevector(half, half, A, A, A, A, A + 4, A + 4, A + 4, A + 4, A + 8, A + 8, A + 8, A + 8, A + 12,   \
+                            A + 12, A + 12, A + 12)
+// The columns of each row, turned by R.
+#define TURN(x, R)                                                                                                    \
+    __builtin_shufflevector(x, x, R, 1 + R, 2 + R, 3 + R, (4 + R) % 8, (5 + R) % 8, (6 + R) % 8, (7 + R) % 8, 8 + R,  \
+                            9 + R, 10 + R, 11 + R, 8 + (4 + R) % 8, 8 + (5 + R) % 8, 8 + (6 + R) % 8,                 \
+                            8 + (7 + R) % 8)
+
+// S Phi of one row; neighbours scattered over memory are asked for long before their turn.
+inline __attribute__((always_inline)) void similar_ahead(const int64_t* crow, const int32_t* col, const float* value,
+                                                         const float* diagonal, const float* in, int64_t i,
+                                                         int64_t stop, Row<float, 8>::type& similar) {
+    typedef Row<float, 8>::type V;
+    similar = diagonal[i] * *reinterpret_cast<const V*>(in + i * 8);
+    for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
+        if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(col[e + AHEAD]) * 8);
+        similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * 8);
+    }
+}
+
+// As rows_of_layer, for diagonal weights: half of its instructions.
+template <bool STREAM>
+WITH_PAIRS void pairs_of_layer(const int64_t* crow, const int32_t* col, const float* value, const float* diagonal,
+                               const float* in, float* out, int64_t begin, int64_t end, const Weights<float, 8>& w,
+                               double* gram) {
+    const auto single = [&](int64_t i) __attribute__((always_inline)) {
+        rows_of_layer<float, 8, true, STREAM>(crow, col, value, diagonal, in, out, i, i + 1, w, gram);
+    };
+    if (begin < end && (reinterpret_cast<uintptr_t>(out + begin * 8) & 63)) single(begin++);
+    if ((end - begin) & 1) single(--end);
+    Pair mix[8], scale;
+    for (int lane = 0; lane < 16; ++lane) {
+        scale[lane] = w.similarity[0][lane % 8];
+        for (int a = 0; a < 8; ++a) mix[a][lane] = w.mix[a][lane % 8];
+    }
+    const int64_t stop = crow[end];
+    for (int64_t first = begin; first < end; first += ROWS) {
+        const int64_t last = first + ROWS < end ? first + ROWS : end;
+        Pair turned[5] = {};  // [r][a]: the sum of column a times column a + r
+        for (int64_t i = first; i < last; i += 2) {
+            Row<float, 8>::type one, two;
+            similar_ahead(crow, col, value, diagonal, in, i, stop, one);
+            similar_ahead(crow, col, value, diagonal, in, i + 1, stop, two);
+            const Pair similar = __builtin_shufflevector(one, two, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            const Pair own = *reinterpret_cast<const PairInMemory*>(in + i * 8);
+            const Pair low = __builtin_shufflevector(own, own, 0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11);
+            const Pair high = __builtin_shufflevector(own, own, 4, 5, 6, 7, 4, 5, 6, 7, 12, 13, 14, 15, 12, 13, 14, 15);
+            Pair row = scale * similar + SPREAD(low, 0) * mix[0], other = SPREAD(high, 0) * mix[4];
+            row += SPREAD(low, 1) * mix[1], other += SPREAD(high, 1) * mix[5];
+            row += SPREAD(low, 2) * mix[2], other += SPREAD(high, 2) * mix[6];
+            row += SPREAD(low, 3) * mix[3], other += SPREAD(high, 3) * mix[7];
+            row += other;
+            if (STREAM)
+                _mm512_stream_ps(out + i * 8, (__m512)row);
+            else
+                *reinterpret_cast<PairInMemory*>(out + i * 8) = row;
+            turned[0] += row * row;
+            turned[1] += row * TURN(row, 1);
+            turned[2] += row * TURN(row, 2);
+            turned[3] += row * TURN(row, 3);
+            turned[4] += row * TURN(row, 4);
+        }
+        for (int a = 0; a < 8; ++a) {
+            for (int r = 0; r < 5; ++r) gram[a * 8 + (a + r) % 8] += double(turned[r][a]) + double(turned[r][a + 8]);
+            for (int r = 1; r < 4; ++r) gram[(a + r) % 8 * 8 + a] += double(turned[r][a]) + double(turned[r][a + 8]);
+        }
+    }
+}
+#endif
+#endif
+
 // What all layers share: the operator's rows, and the weights of each layer.
 template <typename T>
 struct Problem {
@@ -183,10 +268,29 @@ CLONES void gram_of(const T* in, int64_t begin, int64_t end, double* gram) {
     gram_of_rows<T, W>(in, begin, end, gram);
 }
 
+// Run a layer by pairs of rows; false where that cannot be.
+template <typename T, int64_t W>
+bool pairs_instead(const Problem<T>&, const T*, T*, int64_t, int64_t, const Weights<T, W>&, bool, double*) {
+    return false;
+}
+#if defined(PAIRS)
+template <>
+bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t begin, int64_t end,
+                   const Weights<float, 8>& w, bool stream, double* gram) {
+    static const bool possible = has_pairs();
+    if (!possible || !p.diagonal_weights) return false;
+    const auto run = stream ? pairs_of_layer<true> : pairs_of_layer<false>;
+    run(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
+    if (stream) _mm_sfence();  // streamed stores are seen by other threads in any order without it
+    return true;
+}
+#endif
+
 template <typename T, int64_t W>
 CLONES void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
                      bool stream, double* gram) {
     const auto &[crow, col, value, diagonal] = std::tie(p.crow, p.col, p.value, p.diagonal);
+    if (pairs_instead(p, in, out, begin, end, w, stream, gram)) return;
     if (p.diagonal_weights && stream) {
         rows_of_layer<T, W, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
 #if defined(__SSE2__)
@@ -332,7 +436,7 @@ inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, in
         for (int64_t a = 0; a < W * W; ++a) own_gram[a] = T(gram[a]);
         prepare<T, W>(p, layer, gram, one, layer ? later : 1.0, w);
         std::fill(gram, gram + W * W, 0.0);
-        rows_of_layer<T, W, true, false>(p.crow, p.col, p.value, p.diagonal, in, out, first, last, w, gram);
+        layer_of<T, W>(p, in, out, first, last, w, false, gram);
         double scale[W];
         V factor;
         for (int64_t b = 0; b < W; ++b) {
