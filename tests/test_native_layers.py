@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tg_lpe import Incidence, LinearTransformer, native
+from tg_lpe.datasets.weighted import grid_edges
 from tg_lpe.incidence import LARGE, inverse_sqrt
 
 pytestmark = pytest.mark.skipif(
@@ -99,6 +100,17 @@ def test_a_large_graph_by_any_number_of_threads(threads: None) -> None:
         results.append(both(model, graph))
     assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][0], results[2][0])
     assert relative_error(*results[0]) < 1e-4
+
+
+@pytest.mark.parametrize("sizes", [(1, 725), (2, 725)], ids=str)  # the large graph's first row at both places of a pair
+def test_a_graph_that_no_cache_holds(sizes: tuple[int, int]) -> None:
+    alone, side = sizes
+    edges = grid_edges(side) + alone
+    batch = torch.ones(alone + side * side, dtype=torch.int64)
+    batch[:alone] = 0
+    graph = Incidence(edges, batch=batch)
+    assert graph.num_nodes * 8 * 4 > 2**24
+    assert relative_error(*both(model_of({"num_blocks": 1}, torch.float32), graph)) < 1e-4
 
 
 def test_only_without_gradient() -> None:
