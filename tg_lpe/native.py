@@ -258,7 +258,8 @@ def native_layers(
 ) -> Tensor:
     """All layers of a linear transformer whose incidence is held fixed, and its read-out; no gradient.
 
-    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice and the result.
+    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice, and the result if it
+    is of another width.
 
     Args:
         phi: ``Phi_0``, float32 or float64 ``[num_nodes, k]``, ``k`` at most 16, on CPU.
@@ -299,7 +300,8 @@ def native_layers(
     if rows[0] != 0 or rows[-1] != num_nodes or bool((rows[1:] < rows[:-1]).any()):
         raise ValueError(f"ptr must ascend from 0 to {num_nodes}, got {rows.tolist()[:10]}")
     one, two = torch.empty_like(read["phi"]), torch.empty_like(read["phi"])
-    out = one.new_empty(num_nodes, readout.size(0))
+    last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of their width is made in place
+    out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
     status = _function("layers", dtype)(
         *_sizes(width, num_layers, num_graphs),
         *_pointers(rows, *adjacency, *(read[field] for field in LayerStack._fields[:4])),
