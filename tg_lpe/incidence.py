@@ -242,7 +242,14 @@ class Incidence:
         """Number of edges of each graph, int64 ``[num_graphs]``."""
         if self._batch is None:
             return torch.tensor([self.num_edges], device=self.device)
-        return torch.searchsorted(self.tail, self.ptr).diff()  # sorted by tail: those of one graph are consecutive
+        return self.edge_ptr.diff()
+
+    @cached_property
+    def edge_ptr(self) -> Tensor:
+        """First edge of each graph, int64 ``[num_graphs + 1]``."""
+        if self._batch is None:
+            return torch.tensor([0, self.num_edges], device=self.device)
+        return torch.searchsorted(self.tail, self.ptr)  # edges are sorted by tail
 
     @cached_property
     def _neighbour_counts(self) -> Tensor:

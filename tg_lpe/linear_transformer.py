@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tg_lpe import native
+from tg_lpe import fused, native
 from tg_lpe.blocks import Block, GraphBlocks
 from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.incidence import Incidence, inverse_sqrt
@@ -235,16 +235,24 @@ class LinearTransformer(CheckpointMixin, nn.Module):
             similarity = similarity * c.view(-1, 1, 1)
         return native.LayerStack(residual, similarity, left, right, diagonal)
 
+    def _backend(self, graph: Incidence, phi: Tensor) -> _Backend | None:
+        """Compiled layers that take such values and graphs, if there are any."""
+        if self.k > native.LAYER_WIDTHS[-1] or phi.dtype != self.readout.weight.dtype:
+            return None
+        if fused.takes(phi) and graph.max_nodes <= fused.MAX_NODES:
+            return _FUSED
+        return _NATIVE if native.takes(phi) else None
+
     def _compiled_trains(self, graph: Incidence, phi: Tensor) -> bool:
-        """Whether the compiled layers know their gradient: by ``Phi_0`` and diagonal weights, of small graphs."""
+        """Whether compiled layers know their gradient: by ``Phi_0`` and diagonal weights, of small graphs."""
+        backend = self._backend(graph, phi)
         given = (graph.conductance, graph.ground)
         return (
-            self.k <= native.LAYER_WIDTHS[0]
+            backend is not None
+            and self.k <= backend.trained_columns
             and self.normalize
             and self._stack_is_diagonal
-            and native.takes(phi)
-            and phi.dtype == self.readout.weight.dtype
-            and graph.max_nodes <= TRAINED_NODES
+            and graph.max_nodes <= backend.trained_nodes
             and not any(x is not None and x.requires_grad for x in given)
         )
 
@@ -253,8 +261,8 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         return cast(_Parameters, self.blocks[0]).diagonal
 
     def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
-        """Whether the compiled layers can stand for :meth:`_run_fixed`: on CPU, for few columns, without gradient."""
-        if self.k > native.LAYER_WIDTHS[-1] or not native.takes(phi) or phi.dtype != self.readout.weight.dtype:
+        """Whether compiled layers can stand for :meth:`_run_fixed`: for few columns, without gradient."""
+        if self._backend(graph, phi) is None:
             return False
         if not torch.is_grad_enabled():
             return True
@@ -262,23 +270,23 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         return not any(x is not None and x.requires_grad for x in inputs)
 
     def _run_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
-        later = self._later(graph, phi)
+        backend = cast(_Backend, self._backend(graph, phi))
+        operator, later = backend.operator(graph, phi, self.degree_scaling), self._later(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
-        adjacency = graph.adjacency(phi, self.degree_scaling)
-        return native.native_layers(phi, adjacency, graph.ptr, self._stack(), self.readout.weight, later, floor)
+        return backend.layers(phi, operator, graph.ptr, self._stack(), self.readout.weight, later, floor)
 
     def _later(self, graph: Incidence, phi: Tensor) -> Tensor:
         """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
         if not self.normalize:
-            return torch.ones(graph.num_graphs, dtype=torch.float64)
+            return torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
         return graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
 
     def _train_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
-        later = self._later(graph, phi)
+        backend = cast(_Backend, self._backend(graph, phi))
+        operator, later = backend.operator(graph, phi, self.degree_scaling), self._later(graph, phi)
         stack = self._stack()
         weights = stack.residual, stack.similarity, stack.left, stack.right
-        adjacency = graph.adjacency(phi, self.degree_scaling)
-        out = _CompiledLayers.apply(phi, *weights, adjacency, graph.ptr, later)  # type: ignore[no-untyped-call]
+        out = _CompiledLayers.apply(phi, *weights, backend, operator, graph.ptr, later)  # type: ignore[no-untyped-call]
         return self.readout(out)
 
     def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
@@ -331,6 +339,47 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         )
 
 
+class _Backend(NamedTuple):
+    """All layers at once, and their gradient, by functions that do not know autograd."""
+
+    operator: Callable[[Incidence, Tensor, bool], Any]
+    """What all others read of a graph."""
+    layers: Callable[..., Tensor]
+    forward: Callable[..., tuple[Tensor, tuple[Tensor, ...]]]
+    """Without read-out; and what its gradient reads of it."""
+    backward: Callable[..., tuple[Tensor, ...]]
+    trained_columns: int
+    trained_nodes: int
+    """Columns, and nodes of a graph, up to which the gradient is taken."""
+
+
+def _native_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    kept = native.native_layers_forward(phi, *arguments)
+    return kept.chain[-1, :, : phi.size(1)], kept
+
+
+def _native_backward(kept: Sequence[Tensor], grad_out: Tensor, *same: Any) -> tuple[Tensor, ...]:
+    return native.native_layers_backward(*same, kept=native.KeptLayers(*kept), grad_out=grad_out)
+
+
+def _fused_forward(
+    phi: Tensor, operator: fused.Columns, ptr: Tensor, weights: native.LayerStack, later: Tensor, norm_floor: float
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    return fused.fused_layers(phi, operator, ptr, weights, None, later, norm_floor), ()
+
+
+def _fused_backward(kept: Sequence[Tensor], grad_out: Tensor, *same: Any) -> tuple[Tensor, ...]:
+    return fused.fused_layers_backward(*same, grad_out=grad_out)
+
+
+_NATIVE = _Backend(
+    Incidence.adjacency, native.native_layers, _native_forward, _native_backward, native.LAYER_WIDTHS[0], TRAINED_NODES
+)
+_FUSED = _Backend(
+    fused.columns, fused.fused_layers, _fused_forward, _fused_backward, fused.MAX_COLUMNS, fused.MAX_NODES
+)
+
+
 class _CompiledLayers(torch.autograd.Function):
     """``Phi_L`` of normalised layers with diagonal weights, and its gradient."""
 
@@ -342,28 +391,27 @@ class _CompiledLayers(torch.autograd.Function):
         similarity: Tensor,
         left: Tensor,
         right: Tensor,
-        adjacency: native.Adjacency,
+        backend: _Backend,
+        operator: Any,
         ptr: Tensor,
         later: Tensor,
     ) -> Tensor:
-        """Run the layers; each layer's ``Phi`` is kept."""
+        """Run the layers."""
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
-        kept = native.native_layers_forward(phi, adjacency, ptr, weights, later, NORM_FLOOR)
+        out, kept = backend.forward(phi, operator, ptr, weights, later, NORM_FLOOR)
         ctx.save_for_backward(phi, residual, similarity, left, right, *kept)
-        ctx.graph = adjacency, ptr, later
-        return kept.chain[-1, :, : phi.size(1)]
+        ctx.backend, ctx.graph = backend, (operator, ptr, later)
+        return out
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """By ``Phi_0`` and the weights; ``right`` is not read where they are diagonal."""
         phi, residual, similarity, left, right, *kept = ctx.saved_tensors
-        adjacency, ptr, later = ctx.graph
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
-        grads = native.native_layers_backward(
-            phi, adjacency, ptr, weights, later, NORM_FLOOR, native.KeptLayers(*kept), grad_out
-        )
-        return *grads, None, None, None, None
+        operator, ptr, later = ctx.graph
+        grads = ctx.backend.backward(kept, grad_out, phi, operator, ptr, weights, later, NORM_FLOOR)
+        return *grads, *[None] * 5
 
 
 @dataclass(frozen=True)

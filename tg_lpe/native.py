@@ -252,21 +252,21 @@ def native_layers(
     adjacency: Adjacency,
     ptr: Tensor,
     weights: LayerStack,
-    readout: Tensor,
+    readout: Tensor | None,
     later: Tensor,
     norm_floor: float | None,
 ) -> Tensor:
     """All layers of a linear transformer whose incidence is held fixed, and its read-out; no gradient.
 
-    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice, and the result if it
-    is of another width.
+    A layer passes over the adjacency and ``Phi`` once. Memory beside the arguments is ``Phi`` twice, and the result
+    if it is of another width.
 
     Args:
         phi: ``Phi_0``, float32 or float64 ``[num_nodes, k]``, ``k`` at most 16, on CPU.
         adjacency: of the batch, graph by graph.
         ptr: first node of each graph, int64 ``[num_graphs + 1]``.
         weights: of the layers.
-        readout: ``M``, ``[out_channels, k]``.
+        readout: ``M``, ``[out_channels, k]``; the identity if ``None``.
         later: factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``.
         norm_floor: columns longer than this are brought to length one after each layer; ``None``: none is.
 
@@ -282,6 +282,7 @@ def native_layers(
         raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
     width = next(size for size in LAYER_WIDTHS if k <= size)
     stacks = [stack if width == k else nn.functional.pad(stack, (0, width - k) * 2) for stack in weights[:4]]
+    readout = torch.eye(k, dtype=dtype) if readout is None else readout
     phi, readout = (x if width == k else nn.functional.pad(x, (0, width - k)) for x in (phi, readout))
     read = _checked(
         {

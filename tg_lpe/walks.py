@@ -6,7 +6,8 @@ at the edges. Their gradient is the same recurrence run backwards, so it is writ
 each dense matrix of each layer several times.
 
 There are two ways to them. :func:`walks` multiplies the dense matrices of a block of graphs of similar size, on any
-device. :func:`graph_walks` passes over the edges of one graph after the other, compiled, on CPU.
+device. :func:`graph_walks` takes one graph after the other, compiled: on CPU it passes over their edges, on a GPU a
+program of Triton's keeps each small graph's matrix.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tg_lpe import native
+from tg_lpe import fused, native
 from tg_lpe.incidence import Incidence
 from tg_lpe.scatter import RowGroups
 
@@ -171,6 +172,8 @@ COMPILED_NODES, COMPILED_DENSITY = 256, 0.125
 
 def compiled_walks_pay(coupling: Tensor, graph: Incidence) -> bool:
     """Whether :func:`graph_walks` can take these graphs, and beats :func:`walks` there."""
+    if fused.takes(coupling):
+        return graph.max_nodes <= fused.WALK_NODES
     if not native.takes(coupling):
         return False
     # The mean degree stands for the densest graph's: who is wrong about a mixed batch loses time, not results.
@@ -183,21 +186,25 @@ class _GraphWalks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, coupling: Tensor, tail: Tensor, head: Tensor, ptr: Tensor, basis: str, num_layers: int
+        ctx: Any,
+        coupling: Tensor,
+        ptr: Tensor,
+        structure: tuple[Tensor, Tensor] | fused.Columns,
+        basis: str,
+        num_layers: int,
     ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(coupling, tail, head, ptr)  # layers are computed anew: that is faster than to store them
-        ctx.alpha, ctx.gamma = BASES[basis]
-        ctx.num_layers = num_layers
-        return native.native_walks(coupling, (tail, head), ptr, ctx.alpha, ctx.gamma, num_layers)
+        ctx.save_for_backward(coupling)  # layers are computed anew: that is faster than to store them
+        ctx.arguments = structure, ptr, *BASES[basis], num_layers
+        run: Any = fused.fused_walks if isinstance(structure, fused.Columns) else native.native_walks
+        return run(coupling, *ctx.arguments)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_nodes: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        coupling, tail, head, ptr = ctx.saved_tensors
-        grad = native.native_walks_backward(
-            coupling, (tail, head), ptr, ctx.alpha, ctx.gamma, ctx.num_layers, grad_nodes, grad_edges
-        )
-        return grad, None, None, None, None, None
+        (coupling,) = ctx.saved_tensors
+        on_gpu = isinstance(ctx.arguments[0], fused.Columns)
+        run: Any = fused.fused_walks_backward if on_gpu else native.native_walks_backward
+        return run(coupling, *ctx.arguments, grad_nodes, grad_edges), None, None, None, None
 
 
 def graph_walks(coupling: Tensor, graph: Incidence, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
@@ -215,7 +222,8 @@ def graph_walks(coupling: Tensor, graph: Incidence, basis: str, num_layers: int)
         Diagonals ``[num_nodes, num_filters * num_layers]`` and edge entries ``[num_edges, num_filters * num_layers]``,
         filter by filter. They can be differentiated once.
     """
-    return _GraphWalks.apply(coupling, graph.tail, graph.head, graph.ptr, basis, num_layers)  # type: ignore[no-untyped-call, no-any-return]
+    structure = fused.columns(graph) if fused.takes(coupling) else (graph.tail, graph.head)
+    return _GraphWalks.apply(coupling, graph.ptr, structure, basis, num_layers)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class SparseSymmetric:
