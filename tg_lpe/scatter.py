@@ -1,7 +1,7 @@
 """Sums over groups of rows. The one place that knows whether torch-scatter is installed.
 
-Everything here works without torch-scatter and gives the same result; with it, sums over sorted groups are about
-twice as fast on CPU. Setting the environment variable ``TG_LPE_NO_SCATTER=1`` acts as if it were absent.
+Everything here works without torch-scatter and gives the same result; with it, sums of narrow rows over sorted groups
+are faster on CPU. Setting the environment variable ``TG_LPE_NO_SCATTER=1`` acts as if it were absent.
 """
 
 from __future__ import annotations
@@ -20,9 +20,18 @@ if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
         torch_scatter = None
 
 
+NARROW = 16
+"""Matrices of at least so many columns are summed by torch, two to six times as fast as by torch-scatter at 32 to 128."""
+
+
 def has_torch_scatter() -> bool:
-    """Whether sums over sorted groups go through torch-scatter."""
+    """Whether sums of narrow rows over sorted groups go through torch-scatter."""
     return torch_scatter is not None
+
+
+def _by_torch_scatter(src: Tensor) -> bool:
+    narrow = src.dim() != 2 or src.size(1) < NARROW
+    return torch_scatter is not None and narrow and not src.is_cuda and src.dtype in (torch.float32, torch.float64)
 
 
 def group_pointers(group: Tensor, num_groups: int) -> Tensor:
@@ -50,7 +59,7 @@ def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
     Returns:
         ``[num_groups, ...]``; zero where a group is empty.
     """
-    if torch_scatter is not None and not src.is_cuda and src.dtype in (torch.float32, torch.float64):
+    if _by_torch_scatter(src):
         if src.requires_grad:
             return _SegmentSum.apply(src, ptr, group)  # type: ignore[no-untyped-call]
         return torch_scatter.segment_csr(src, ptr, reduce="sum")
@@ -120,8 +129,8 @@ class RowGroups:
         self.ptr = group_pointers(self.sorted_index, num_groups)
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over sorted groups."""
-        if torch_scatter is None or x.is_cuda or not x.requires_grad:
+        """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over groups."""
+        if not (x.requires_grad and _by_torch_scatter(x)):
             return x.index_select(0, self.index)
         return _GatherSorted.apply(  # type: ignore[no-untyped-call]
             x, self.index, self.order, self.ptr, self.sorted_index
