@@ -64,8 +64,8 @@ class EdgeAttention(nn.Module):
         Returns:
             Node update ``[num_nodes, channels]`` and edge scores ``[num_edges, channels]``.
         """
-        key_value = source.gather(self.key_value(h))
-        key, value = key_value.split(self.channels, dim=-1)
+        # Split before they are gathered: the backward pass then joins gradients of nodes, not of edges.
+        key, value = (source.gather(part) for part in self.key_value(h).split(self.channels, dim=-1))
         query = target.gather(self.query(h) * (1.0 / math.sqrt(self.channels // self.heads)))
         score = query * key * projected_edges
         logits = score @ self.membership.mT.to(score.dtype)
