@@ -65,7 +65,8 @@ def training_row(entry: dict[str, Any]) -> list[str]:
     """A model of benchmarks/training.py."""
     share = "" if entry["encoder_share"] is None else f"{100 * entry['encoder_share']:.1f} %"
     cost = [f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio_to_none']:.2f}", share]
-    return [entry["row"], *cost, f"{entry['num_parameters']:,}", f"{entry['peak_mib']:,.0f}"]
+    gflop = "" if "gflop" not in entry else f"{entry['gflop']:.2f}"
+    return [entry["row"], *cost, gflop, f"{entry['num_parameters']:,}", f"{entry['peak_mib']:,.0f}"]
 
 
 def scaling_row(entry: dict[str, Any]) -> list[str]:
@@ -118,7 +119,10 @@ def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
-    "training": (["model", "graphs/s", "step over none", "encoder's share", "parameters", "peak MiB"], training_row),
+    "training": (
+        ["model", "graphs/s", "step over none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],
+        training_row,
+    ),
     "scaling": (
         ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
         scaling_row,

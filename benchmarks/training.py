@@ -1,4 +1,4 @@
-"""What a training step costs: our graph transformer with each positional encoding, and two of PyG's transformers.
+"""What a training step costs: our graph transformer with each positional encoding, and transformers of PyG.
 
     python benchmarks/training.py [--quick] [--data ZINC_DIR] [--json FILE]
 
@@ -6,8 +6,9 @@ The same batches of 128 molecules go through all models in turn, step by step, s
 slows all alike. All have 4 layers of 128 channels and 8 heads, and about as many parameters. Medians over the steps; a
 step is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian, random-walk)
 cost only their embedding here. The encoder's share is the time of its passes, forwards and backwards, by themselves,
-over that of the step. Peak memory is what a model's step adds, in a process of its own. Without --data the molecules
-are those that ship with RDKit.
+over that of the step. Peak memory is what a model's step adds, in a process of its own. Work is that of the matrix
+products of a forward pass over one batch, the same for all, as torch counts it; an encoder's is left out, since the
+compiled passes cannot be counted. Without --data the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
@@ -58,9 +60,41 @@ class TransformerLayer(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(CHANNELS) for _ in range(2))
         self.mlp = nn.Sequential(nn.Linear(CHANNELS, 2 * CHANNELS), nn.ReLU(), nn.Linear(2 * CHANNELS, CHANNELS))
 
-    def forward(self, h: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor) -> Tensor:
+    def forward(self, h: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         h = self.norms[0](h + self.attention(h, edge_index, edge_attr))
         return self.norms[1](h + self.mlp(h))
+
+
+class EdgeUpdatingLayer(nn.Module):
+    """TransformerConv with the products of our layer: six on the nodes, four on the edges, or one in the last layer."""
+
+    def __init__(self, update_edges: bool) -> None:
+        super().__init__()
+        # Our layer maps what attention gives instead of the node itself.
+        self.attention = TransformerConv(CHANNELS, CHANNELS // HEADS, HEADS, edge_dim=CHANNELS, root_weight=False)
+        self.attention.lin_skip = None  # made even where nothing reads it
+        self.node_update = StreamUpdate()
+        self.edge_update = StreamUpdate() if update_edges else None
+
+    def forward(self, h: Tensor, edge_index: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.node_update(h, self.attention(h, edge_index, e))
+        if self.edge_update is not None:
+            e = self.edge_update(e, h.index_select(0, edge_index[0]) * h.index_select(0, edge_index[1]) * e)
+        return out, e
+
+
+class StreamUpdate(nn.Module):
+    """Output projection and feed-forward net of one stream, as wide as ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(CHANNELS, CHANNELS)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(CHANNELS) for _ in range(2))
+        self.mlp = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS))
+
+    def forward(self, x: Tensor, update: Tensor) -> Tensor:
+        x = self.norms[0](x + self.out(update))
+        return self.norms[1](x + self.mlp(x))
 
 
 class Peer(nn.Module):
@@ -69,25 +103,27 @@ class Peer(nn.Module):
     def __init__(self, kind: str, num_node_types: int, num_edge_types: int) -> None:
         super().__init__()
         self.nodes, self.edges = nn.Embedding(num_node_types, CHANNELS), nn.Embedding(num_edge_types, CHANNELS)
-        if kind == "GPSConv":
 
-            def conv() -> GINEConv:
-                return GINEConv(nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS)))
+        def layer(number: int) -> nn.Module:
+            if kind == "GPSConv":
+                widths = nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS)
+                return GPSConv(CHANNELS, GINEConv(nn.Sequential(*widths)), HEADS)
+            return EdgeUpdatingLayer(number + 1 < LAYERS) if kind == "edges updated" else TransformerLayer()
 
-            self.layers = nn.ModuleList(GPSConv(CHANNELS, conv(), HEADS) for _ in range(LAYERS))
-        else:
-            self.layers = nn.ModuleList(TransformerLayer() for _ in range(LAYERS))
-        self.gps = kind == "GPSConv"
+        self.kind = kind
+        self.layers = nn.ModuleList(layer(number) for number in range(LAYERS))
         self.pool_norm = nn.BatchNorm1d(2 * CHANNELS)
         self.readout = nn.Sequential(nn.Linear(2 * CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, 1))
 
     def forward(self, batch: Batch) -> Tensor:
         h, e = self.nodes(batch.x.view(-1)), self.edges(batch.edge_attr.view(-1))
         for layer in self.layers:
-            if self.gps:
+            if self.kind == "GPSConv":
                 h = layer(h, batch.edge_index, batch.batch, edge_attr=e)
+            elif self.kind == "edges updated":
+                h, e = layer(h, batch.edge_index, e)
             else:
-                h = layer(h, batch.edge_index, batch.batch, e)
+                h = layer(h, batch.edge_index, e)
         pooled = [global_mean_pool(h, batch.batch), global_add_pool(h, batch.batch)]
         return self.readout(self.pool_norm(torch.cat(pooled, dim=1))).squeeze(-1)
 
@@ -108,7 +144,11 @@ class PeerTraining:
         return nn.functional.l1_loss(out.float(), batch.y)
 
 
-PEERS = {"PyG GPSConv": "GPSConv", "PyG TransformerConv": "TransformerConv"}
+PEERS = {
+    "PyG GPSConv": "GPSConv",
+    "PyG TransformerConv": "TransformerConv",
+    "PyG TransformerConv, edges updated": "edges updated",
+}
 ROWS = (*CONFIGS, *PEERS)
 
 
@@ -140,6 +180,18 @@ def encoder_step(encoder: nn.Module, batch: Batch) -> float:
     torch.autograd.backward(parts, [torch.ones_like(part) for part in parts])
     encoder.zero_grad(set_to_none=True)
     return time.perf_counter() - start
+
+
+def forward_gflop(training: Any, batch: Batch) -> float:
+    """1e9 floating-point operations in the matrix products of a forward pass, without those of the encoder."""
+    # GPSConv's attention; of its kind the counter knows those of CUDA alone.
+    flash = {
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
+    }
+    with FlopCounterMode(display=False, custom_mapping=flash) as counter:
+        training.loss(batch, torch.Generator().manual_seed(0))
+    encoder = counter.get_flop_counts().get(f"{type(training.model).__name__}.encoder", {})
+    return (counter.get_total_flops() - sum(encoder.values())) / 1e9
 
 
 def load(data: str | None, num_batches: int) -> Any:
@@ -193,11 +245,13 @@ def main() -> None:
             encoder = getattr(training.model, "encoder", None)
             if encoder is not None:
                 encoder_seconds[row].append(encoder_step(encoder, batches[row][number]))
+    # The same batch for all, and after the clock has stopped.
+    gflop = {row: forward_gflop(training, batches[row][0]) for row, training in trainings.items()}
     warm = {row: times[2:] for row, times in seconds.items()}
 
     none = statistics.median(warm["none"])
     results = []
-    print(f"{'':44} ms a step   graphs/s   over none   encoder   parameters   peak MiB")
+    print(f"{'':44} ms a step   graphs/s   over none   encoder   GFLOP   parameters   peak MiB")
     for row, times in warm.items():
         # Paired by batch: the median of the ratios is steadier than the ratio of the medians.
         ratio = statistics.median(ours / base for ours, base in zip(times, warm["none"], strict=True))
@@ -218,13 +272,14 @@ def main() -> None:
                 "graphs_per_second": BATCH / middle,
                 "ratio_to_none": ratio,
                 "encoder_share": share,
+                "gflop": gflop[row],
                 "num_parameters": sum(p.numel() for p in trainings[row].model.parameters()),
                 "peak_mib": peak,
             }
         )
         print(
             f"{row:44} {1e3 * middle:9.1f}   {BATCH / middle:8.0f}   {ratio:9.3f}   "
-            f"{'' if share is None else f'{share:.1%}':>7}   "
+            f"{'' if share is None else f'{share:.1%}':>7}   {gflop[row]:5.2f}   "
             f"{results[-1]['num_parameters']:10,}   {'' if peak is None else f'{peak:8.0f}'}",
             flush=True,
         )
