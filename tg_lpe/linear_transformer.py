@@ -358,8 +358,17 @@ def _native_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, tuple[Tensor,
     return kept.chain[-1, :, : phi.size(1)], kept
 
 
-def _native_backward(kept: Sequence[Tensor], grad_out: Tensor, *same: Any) -> tuple[Tensor, ...]:
-    return native.native_layers_backward(*same, kept=native.KeptLayers(*kept), grad_out=grad_out)
+def _native_backward(
+    kept: Sequence[Tensor],
+    grad_out: Tensor,
+    phi: Tensor,
+    operator: Any,
+    ptr: Tensor,
+    weights: native.LayerStack,
+    later: Tensor,
+    norm_floor: float,
+) -> tuple[Tensor, ...]:
+    return native.native_layers_backward(phi, operator, ptr, weights, later, norm_floor, native.KeptLayers(*kept), grad_out)
 
 
 def _fused_forward(
@@ -368,8 +377,17 @@ def _fused_forward(
     return fused.fused_layers(phi, operator, ptr, weights, None, later, norm_floor), ()
 
 
-def _fused_backward(kept: Sequence[Tensor], grad_out: Tensor, *same: Any) -> tuple[Tensor, ...]:
-    return fused.fused_layers_backward(*same, grad_out=grad_out)
+def _fused_backward(
+    kept: Sequence[Tensor],
+    grad_out: Tensor,
+    phi: Tensor,
+    operator: Any,
+    ptr: Tensor,
+    weights: native.LayerStack,
+    later: Tensor,
+    norm_floor: float,
+) -> tuple[Tensor, ...]:
+    return fused.fused_layers_backward(phi, operator, ptr, weights, later, norm_floor, grad_out)
 
 
 _NATIVE = _Backend(
