@@ -368,7 +368,9 @@ def _native_backward(
     later: Tensor,
     norm_floor: float,
 ) -> tuple[Tensor, ...]:
-    return native.native_layers_backward(phi, operator, ptr, weights, later, norm_floor, native.KeptLayers(*kept), grad_out)
+    return native.native_layers_backward(
+        phi, operator, ptr, weights, later, norm_floor, native.KeptLayers(*kept), grad_out
+    )
 
 
 def _fused_forward(
