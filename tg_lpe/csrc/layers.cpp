@@ -341,7 +341,7 @@ template <typename T, int64_t W>
 void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
                int64_t num_threads) {
     const bool stream = (last - first) * W * int64_t(sizeof(T)) >= STREAMED;
-    constexpr int64_t CHUNK = 8 * ROWS;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
+    constexpr int64_t CHUNK = 4 * ROWS;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
     const int64_t num_chunks = (last - first + CHUNK - 1) / CHUNK;
     num_threads = std::min(num_threads, num_chunks);
     std::vector<double> grams(num_chunks * W * W);
