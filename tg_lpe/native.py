@@ -9,6 +9,8 @@ environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 import os
 from collections.abc import Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -20,6 +22,9 @@ from torch import Tensor, nn
 
 VERSION = 3
 """Of the functions' arguments; a library left over from another version is not used."""
+
+HUGE = 2**21
+"""Bytes of a huge page."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
@@ -221,7 +226,7 @@ def native_adjacency(
         given["conductance"] = (conductance, dtype, (num_edges,))
     read = _checked(given)
     crow = torch.empty(num_nodes + 1, dtype=torch.int64)
-    col, value = torch.empty(2 * num_edges, dtype=torch.int32), read["node_scale"].new_empty(2 * num_edges)
+    col, value = _untouched(crow.new_empty(0, dtype=torch.int32), 2 * num_edges), _untouched(node_scale, 2 * num_edges)
     arrays = read["tail"], read["head"], read.get("conductance"), read["node_scale"], crow, col, value
     status = _function("adjacency", dtype)(
         *_sizes(num_nodes, num_edges), *_pointers(*arrays), *_sizes(torch.get_num_threads())
@@ -300,7 +305,7 @@ def native_layers(
     rows = read["ptr"]
     if rows[0] != 0 or rows[-1] != num_nodes or bool((rows[1:] < rows[:-1]).any()):
         raise ValueError(f"ptr must ascend from 0 to {num_nodes}, got {rows.tolist()[:10]}")
-    one, two = torch.empty_like(read["phi"]), torch.empty_like(read["phi"])
+    one, two = _untouched(phi, num_nodes, width), _untouched(phi, num_nodes, width)
     last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of their width is made in place
     out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
     status = _function("layers", dtype)(
@@ -423,6 +428,20 @@ def _columns_function() -> Any:
     function = library.tg_lpe_columns  # type: ignore[union-attr]
     function.restype = ctypes.c_int64
     return function
+
+
+def _untouched(like: Tensor, *shape: int) -> Tensor:
+    """As ``like.new_empty(shape)``, in memory that nobody has used before if it is large.
+
+    Only such memory can be had in huge pages. What the allocator hands out a second time is in pages of 4 KiB, and rows
+    that are read in any order then miss the TLB as often as the cache.
+    """
+    size = math.prod(shape) * like.element_size()
+    if size < HUGE:
+        return like.new_empty(shape)
+    memory = mmap.mmap(-1, size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = -torch.frombuffer(memory, dtype=torch.uint8).data_ptr() % HUGE
+    return torch.frombuffer(memory, dtype=like.dtype, count=math.prod(shape), offset=start).view(shape)
 
 
 def _function(name: str, dtype: torch.dtype) -> Any:
