@@ -1,11 +1,12 @@
 """How many graphs per second each positional encoding manages, in one run on one machine.
 
-    python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--json FILE]
+    python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
 Batches: ours on a collated dataset and on a list of Data (collation counted), against torch.linalg.eigh on padded
 batches, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and AddRandomWalkPE one graph at a time, and
 PyG's AddGPSE, whose network of 20 layers has random weights here. Single graphs: ours against PyG's. Every figure is
-the median of repeated runs after a warm-up. Without --data the molecules are those that ship with RDKit.
+the median of repeated runs after a warm-up. With --device, all graphs as one Batch that lies there already, ours and
+those peers that run there. Without --data the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -49,6 +50,33 @@ def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
     return middle, high - low
 
 
+def on_device(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
+    """The call, over when the device has done what it was asked for."""
+
+    def wait() -> None:
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return wait
+
+
+def batch_rows(graphs: list[Any], encoders: dict[str, LinearTransformerPE], device: torch.device) -> list[Any]:
+    """All graphs as one batch on a device: name, number of graphs, and call."""
+    batch = Batch.from_data_list(graphs).to(str(device))
+    sizes = {"num_nodes": batch.num_nodes, "batch": batch.batch, "num_graphs": batch.num_graphs}
+
+    def eigh() -> None:
+        laplacian_eigenvectors(Incidence(batch.edge_index, **sizes), K)
+
+    calls: dict[str, Callable[[], Any]] = {
+        **{f"LinearTransformerPE({name!r})": partial(pe, batch) for name, pe in encoders.items()},
+        "torch.linalg.eigh, padded, float64": eigh,
+        "AddRandomWalkPE(16)": partial(AddRandomWalkPE(16), batch),
+    }
+    return [(f"{name}, one Batch on {device}", len(graphs), on_device(call, device)) for name, call in calls.items()]
+
+
 def one_by_one(transform: Callable[[Any], Any], graphs: list[Any]) -> Callable[[], None]:
     """A transform applied to each graph in turn."""
 
@@ -75,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
+    parser.add_argument("--device", type=torch.device, help="also measure one large Batch there, such as cuda")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/throughput.json")
     args = parser.parse_args()
 
@@ -123,6 +152,8 @@ def main() -> None:
         ("AddGPSE, random weights, one graph at a time", len(few[:50]), one_by_one(gpse, few[:50])),
         *[(f"{name}, one graph at a time", len(few), one_by_one(peer, few)) for name, peer in peers.items()],
     ]
+    if args.device is not None:
+        rows += batch_rows(graphs, ours, args.device)
     results = []
     for name, count, run in rows:
         seconds, spread = measure(run, repeats)
