@@ -200,7 +200,8 @@ class EfficientTransformer(
             yield b, phi
 
     def _trace_sparse(self, graph: Incidence, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        if bool((self.alpha_v[self.schedule] != 0).any()):
+        fills = (self.alpha_v != 0).tolist()
+        if any(fills[index] for index in self.schedule):
             raise ValueError(
                 "alpha_v is not zero: the layers would fill B in, which needs a dense B "
                 f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"

@@ -128,7 +128,7 @@ def electric_potential(
     _check_layers(f"L^+ psi for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
     psi = remove_component_means(graph, demands.double())
     with torch.no_grad():
-        out: Tensor = electric_flow(psi.size(1), layers, 1.0)(graph, psi)
+        out: Tensor = electric_flow(psi.size(1), layers, 1.0).to(psi.device)(graph, psi)
     return out / scale.unsqueeze(-1)
 
 
@@ -347,7 +347,7 @@ def _heat_columns(graph: Incidence, s: float, psi: Tensor, tolerance: float, max
     total = steps * (each + 1) - 1
     _check_layers(f"exp(-s L) for s={s:g} and lambda_max={top:.4g}", total, tolerance, max_layers)
     with torch.no_grad():
-        out: Tensor = heat_kernel_layers(psi.size(1), each, s, steps)(graph, psi.double())
+        out: Tensor = heat_kernel_layers(psi.size(1), each, s, steps).to(psi.device)(graph, psi.double())
     return out
 
 

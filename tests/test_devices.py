@@ -1,0 +1,192 @@
+"""Everything runs on a device other than the CPU, whole: no tensor is left behind, forwards or backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from elsewhere import DEVICE, Device, Elsewhere, moved
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from tg_lpe import (
+    GramTransformer,
+    GraphTransformer,
+    Incidence,
+    LinearTransformer,
+    LinearTransformerPE,
+    constructions,
+    scatter,
+)
+from tg_lpe.constructions import effective_resistance, electric_potential, heat_kernel, resistive_embedding
+from tg_lpe.spectral import laplacian_eigenvectors, random_walk_probabilities
+
+NODE_TYPES, EDGE_TYPES = 5, 3
+
+
+def batch_of(*sizes: int) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    parts = []
+    for n in sizes:
+        edges = torch.randint(n, (2, 2 * n), generator=generator)
+        edges = torch.cat([edges, edges.flip(0)], dim=1)
+        x = torch.randint(NODE_TYPES, (n, 1), generator=generator)
+        parts.append(Data(x=x, edge_index=edges, edge_attr=edges.sum(0) % EDGE_TYPES, num_nodes=n))
+    return Batch.from_data_list(parts)
+
+
+SMALL, MIXED = (5, 1, 12, 30, 8), (300, 5)
+both_batches = pytest.mark.parametrize("sizes", [SMALL, MIXED], ids=["small graphs", "a large one"])
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    asked = torch.is_autocast_enabled
+    monkeypatch.setattr(scatter, "torch_scatter", None)  # it is not used on GPUs
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and asked(kind))
+    # Inference mode knows no tensors that wrap others.
+    monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
+    # Numbers of Python's become a tensor without any dispatch.
+    made = torch.tensor
+
+    def tensor(values: Any, *, device: Any = None, **options: Any) -> Tensor:
+        out = made(values, **options)
+        return Elsewhere(out) if device is not None and torch.device(device) == DEVICE else out
+
+    monkeypatch.setattr(torch, "tensor", tensor)
+    with Device():
+        yield
+
+
+def flat(value: Any) -> list[Tensor]:
+    values = value if isinstance(value, tuple | list) else [value]
+    return [part for part in values if part is not None]
+
+
+def check(run: Callable[[Any, Callable[[Any], Any]], Any], model: nn.Module | None = None) -> None:
+    """The same result there as here; ``run(model, place)`` puts what it reads where ``place`` does."""
+    here = flat(run(model, lambda value: value))
+    there = flat(run(moved(model), moved))
+    assert len(here) == len(there) > 0
+    for expected, found in zip(here, there, strict=True):
+        assert isinstance(found, Elsewhere)
+        torch.testing.assert_close(found.inner.detach(), expected.detach(), rtol=1e-3, atol=1e-4)
+
+
+def with_gradients(out: Any, model: nn.Module) -> list[Tensor]:
+    parts = flat(out)
+    loss = torch.stack([part.square().sum() for part in parts]).sum()
+    return [*parts, *flat(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))]
+
+
+def test_the_device_knows_what_is_not_its_own() -> None:
+    a = moved(torch.ones(3))
+    assert (a + 1).device == a.device and (a + torch.tensor(2.0)).device == a.device
+    with pytest.raises(RuntimeError, match="two devices"):
+        a + torch.ones(3)
+    with pytest.raises(RuntimeError, match="two devices"):
+        a[torch.arange(2)]
+
+
+@both_batches
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"diagonal": False},
+        {"normalize": False},
+        {"degree_scaling": False},
+        {"update_incidence": True},
+        {"probes": "features", "num_node_types": NODE_TYPES},
+        {"probes": "learned", "max_nodes": 300},
+    ],
+    ids=str,
+)
+def test_linear_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> None:
+    batch = batch_of(*sizes)
+    weight = 1.0 + batch.edge_index.sum(0) % 3
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        graph = place(batch.edge_index), batch.num_nodes, place(batch.batch), place(weight)
+        return with_gradients(model(*graph, x=place(batch.x), num_graphs=batch.num_graphs), model)
+
+    check(run, LinearTransformer(**options))
+
+
+@both_batches
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"basis": "chebyshev"},
+        {"probes": "rademacher", "num_probes": 8},
+        {"probes": "identity", "num_squarings": 2},
+        {"num_edge_types": EDGE_TYPES, "num_node_types": NODE_TYPES, "end_features": True},
+    ],
+    ids=str,
+)
+def test_gram_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> None:
+    batch = batch_of(*sizes)
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        graph = place(batch.edge_index), batch.num_nodes, place(batch.batch)
+        return with_gradients(model(*graph, x=place(batch.x), edge_attr=place(batch.edge_attr)), model)
+
+    check(run, GramTransformer(4, 4, 2, 5, **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"pe_norm": True, "pooling": "both"}], ids=str)
+def test_graph_transformer_with_its_encoder(options: dict[str, Any]) -> None:
+    batch = batch_of(*SMALL)
+    types = {"num_node_types": NODE_TYPES, "num_edge_types": EDGE_TYPES}
+    encoder = GramTransformer(4, 4, 2, 5, **types)
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        graph = (place(part) for part in (batch.x, batch.edge_index, batch.edge_attr, batch.batch))
+        return with_gradients(model(*graph), model)
+
+    check(run, GraphTransformer(**types, encoder=encoder, channels=16, heads=2, num_layers=2, **options))
+
+
+@both_batches
+def test_functions_of_a_graph(sizes: tuple[int, ...]) -> None:
+    batch = batch_of(*sizes)
+
+    def graph(place: Callable[[Any], Any]) -> Incidence:
+        return Incidence(place(batch.edge_index), batch.num_nodes, batch=place(batch.batch), num_graphs=len(sizes))
+
+    check(lambda _, place: laplacian_eigenvectors(graph(place), 4)[0].square())
+    check(lambda _, place: random_walk_probabilities(graph(place), 4))
+    check(
+        lambda _, place: heat_kernel(graph(place), 0.5, psi=place(torch.ones(batch.num_nodes, 2, dtype=torch.double)))
+    )
+
+
+def test_functions_by_the_lemmas() -> None:
+    batch = batch_of(9)
+    demands = torch.randn(9, 2, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+
+    def graph(place: Callable[[Any], Any]) -> Incidence:
+        return Incidence(place(batch.edge_index), 9)
+
+    check(lambda _, place: effective_resistance(graph(place)))
+    check(lambda _, place: effective_resistance(graph(place), pairs="edges"))
+    check(lambda _, place: heat_kernel(graph(place), 0.5))
+    check(lambda _, place: electric_potential(graph(place), place(demands)))
+    check(lambda _, place: resistive_embedding(graph(place)).square().sum(1))
+    check(lambda _, place: constructions.laplacian_eigenvectors(graph(place), 2, tolerance=0.1)[1])
+
+
+@pytest.mark.parametrize("name", ["gram-k8", "eigen-k8"])
+def test_transform(name: str) -> None:
+    batch = batch_of(*SMALL)
+    transform = LinearTransformerPE.from_pretrained(name, 8)
+
+    def run(_: Any, place: Callable[[Any], Any]) -> Tensor:
+        data = batch.clone().apply(place)
+        return transform(data).linear_transformer_pe
+
+    check(run)
