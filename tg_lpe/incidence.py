@@ -299,12 +299,12 @@ class Incidence:
 
     def laplacian(self, x: Tensor) -> Tensor:
         """``L x = B (B^T x)``, ``[num_nodes, k]``, at ``O(num_edges * k)`` cost; ground conductances are in ``L``."""
-        if self.num_edges > LARGE and native.takes(x) and not self._needs_gradient(x):
+        if self.num_edges > LARGE and native.takes(x) and not self.needs_gradient(x):
             return native.native_laplacian(self.adjacency(x), x)
         out = self.sums(self.differences(x))
         return out if self.ground is None else torch.addcmul(out, self.ground.to(x.dtype).unsqueeze(-1), x)
 
-    def _needs_gradient(self, *inputs: Tensor) -> bool:
+    def needs_gradient(self, *inputs: Tensor) -> bool:
         """Whether a gradient is recorded for values computed from these, the conductances and the ground."""
         if not torch.is_grad_enabled():
             return False

@@ -7,15 +7,20 @@ of a graph of any size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tg_lpe import native
 from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.constructions.full import FullTransformer, Scheduled, normalize_phi, unit
 from tg_lpe.incidence import Incidence
+
+LAYERS_AT_ONCE = 1024
+"""Layers that the compiled part is given together: bounds the memory that their weights take."""
 
 
 class Weights(NamedTuple):
@@ -170,6 +175,8 @@ class EfficientTransformer(
 
     def run(self, graph: Incidence | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last of :meth:`trace`, whose arguments it takes."""
+        if isinstance(graph, Incidence) and self._compiled_runs(graph, phi):
+            return self._run_compiled(graph, phi)
         for state in self.trace(graph, phi):  # noqa: B007 (the last one is the result)
             pass
         return state
@@ -190,6 +197,55 @@ class EfficientTransformer(
             raise ValueError(f"phi must be [..., {num_nodes}, {self.width}], got {list(phi.shape)}")
         return self._trace_sparse(graph, phi) if isinstance(graph, Incidence) else self._trace_dense(graph, phi)
 
+    def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
+        """Whether compiled layers can stand for :meth:`_trace_sparse`: for few columns, without gradient."""
+        return (
+            phi.shape == (graph.num_nodes, self.width)
+            and graph.num_nodes > 0
+            and self.width <= native.LAYER_WIDTHS[-1]
+            and native.takes(phi)
+            and phi.dtype == self.w_v.dtype
+            and self.normalize_phi in (None, "columns")
+            and not self._fills_in()
+            and not graph.needs_gradient(phi, *self.parameters())
+        )
+
+    def _fills_in(self) -> bool:
+        """Whether a layer would put entries into ``B`` where it has none."""
+        used = (self.alpha_v != 0).tolist()
+        return any(used[index] for index in self.schedule)
+
+    def _run_compiled(self, graph: Incidence, phi: Tensor) -> tuple[Tensor, Tensor]:
+        scale, norm, factors = 1.0, None, []
+        if self.normalize_incidence:
+            norm = float(torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()))
+        growth = (1 + self.alpha_r).tolist()
+        for index in self.schedule:
+            factors.append(scale * scale)
+            scale = growth[index] * scale
+            if norm and scale:
+                scale = math.copysign(1 / norm, scale)
+        w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
+        query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
+        similarity = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1) * w_v
+        diagonal = all(bool((m * (1 - identity) == 0).all()) for m in (w_v, query_key))
+        left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
+        adjacency, whole = graph.adjacency(phi), torch.tensor([0, graph.num_nodes])
+        ones = torch.ones(1, dtype=torch.float64)
+        for start in range(0, self.num_layers, LAYERS_AT_ONCE):
+            order = torch.tensor(self.schedule[start : start + LAYERS_AT_ONCE])
+            own = torch.tensor(factors[start : start + LAYERS_AT_ONCE], dtype=phi.dtype).view(-1, 1, 1)
+            stack = native.LayerStack(
+                residual=(identity + w_r)[order],
+                similarity=similarity[order] * own,
+                left=(left if diagonal else w_v)[order],
+                right=query_key[order],
+                diagonal=diagonal,
+            )
+            floor = None if self.normalize_phi is None else 0.0
+            phi = native.native_layers(phi, adjacency, whole, stack, identity, ones, floor)
+        return phi.new_tensor(scale), phi
+
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi
         for index in self.schedule:  # as eq. (7) has it, whatever is zero
@@ -200,8 +256,7 @@ class EfficientTransformer(
             yield b, phi
 
     def _trace_sparse(self, graph: Incidence, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        fills = (self.alpha_v != 0).tolist()
-        if any(fills[index] for index in self.schedule):
+        if self._fills_in():
             raise ValueError(
                 "alpha_v is not zero: the layers would fill B in, which needs a dense B "
                 f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"

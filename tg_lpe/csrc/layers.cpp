@@ -225,7 +225,9 @@ void prepare(const Problem<T>& p, int64_t layer, const double* gram, const doubl
     for (int64_t a = 0; a < W; ++a)
         for (int64_t b = 0; b < W; ++b) full[a * W + b] = scale[a] * scale[b] * gram[a * W + b];
     if (p.diagonal_weights) {
-        for (int64_t a = 0; a < W * W; ++a) mix[a] = double(residual[a]) + double(left[a]) * full[a];
+        // What is not looked at may be as large as it likes.
+        for (int64_t a = 0; a < W * W; ++a)
+            mix[a] = double(residual[a]) + (left[a] == 0 ? 0.0 : double(left[a]) * full[a]);
     } else {
         for (int64_t a = 0; a < W; ++a)
             for (int64_t b = 0; b < W; ++b) {
