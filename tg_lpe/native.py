@@ -321,6 +321,51 @@ def native_layers(
     return out
 
 
+BLOCK = 8
+"""Columns of each of the two blocks that :func:`native_blocks` takes together."""
+
+
+def native_blocks(phi: Tensor, adjacency: Adjacency, residual: Tensor, value: Tensor) -> Tensor:
+    """Layers of eq. (7) on ``Phi = [Phi_0, Phi_1]`` whose weights are multiples of the identity; no gradient.
+
+    ``Phi_a <- sum_b residual[a, b] Phi_b + value[a, b] S Phi_b``, at each layer.
+
+    Args:
+        phi: float32 or float64 ``[num_nodes, 2 k]``, on CPU.
+        adjacency: of the graph; ``S`` is its Laplacian.
+        residual, value: ``[num_layers, 2, 2]``.
+
+    Returns:
+        ``[num_nodes, 2 k]``.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    num_nodes, num_layers, dtype = adjacency.diagonal.numel(), residual.size(0), adjacency.value.dtype
+    if phi.dim() != 2 or phi.size(0) != num_nodes or phi.size(1) % 2:
+        raise ValueError(f"phi must be [{num_nodes}, 2 k], got {list(phi.shape)}")
+    shapes = {"residual": residual, "value": value}
+    read = _checked({name: (weights, dtype, (num_layers, 2, 2)) for name, weights in shapes.items()})
+    if num_layers == 0:
+        return phi.clone()
+    k, parts = phi.size(1) // 2, []
+    for start in range(0, k, BLOCK):
+        # The columns do not know each other: blocks of eight are what a row of the kernel holds.
+        own = phi.unflatten(1, (2, k))[:, :, start : start + BLOCK]
+        size = own.size(2)
+        rows = nn.functional.pad(own, (0, BLOCK - size)).reshape(num_nodes, 2 * BLOCK)
+        rows = _checked({"phi": (rows, dtype, (num_nodes, 2 * BLOCK))})["phi"]
+        one, two = _untouched(rows, num_nodes, 2 * BLOCK), _untouched(rows, num_nodes, 2 * BLOCK)
+        status = _function("blocks", dtype)(
+            *_sizes(num_nodes, num_layers),
+            *_pointers(*adjacency, read["residual"], read["value"], rows, one, two),
+            *_sizes(torch.get_num_threads()),
+        )
+        _finish(status, num_nodes)
+        parts.append((one if num_layers % 2 else two).view(num_nodes, 2, BLOCK)[:, :, :size])
+    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
+
+
 class KeptLayers(NamedTuple):
     """What :func:`native_layers_forward` keeps for the gradient; columns beyond ``k`` are zero."""
 

@@ -15,7 +15,6 @@ from helpers import (
     corner_cases,
     few,
     fewer,
-    from_networkx,
     graphs,
     listings,
     normal,
@@ -465,9 +464,6 @@ def test_eigenvectors_refuse_what_they_cannot_do() -> None:
         c.laplacian_eigenvectors(graph, 0)
     with pytest.raises(ValueError, match=r"the span of 2 bottom .* of 10 nodes needs [\d,]+ layers .* max_layers=10;"):
         c.laplacian_eigenvectors(graph, 2, max_layers=10)
-    large = from_networkx(nx.path_graph(1025))
-    with pytest.raises(ValueError, match=r"up to 1024 nodes, got 1025; constructions\.bottom_eigenvectors"):
-        c.laplacian_eigenvectors(graph_of(large), 2)
 
 
 # What they have in common.

@@ -24,6 +24,7 @@ from tg_lpe.constructions.electric import (
     fast_electric_flow_input,
     fast_electric_flow_output,
 )
+from tg_lpe.constructions.filtered import chebyshev_filter
 from tg_lpe.constructions.full import FullTransformer
 from tg_lpe.constructions.functions import (
     effective_resistance,
@@ -42,6 +43,7 @@ __all__ = [
     "EfficientTransformer",
     "FullTransformer",
     "bottom_eigenvectors",
+    "chebyshev_filter",
     "effective_resistance",
     "electric_current",
     "electric_flow",

@@ -198,17 +198,22 @@ class EfficientTransformer(
         return self._trace_sparse(graph, phi) if isinstance(graph, Incidence) else self._trace_dense(graph, phi)
 
     def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
-        """Whether compiled layers can stand for :meth:`_trace_sparse`: for few columns, without gradient."""
+        """Whether compiled layers can stand for :meth:`_trace_sparse`: without gradient, for few columns or blocks."""
         return (
             phi.shape == (graph.num_nodes, self.width)
             and graph.num_nodes > 0
-            and self.width <= native.LAYER_WIDTHS[-1]
+            and (self.width <= native.LAYER_WIDTHS[-1] or self._is_linear())
             and native.takes(phi)
             and phi.dtype == self.w_v.dtype
             and self.normalize_phi in (None, "columns")
             and not self._fills_in()
             and not graph.needs_gradient(phi, *self.parameters())
         )
+
+    def _is_linear(self) -> bool:
+        """Whether ``Phi`` is two blocks that no layer compares, nor scales: all that Lemmas 1 to 3 have."""
+        compares = bool(((self.w_q != 0) | (self.w_k != 0)).any())
+        return self.blockwise and self.width == 2 * self.k and self.normalize_phi is None and not compares
 
     def _fills_in(self) -> bool:
         """Whether a layer would put entries into ``B`` where it has none."""
@@ -225,21 +230,25 @@ class EfficientTransformer(
             scale = growth[index] * scale
             if norm and scale:
                 scale = math.copysign(1 / norm, scale)
+        graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
+        adjacency, order = graph.adjacency(phi), torch.tensor(self.schedule, dtype=torch.int64)
+        squares = torch.tensor(factors, dtype=phi.dtype).view(-1, 1, 1)
+        if self._is_linear():
+            residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
+            phi = native.native_blocks(phi, adjacency, residual, (graph_scale * self.w_v.detach())[order] * squares)
+            return phi.new_tensor(scale), phi
         w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
         query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
-        similarity = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1) * w_v
+        similarity = graph_scale * w_v
         diagonal = all(bool((m * (1 - identity) == 0).all()) for m in (w_v, query_key))
         left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
-        adjacency, whole = graph.adjacency(phi), torch.tensor([0, graph.num_nodes])
-        ones = torch.ones(1, dtype=torch.float64)
-        for start in range(0, self.num_layers, LAYERS_AT_ONCE):
-            order = torch.tensor(self.schedule[start : start + LAYERS_AT_ONCE])
-            own = torch.tensor(factors[start : start + LAYERS_AT_ONCE], dtype=phi.dtype).view(-1, 1, 1)
+        whole, ones = torch.tensor([0, graph.num_nodes]), torch.ones(1, dtype=torch.float64)
+        for own, square in zip(order.split(LAYERS_AT_ONCE), squares.split(LAYERS_AT_ONCE), strict=True):
             stack = native.LayerStack(
-                residual=(identity + w_r)[order],
-                similarity=similarity[order] * own,
-                left=(left if diagonal else w_v)[order],
-                right=query_key[order],
+                residual=(identity + w_r)[own],
+                similarity=similarity[own] * square,
+                left=(left if diagonal else w_v)[own],
+                right=query_key[own],
                 diagonal=diagonal,
             )
             floor = None if self.normalize_phi is None else 0.0

@@ -34,6 +34,7 @@ from tg_lpe.constructions.electric import (
     fast_electric_flow_input,
     fast_electric_flow_output,
 )
+from tg_lpe.constructions.filtered import filtered_eigenspace
 from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
 from tg_lpe.constructions.resistive import resistive_embedding_layers
 from tg_lpe.constructions.subspace import bottom_eigenvectors, top_eigenvectors
@@ -416,7 +417,11 @@ def laplacian_eigenvectors(
     Subspace iteration needs a gap behind the last vector that it iterates. Where there is none behind number ``k``, or
     a small one, more vectors are iterated, up to ``2 k`` if that will do: as many as make the number of layers least.
     The span is then turned to its eigenvectors (Rayleigh and Ritz). The eigenvalues, from which the number of layers
-    follows, are computed densely.
+    follows, are computed densely, on graphs of up to 1,024 nodes.
+
+    On larger ones the powers of Lemma 6 would need too many layers. There a Chebyshev filter, layers of eq. (7) too,
+    stands between two orthogonalisations: :func:`~tg_lpe.constructions.chebyshev_filter`, until the residual is small
+    enough.
 
     Args:
         data: the graph or batch; graphs are treated one by one.
@@ -424,7 +429,8 @@ def laplacian_eigenvectors(
         which: ``"bottom"``, smallest eigenvalue first (those of the null space, one per component, are the first), or
             ``"top"``, largest first.
         tolerance: sine of the angle between the iterated and the wanted span, at most; checked by the residual, with a
-            warning where rounding stands in the way.
+            warning where rounding stands in the way. On graphs of more than 1,024 nodes the gap that the residual is
+            divided by is an estimate itself.
         seed: of ``Phi_0``, which depends on it and a node's index within its graph alone.
         edge_weight: as :func:`incidence_of`.
         max_layers: refuse a graph that needs more.
@@ -435,8 +441,7 @@ def laplacian_eigenvectors(
         Float64.
 
     Raises:
-        ValueError: on an unknown ``which``, ``k`` below one, a graph of more than 1,024 nodes, or one that needs more
-            layers than allowed.
+        ValueError: on an unknown ``which``, ``k`` below one, or a graph that needs more layers than allowed.
     """
     if which not in ("bottom", "top"):
         raise ValueError(f"which must be 'bottom' or 'top', got {which!r}")
@@ -444,20 +449,16 @@ def laplacian_eigenvectors(
         raise ValueError(f"k must be at least 1, got {k}")
     graph = incidence_of(data, edge_weight)
     check_ground(graph)
-    if graph.max_nodes > EXACT_NODES:
-        raise ValueError(
-            f"the number of layers follows from all eigenvalues, which are computed for graphs of up to {EXACT_NODES} "
-            f"nodes, got {graph.max_nodes}; constructions.bottom_eigenvectors runs on graphs of any size"
-        )
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
-    start = counter_normal(seed, max(graph.max_nodes, 1), max(graph.max_nodes, 1), like)
     for number in range(graph.num_graphs):
         first, last = int(graph.ptr[number]), int(graph.ptr[number + 1])
-        if first == last:
+        n = last - first
+        if n == 0:
             continue
-        own = _single_graph(graph, first, last)
-        span, ritz = _eigenspace(own, min(k, last - first), which, tolerance, start[: last - first], max_layers)
+        own, few = _single_graph(graph, first, last), k + max(4, k // 2)
+        solve, width = (_eigenspace, n) if n <= max(EXACT_NODES, few) else (filtered_eigenspace, few)
+        span, ritz = solve(own, min(k, n), which, tolerance, counter_normal(seed, n, width, like), max_layers)
         vectors[first:last, : ritz.numel()] = span
         values[number, : ritz.numel()] = ritz
     return vectors, values

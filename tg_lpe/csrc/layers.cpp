@@ -584,6 +584,70 @@ void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr
     std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
 }
 
+// Layers of two blocks of eight columns, Phi = [Phi_0, Phi_1], in which every weight is a multiple of the identity:
+// Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ says which S Phi_b are not multiplied by zero.
+template <typename T, bool READ_0, bool READ_1, bool STREAM>
+inline __attribute__((always_inline)) void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* value,
+                                                          const T* diagonal, const T* residual, const T* weight,
+                                                          const T* in, T* out, int64_t begin, int64_t end) {
+    typedef typename Row<T, 8>::type V;
+    const auto row = [&](int64_t i, int64_t b) { return reinterpret_cast<const V*>(in + i * 16 + b * 8); };
+    const int64_t stop = crow[end];
+    for (int64_t i = begin; i < end; ++i) {
+        const V zero = *row(i, 0), one = *row(i, 1);
+        V similar_0 = diagonal[i] * zero, similar_1 = diagonal[i] * one;
+        if (READ_0 || READ_1)
+            for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
+                if (e + AHEAD < stop) __builtin_prefetch(row(col[e + AHEAD], READ_0 ? 0 : 1));
+                if (READ_0) similar_0 -= value[e] * *row(col[e], 0);
+                if (READ_1) similar_1 -= value[e] * *row(col[e], 1);
+            }
+        V new_0 = residual[0] * zero + residual[1] * one, new_1 = residual[2] * zero + residual[3] * one;
+        if (READ_0) new_0 += weight[0] * similar_0, new_1 += weight[2] * similar_0;
+        if (READ_1) new_0 += weight[1] * similar_1, new_1 += weight[3] * similar_1;
+        store<STREAM>(out + i * 16, new_0);
+        store<STREAM>(out + i * 16 + 8, new_1);
+    }
+#if defined(__SSE2__)
+    if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
+#endif
+}
+
+template <typename T>
+CLONES void blocks_of(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* residual,
+                      const T* weight, const T* in, T* out, int64_t begin, int64_t end, bool stream) {
+    const bool read_0 = weight[0] != 0 || weight[2] != 0, read_1 = weight[1] != 0 || weight[3] != 0;
+    if (read_0 && read_1)
+        rows_of_blocks<T, true, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+    else if (read_0)
+        rows_of_blocks<T, true, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+    else if (!read_1)
+        rows_of_blocks<T, false, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+    else if (stream)
+        rows_of_blocks<T, false, true, true>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+    else
+        rows_of_blocks<T, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+}
+
+// All layers; the result is in `one` where their number is odd, in `two` where it is even.
+template <typename T>
+void blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,
+            const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two, int64_t num_threads) {
+    const int64_t bytes = num_nodes * 16 * int64_t(sizeof(T));
+    huge_pages(one, bytes);
+    huge_pages(two, bytes);
+    const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(num_threads, num_nodes >> 14));
+    const T* in = phi;
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+        in_parallel(parts, [&](int64_t part) {
+            blocks_of<T>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one,
+                         part * num_nodes / parts, (part + 1) * num_nodes / parts, bytes >= STREAMED);
+        });
+        in = one;
+        std::swap(one, two);
+    }
+}
+
 // diag(d) X - A X for rows begin..end-1.
 template <typename T>
 inline __attribute__((always_inline)) void product_rows(int64_t k, const int64_t* crow, const int32_t* col,
@@ -626,6 +690,15 @@ void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* c
         int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,     \
         const T* x, T* out, int64_t num_threads) try {                                                                \
         product<T>(num_nodes, k, crow, col, value, diagonal, x, out, num_threads);                                    \
+        return 0;                                                                                                     \
+    } catch (...) {                                                                                                   \
+        return 2;                                                                                                     \
+    }                                                                                                                 \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_blocks_##NAME(                                       \
+        int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,               \
+        const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two,                          \
+        int64_t num_threads) try {                                                                                    \
+        blocks<T>(num_nodes, num_layers, crow, col, value, diagonal, residual, weight, phi, one, two, num_threads);   \
         return 0;                                                                                                     \
     } catch (...) {                                                                                                   \
         return 2;                                                                                                     \

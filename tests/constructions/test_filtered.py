@@ -1,0 +1,166 @@
+"""Eigenvectors of graphs too large for Lemma 6, against numpy; the filter against numpy's Chebyshev polynomials."""
+
+from __future__ import annotations
+
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from construction_graphs import CASES, Case, angle, every_case
+from helpers import Graph, batch_of, few, from_networkx, graphs, normal, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tg_lpe import Incidence, native
+from tg_lpe import constructions as c
+from tg_lpe.datasets.weighted import grid_edges
+
+pytestmark = pytest.mark.usefixtures("no_grad")
+
+
+@every_case
+@pytest.mark.parametrize("degree", [1, 2, 7, 30])
+@pytest.mark.parametrize("side", ["bottom", "top"])
+def test_the_filter_is_a_chebyshev_polynomial(case: Case, degree: int, side: str) -> None:
+    low, high = (0.4 * case.lambda_max, case.lambda_max) if side == "bottom" else (0.0, 0.7 * case.lambda_max)
+    psi = normal(case.num_nodes, 3)
+    points = (high + low - 2 * case.values) / (high - low)
+    raised = np.polynomial.chebyshev.chebval(points, [0.0] * degree + [1.0])
+    expected = (case.vectors * raised) @ (case.vectors.T @ psi.numpy())
+    model = c.chebyshev_filter(3, degree, low, high)
+    assert model.num_layers == degree
+    assert relative_error(model(case.b, psi), expected) < 1e-9
+    assert relative_error(model(case.incidence, psi), expected) < 1e-9
+    d = case.incidence.num_edges
+    z = torch.cat([case.b, model.embed(psi)], dim=1).mT
+    assert relative_error(model.full(d)(z)[d:].mT[:, -3:], expected) < 1e-9
+
+
+@pytest.mark.parametrize(("arguments", "message"), [((0, 0.0, 1.0), "degree"), ((3, 1.0, 1.0), "low must be below")])
+def test_filters_that_are_none(arguments: tuple[int, float, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        c.chebyshev_filter(2, *arguments)
+
+
+def dense(graph: Incidence) -> np.ndarray:
+    b = graph.dense()
+    return (b @ b.mT).numpy()
+
+
+LARGE = {
+    "random": from_networkx(nx.random_regular_graph(4, 1030, seed=0)),
+    "weighted grid": from_networkx(nx.grid_2d_graph(31, 34), lambda i: 0.5 + (7 * i % 10) / 10),
+    "two components": from_networkx(nx.disjoint_union(nx.cycle_graph(400), nx.random_regular_graph(3, 700, seed=1))),
+}
+large_graphs = pytest.mark.parametrize("name", sorted(LARGE))
+
+
+def incidence(graph: Graph) -> Incidence:
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+
+
+@large_graphs
+@pytest.mark.parametrize("which", ["bottom", "top"])
+@pytest.mark.parametrize("k", [1, 5, 11])
+def test_eigenvectors_of_large_graphs(name: str, which: str, k: int) -> None:
+    graph = incidence(LARGE[name])
+    laplacian = dense(graph)
+    values, vectors = np.linalg.eigh(laplacian)
+    if which == "top":
+        values, vectors = values[::-1], vectors[:, ::-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no gap behind the last
+        got, found = c.laplacian_eigenvectors(graph, k, which, tolerance=1e-8)
+    assert relative_error(got.mT @ got, torch.eye(k)) < 1e-12
+    assert np.abs(found[0].numpy() - values[:k]).max() < 1e-9 * values.max()
+    assert np.abs(laplacian @ got.numpy() - got.numpy() * found[0].numpy()).max() < 1e-6
+    if abs(values[k] - values[k - 1]) > 1e-3:
+        assert angle(got, vectors[:, :k]) < 1e-5
+
+
+def test_a_batch_of_small_and_large_graphs() -> None:
+    parts = [CASES[4].graph, LARGE["weighted grid"], Graph(0, [], []), CASES[8].graph]
+    batch = batch_of(parts)
+    vectors, values = c.laplacian_eigenvectors(Incidence(**batch.arguments()), 4)
+    for number, (part, own) in enumerate(zip(parts, batch.split(vectors), strict=True)):
+        if part.num_nodes:
+            alone, found = c.laplacian_eigenvectors(incidence(part), 4)
+            assert relative_error(own, alone) < 1e-8
+            assert relative_error(values[number], found[0]) < 1e-8
+
+
+def test_without_edges_every_vector_will_do() -> None:
+    vectors, values = c.laplacian_eigenvectors(Incidence(torch.zeros(2, 0, dtype=torch.int64), 1100), 3)
+    assert relative_error(vectors.mT @ vectors, torch.eye(3)) < 1e-12 and bool((values == 0).all())
+
+
+def test_no_gap_at_all_is_said() -> None:
+    star = incidence(from_networkx(nx.star_graph(1100)))
+    with pytest.warns(UserWarning, match="rounding allows no more"):
+        vectors, values = c.laplacian_eigenvectors(star, 3)
+    assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-8
+    assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-7
+
+
+def test_more_layers_than_allowed() -> None:
+    with pytest.raises(ValueError, match=r"max_layers=20: the residual is .* after 20"):
+        c.laplacian_eigenvectors(incidence(LARGE["weighted grid"]), 3, max_layers=20)
+
+
+needs_native = pytest.mark.skipif(not native.has_native(), reason="the compiled part is absent or switched off")
+
+
+def blocks_by_torch(graph: Incidence, phi: Tensor, residual: Tensor, value: Tensor) -> Tensor:
+    laplacian = torch.from_numpy(dense(graph)).to(phi.dtype)
+    z = phi.unflatten(1, (2, -1))
+    for r, v in zip(residual, value, strict=True):
+        z = torch.einsum("ab,nbk->nak", r, z) + torch.einsum("ab,nm,mbk->nak", v, laplacian, z)
+    return z.flatten(1)
+
+
+@needs_native
+@few
+@given(graphs(max_nodes=10, min_nodes=1, exponents=(-1, 1)), st.integers(1, 19), st.integers(0, 5), st.integers(0, 15))
+def test_blocks_of_columns(graph: Graph, k: int, num_layers: int, zeros: int) -> None:
+    """Whichever entries of the weights are zero, for any number of columns."""
+    own, phi = incidence(graph), normal(graph.num_nodes, 2 * k)
+    residual, value = 0.5 * normal(num_layers, 2, 2, seed=1), 0.2 * normal(num_layers, 2, 2, seed=2)
+    value = value * torch.tensor([float(not zeros & 2**bit) for bit in range(4)]).view(2, 2)
+    got = native.native_blocks(phi, own.adjacency(phi), residual, value)
+    assert relative_error(got, blocks_by_torch(own, phi, residual, value)) < 1e-10
+    single = native.native_blocks(phi.float(), own.adjacency(phi.float()), residual.float(), value.float())
+    assert relative_error(single, got) < 1e-4
+
+
+@needs_native
+def test_blocks_beyond_the_caches_by_any_number_of_threads() -> None:
+    side, before = 371, torch.get_num_threads()
+    graph = Incidence(grid_edges(side), side * side)
+    phi = normal(side * side, 6)
+    model = c.chebyshev_filter(3, 4, 1.0, 8.0)
+    assert model._compiled_runs(graph, phi) and phi.size(0) * 16 * 8 > 2**24
+    try:
+        results = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(model.run(graph, phi)[1])
+    finally:
+        torch.set_num_threads(before)
+    *_, (_, expected) = model.trace(graph, phi)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert relative_error(results[0], expected) < 1e-12
+
+
+@needs_native
+def test_malformed_blocks_are_refused() -> None:
+    graph = CASES[0].incidence
+    phi, weights = normal(10, 4), normal(1, 2, 2)
+    adjacency = graph.adjacency(phi)
+    for arguments in ((phi[:, :3], weights, weights), (phi[:5], weights, weights), (phi, weights[0], weights)):
+        with pytest.raises(ValueError, match="must be"):
+            native.native_blocks(arguments[0], adjacency, *arguments[1:])
+    with pytest.raises(ValueError, match="must be"):
+        native.native_blocks(phi.float(), adjacency, weights, weights)

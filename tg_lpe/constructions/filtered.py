@@ -1,0 +1,122 @@
+"""Eigenvectors of large graphs: subspace iteration with a Chebyshev filter, whose layers are those of eq. (7).
+
+The paper's subspace iteration (Lemma 6, Corollary 7) needs as many layers as the square of what is needed here. The
+filter is `Chebyshev-filtered subspace iteration <https://doi.org/10.1016/j.jcp.2006.03.017>`_ (Zhou, Saad, Tiago,
+Chelikowsky); that two blocks of columns suffice to run its recurrence is a remark on eq. (7) of `Graph Transformers
+Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from tg_lpe.constructions.efficient import EfficientTransformer
+from tg_lpe.incidence import Incidence
+
+AMPLIFICATION = 1e6
+"""How much a filter raises the far end of the spectrum over what is damped; more would drown what lies nearer."""
+
+MAX_DEGREE = 5000
+"""Layers of one filter."""
+
+
+def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientTransformer:
+    """``T_degree(((high + low) I - 2 L) / (high - low)) Psi``: eigenvectors outside of ``[low, high]`` grow.
+
+    Inside, ``T`` stays between -1 and 1; outside it grows like ``cosh(degree arccosh(x))``. ``Phi`` holds the previous
+    and the current polynomial of the recurrence ``T_(t+1) = 2 x T_t - T_(t-1)``: the first layer of eq. (7) makes
+    ``T_1`` of ``T_0``, all others share their weights.
+
+    Input: ``Psi``, ``[n, k]``. Output: ``[n, k]``. Layers: ``degree``. It is exact.
+
+    Args:
+        k: number of columns.
+        degree: of the polynomial, at least 1.
+        low, high: what is damped.
+
+    Raises:
+        ValueError: if ``degree`` is below one, or ``low < high`` does not hold.
+    """
+    if degree < 1:
+        raise ValueError(f"degree must be at least 1, got {degree}")
+    if not low < high:
+        raise ValueError(f"low must be below high, got {low} and {high}")
+    at_zero, slope = (high + low) / (high - low), 2.0 / (high - low)
+    schedule = [0, *[1] * (degree - 1)]
+    model = EfficientTransformer(k, 2 * k, 2, schedule, blockwise=True)
+    identity = torch.eye(2, dtype=torch.float64)
+    with torch.no_grad():
+        model.alpha_q.fill_(1.0)
+        model.alpha_k.fill_(1.0)
+        model.w_v[0, 1, 0], model.w_v[1, 1, 1] = -slope, -2 * slope
+        model.w_r[0] = torch.tensor([[1.0, 0.0], [at_zero, 0.0]], dtype=torch.float64) - identity
+        model.w_r[1] = torch.tensor([[0.0, 1.0], [-1.0, 2 * at_zero]], dtype=torch.float64) - identity
+    return model
+
+
+def filtered_eigenspace(
+    graph: Incidence, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
+) -> tuple[Tensor, Tensor]:
+    """Eigenvectors of ``L`` of one graph, ``[n, k]``, and their eigenvalues ``[k]``.
+
+    Args:
+        graph: a single graph.
+        k: number of eigenvectors.
+        which: ``"bottom"`` or ``"top"``.
+        tolerance: residual of the span, over the largest gap behind its ``k`` or more vectors: about the sine of the
+            angle to the wanted span.
+        start: ``[n, width]``, ``k < width < n``. With more columns, what is damped lies farther behind what is wanted.
+        max_layers: of all filters together.
+
+    Raises:
+        ValueError: if more layers are needed than allowed.
+    """
+    degree = graph.laplacian_diagonal(start)
+    ends = degree[graph.tail] + degree[graph.head]
+    top = float(ends.max()) if graph.num_edges else 0.0  # at least lambda_max (Anderson, Morley)
+    layers, q = 0, start
+    while True:
+        q, _ = torch.linalg.qr(q)
+        image = graph.laplacian(q)
+        ritz, turn = torch.linalg.eigh(q.mT @ image)
+        if which == "top":
+            ritz, turn = ritz.flip(0), turn.flip(1)
+        q, image = q @ turn, image @ turn
+        # The span of the first k may not be separated from the next vector; that of a few more mostly is.
+        gaps = (ritz[k:] - ritz[k - 1 : -1]).abs()
+        gap, place = float(gaps.max()), k + int(gaps.argmax())
+        residual = float(torch.linalg.matrix_norm(image[:, :place] - q[:, :place] * ritz[:place]))
+        floor = 100 * torch.finfo(q.dtype).eps * top * math.sqrt(place)
+        if residual <= max(tolerance * gap, floor):
+            break
+        if layers >= max_layers:
+            raise ValueError(
+                f"{k} {which} eigenvectors of a graph of {graph.num_nodes} nodes need more layers for tolerance="
+                f"{tolerance:g} than max_layers={max_layers:,}: the residual is {residual:.1e} after {layers:,}"
+            )
+        model = _filter(q.size(1), which, float(ritz[-1]), top, max_layers - layers).to(q.device)
+        layers += model.num_layers
+        with torch.no_grad():
+            q = model(graph, q)
+    if residual > tolerance * gap:
+        warnings.warn(
+            f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is known to "
+            f"{residual / gap if gap else math.inf:.1g} only, not to tolerance={tolerance:g}: rounding allows no more "
+            "where the gap behind it is so small",
+            stacklevel=4,
+        )
+    return q[:, :k], ritz[:k]
+
+
+def _filter(k: int, which: str, last: float, top: float, max_layers: int) -> EfficientTransformer:
+    """What damps everything beyond the last Ritz value, by as many layers as :data:`AMPLIFICATION` takes."""
+    # Ritz values of a start at random lie in the middle of the spectrum; they come nearer from one filter to the next.
+    last = min(max(last, 1e-12 * top), (1 - 1e-3) * top)
+    low, high = (last, top) if which == "bottom" else (0.0, last)
+    farthest = (high + low) / (high - low) if which == "bottom" else (2 * top - high) / high
+    degree = math.ceil(math.acosh(AMPLIFICATION) / math.acosh(farthest))
+    return chebyshev_filter(k, max(1, min(degree, MAX_DEGREE, max_layers)), low, high)
