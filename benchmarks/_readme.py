@@ -76,6 +76,12 @@ def scaling_row(entry: dict[str, Any]) -> list[str]:
     return [*counts, *times, f"{entry['times_floor']:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
+def eigenvectors_row(entry: dict[str, Any]) -> list[str]:
+    """A subspace of benchmarks/eigenvectors.py."""
+    values = [f"{entry[name]:.1e}" for name in ("residual", "mean_ritz_value")]
+    return [f"{entry['what']}: {entry['effort']:,}", f"{entry['seconds']:.1f}", *values]
+
+
 def large_graph_row(entry: dict[str, Any]) -> list[str]:
     """A size of benchmarks/large_graph.py."""
     unit = entry["ns_per_edge_layer_filter_probe"]
@@ -127,6 +133,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
         scaling_row,
     ),
+    "eigenvectors": (["", "seconds", "residual", "mean Ritz value"], eigenvectors_row),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
     "electric_flow": (["", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),

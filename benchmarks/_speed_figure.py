@@ -50,11 +50,11 @@ def scaling(axes: Any, content: dict[str, Any]) -> None:
 
 
 def quality(axes: Any, content: dict[str, Any]) -> None:
-    for what in dict.fromkeys(row["what"] for row in content["quality"]):
-        rows = [row for row in content["quality"] if row["what"] == what]
-        color = OURS if what.startswith("ours") else None
+    for what in dict.fromkeys(row["what"] for row in content["results"]):
+        rows = [row for row in content["results"] if row["what"] == what]
+        color, style = OURS if what.startswith("ours") else None, "o--" if "Corollary" in what else "o-"
         seconds, errors = [row["seconds"] for row in rows], [row["residual"] for row in rows]
-        axes.plot(seconds, errors, "o-", label=what.split(",")[0], color=color, linewidth=1.1, markersize=4)
+        axes.plot(seconds, errors, style, label=what.split(",")[0], color=color, linewidth=1.1, markersize=4)
     axes.set(title="eigenvectors of a grid", xlabel="seconds", ylabel="residual", xscale="log", yscale="log")
     axes.legend(frameon=False, fontsize=7)
 
@@ -67,7 +67,7 @@ def main() -> None:
     training(panels[1])
     content = read_json(RESULTS / "scaling.json")
     scaling(panels[2], content)
-    quality(panels[3], content)
+    quality(panels[3], read_json(RESULTS / "eigenvectors.json"))
     for axes in panels:
         axes.tick_params(labelsize=6)
         axes.grid(alpha=0.25)

@@ -1,4 +1,4 @@
-"""One graph from a thousand to ten million nodes: time an edge, distance from the memory's speed, quality against time.
+"""One graph from a thousand to ten million nodes: time an edge, and distance from the memory's speed.
 
     python benchmarks/scaling.py [--quick] [--sizes N ...] [--json FILE]
 
@@ -6,9 +6,6 @@ The linear transformer with 8 columns and 9 layers on a 2-D grid (nodes row by r
 on a random graph of degree 10 with its nodes in random order, and in reverse Cuthill-McKee order. Each size runs in a
 process of its own, so that peak memory is its own. The floor is what a layer cannot do without, the adjacency and Phi
 read once and Phi written once, at the speed at which this machine copies memory, measured in the same process.
-
-On a grid, subspace iteration by the layers of Corollary 7 is set beside scipy's lobpcg and eigsh: the residual of the
-subspace that each has after some time.
 """
 
 from __future__ import annotations
@@ -21,20 +18,16 @@ import statistics
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix, csr_matrix, diags
+from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import reverse_cuthill_mckee
-from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
 
 from tg_lpe import Incidence, LinearTransformer
-from tg_lpe.constructions import bottom_eigenvectors
 from tg_lpe.datasets.weighted import grid_edges, random_regular_edges
 from tg_lpe.files import write_json
 from tg_lpe.training.run_folder import environment
@@ -121,65 +114,11 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def residual(laplacian: Callable[[Tensor], Tensor], basis: Tensor) -> tuple[float, float]:
-    """How far the span of some columns is from invariant, ``|L Q - Q T|_F / sqrt(k)``, and its mean Ritz value."""
-    q, _ = torch.linalg.qr(basis.double())
-    image = laplacian(q)
-    t = q.mT @ image
-    return float(torch.linalg.matrix_norm(image - q @ t)) / K**0.5, float(t.diagonal().mean())
-
-
-def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
-    """Residual against time of three ways to the bottom eigenvectors of the Laplacian of a grid."""
-    edges, num_nodes = edges_of("grid", num_nodes)
-    graph = Incidence(edges, num_nodes)
-    tail, head = graph.tail.numpy(), graph.head.numpy()
-    upper = coo_matrix((np.ones(graph.num_edges), (tail, head)), (num_nodes,) * 2)
-    adjacency = (upper + upper.T).tocsr()
-    matrix = (diags(np.asarray(adjacency.sum(axis=1)).ravel()) - adjacency).tocsr()
-    start_vectors = np.random.default_rng(0).standard_normal((num_nodes, K))
-    rows = []
-
-    def add(what: str, effort: int, run: Callable[[], Tensor]) -> None:
-        start = time.perf_counter()
-        basis = run()
-        seconds = time.perf_counter() - start
-        error, ritz = residual(graph.laplacian, basis)
-        rows.append({"what": what, "effort": effort, "seconds": seconds, "residual": error, "mean_ritz_value": ritz})
-        print(f"{what:22} {effort:5} {seconds:8.2f} s   residual {error:.2e}   mean Ritz value {ritz:.2e}", flush=True)
-
-    def ours(products: int) -> Tensor:
-        """Corollary 7 with 40 products between two orthogonalisations, of 8 layers each."""
-        model = bottom_eigenvectors(K, 1, mu=8.0)
-        model.schedule = ([0] * 40 + model.schedule[1:]) * (products // 40)
-        with torch.no_grad():
-            return model(graph, torch.from_numpy(start_vectors))
-
-    def by_lobpcg(iterations: int) -> Tensor:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it has not converged is what is measured
-            _, vectors = lobpcg(matrix, start_vectors.copy(), largest=False, maxiter=iterations, tol=1e-12)
-        return torch.from_numpy(vectors)
-
-    def by_eigsh(tolerance: float) -> Tensor:
-        # Factorises L, which a grid allows: without it, Lanczos' method takes minutes.
-        _, vectors = eigsh(matrix, k=K, sigma=-1e-3, which="LM", tol=tolerance, v0=start_vectors[:, 0])
-        return torch.from_numpy(vectors)
-
-    for effort in (40, 120) if quick else (40, 120, 400, 1200, 4000):
-        add("ours, products", effort, lambda effort=effort: ours(effort))  # type: ignore[misc]
-    for effort in (3, 10) if quick else (3, 10, 30, 100, 300):
-        add("lobpcg, iterations", effort, lambda effort=effort: by_lobpcg(effort))  # type: ignore[misc]
-    add("eigsh, shift-invert", 1, lambda: by_eigsh(1e-3))
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 10,000 nodes")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
     parser.add_argument("--one", nargs=2, metavar=("GRAPH", "NODES"), help=argparse.SUPPRESS)
-    parser.add_argument("--quality", type=int, default=250_000, help="nodes, 0 for none (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/scaling.json")
     args = parser.parse_args()
     repeats = 7
@@ -201,10 +140,9 @@ def main() -> None:
                 f"built in {row['build_seconds']:.2f} s, {row['peak_gib']:.2f} GiB",
                 flush=True,
             )
-    curve = quality(10_000 if args.quick else args.quality, args.quick) if args.quality else []
     machine = environment()
     machine.pop("command")
-    write_json(Path(args.json), {"results": rows, "quality": curve, "machine": machine})
+    write_json(Path(args.json), {"results": rows, "machine": machine})
 
 
 if __name__ == "__main__":
