@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 # -ffp-contract=fast allows fused multiply-adds and nothing else: what is not a number stays so.
 NATIVE = Extension(
     "tg_lpe._native",
-    ["tg_lpe/csrc/walks.cpp", "tg_lpe/csrc/layers.cpp", "tg_lpe/csrc/edges.cpp"],
+    [f"tg_lpe/csrc/{name}.cpp" for name in ("walks", "layers", "edges", "estimates")],
     depends=["tg_lpe/csrc/common.h"],
     extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", "-fvisibility=hidden", "-pthread"],
     extra_link_args=["-pthread"],

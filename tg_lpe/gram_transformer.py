@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tg_lpe import native
 from tg_lpe.blocks import GraphBlocks
 from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.conductance import LearnedConductances
@@ -274,6 +275,21 @@ class GramTransformer(CheckpointMixin, nn.Module):
 
     def _estimate(self, coupling: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.walks.walks`, from random signs in place of the identity: linear in nodes and edges."""
+        if native.takes(coupling) and not (torch.is_grad_enabled() and coupling.requires_grad):
+            ends, num_rows = (where.tail, where.head), where.num_graphs * where.height
+            found = native.native_estimated_walks(
+                coupling,
+                ends,
+                where.height,
+                num_rows,
+                *BASES[self.basis],
+                self.num_layers,
+                self.num_probes,
+                seed,
+                read_edges=self.edge_channels > 0,
+            )
+            diagonal, entries = (part.unflatten(1, (self.num_filters, -1)).permute(1, 2, 0) for part in found)
+            return diagonal, entries
         edges = SparseSymmetric(where)
         totals: list[tuple[Tensor, Tensor]] = []
         for row in coupling:

@@ -2,8 +2,9 @@
 
 ``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it, with the
 same results up to rounding; with it, sorting edges (``edges.cpp``), the exact read-out of batches of small graphs
-(``walks.cpp``) and all layers of a linear transformer (``layers.cpp``) are several times faster on CPU. Setting the
-environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it were absent.
+(``walks.cpp``), that of large ones through random probes (``estimates.cpp``) and all layers of a linear transformer
+(``layers.cpp``) are several times faster on CPU. Setting the environment variable ``TG_LPE_NO_NATIVE=1`` acts as if it
+were absent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-VERSION = 3
+VERSION = 4
 """Of the functions' arguments; a library left over from another version is not used."""
 
 HUGE = 2**21
@@ -113,6 +114,67 @@ def native_walks_backward(
     grad = torch.zeros_like(coupling, memory_format=torch.contiguous_format)
     _call("tg_lpe_walks_backward", coupling, ends, ptr, alpha, gamma, num_layers, grad_nodes, grad_edges, grad)
     return grad
+
+
+def native_estimated_walks(
+    coupling: Tensor,
+    ends: tuple[Tensor, Tensor],
+    height: int,
+    num_rows: int,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+    num_probes: int,
+    seed: int,
+    read_edges: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Estimates of ``Phi_1 .. Phi_T`` through random signs, the mean over probes; no gradient.
+
+    As :func:`~tg_lpe.walks.estimated_walks` of all filters, from the signs of :func:`~tg_lpe.probes.counter_signs` in
+    each graph of a block. Probes go through all layers 16 at a time in float32, 8 in float64: memory beside the
+    result is 64 bytes a row for each of two products, for ``(T + 1) // 2`` more if edges are read, and what one filter
+    returns at the rows, besides the edges by rows and a bit for each sign.
+
+    Args:
+        coupling: entries of ``P`` at the edges, float32 or float64 ``[num_filters, num_edges]``, on CPU.
+        ends: rows of the tail and the head of each edge, int64 ``[num_edges]``, in any order; sorted is faster.
+        height: rows of each graph of the block; row ``i`` draws the signs of row ``i % height``.
+        num_rows: of the block.
+        alpha, gamma: of the recurrence, see :data:`~tg_lpe.walks.BASES`.
+        num_layers: ``T``.
+        num_probes, seed: of the signs.
+        read_edges: whether edge entries are wanted; zero otherwise, without memory of their own.
+
+    Returns:
+        ``[num_rows, num_filters * T]`` and ``[num_edges, num_filters * T]``, filter by filter.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, sizes out of range, or ends that are no two different rows.
+    """
+    _check_coupling(coupling, num_layers)
+    num_filters, num_edges = coupling.shape
+    if not (0 <= num_rows < 2**31 and num_edges < 2**31 and height >= min(num_rows, 1) and num_probes >= 1):
+        raise ValueError(
+            "there must be fewer than 2**31 rows and edges, and at least one row in a graph and one probe, "
+            f"got {num_rows}, {num_edges}, {height} and {num_probes}"
+        )
+    indices = {name: (end, torch.int64, (num_edges,)) for name, end in zip(("tail", "head"), ends, strict=True)}
+    read = _checked({**indices, "coupling": (coupling, coupling.dtype, (num_filters, num_edges))})
+    width, values = num_filters * num_layers, read["coupling"]
+    nodes = values.new_empty(num_rows, width)
+    edges = values.new_empty(num_edges, width) if read_edges else None
+    status = _function("estimates", coupling.dtype)(
+        *_sizes(num_rows, height, num_edges, num_filters, num_layers, num_probes),
+        *_pointers(read["tail"], read["head"], values),
+        ctypes.c_uint64(seed % 2**64),
+        *(ctypes.c_double(factor) for factor in (alpha, gamma)),
+        *_pointers(nodes, edges),
+        *_sizes(torch.get_num_threads()),
+    )
+    if status == 1:
+        raise ValueError(f"each edge must join two different rows of {num_rows}")
+    _finish(status, num_rows)
+    return nodes, values.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges
 
 
 LAYER_WIDTHS = (8, 16)

@@ -1,15 +1,31 @@
-// What the compiled parts share: memory in huge pages, and threads whose failures are not lost.
+// What the compiled parts share: versions for newer processors, memory in huge pages, rows stored past the caches, and
+// threads whose failures are not lost.
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <memory>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__linux__)
 #include <sys/mman.h>
+#endif
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
 #endif
 
 namespace tg_lpe {
@@ -25,6 +41,34 @@ inline void huge_pages(void* memory, int64_t bytes) {
     (void)memory, (void)bytes;
 #endif
 }
+
+// Rows that are not read again soon go past the caches: they need not be fetched before they are overwritten.
+template <bool STREAM, typename T, typename V>
+inline __attribute__((always_inline)) void store(T* to, const V& row) {
+#if defined(__SSE2__)
+    if (STREAM) {
+        __m128i parts[sizeof(V) / 16];
+        std::memcpy(parts, &row, sizeof(V));
+        for (size_t i = 0; i < sizeof(V) / 16; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, parts[i]);
+        return;
+    }
+#endif
+    *reinterpret_cast<V*>(to) = row;
+}
+
+// Memory that is not filled with zeros before it is written, in huge pages; begins where a line of the cache does.
+template <typename T>
+struct Buffer {
+    std::unique_ptr<T[], void (*)(void*)> memory{nullptr, std::free};
+
+    explicit Buffer(int64_t size) {
+        void* found = nullptr;
+        if (posix_memalign(&found, 64, size_t(std::max<int64_t>(size, 1)) * sizeof(T))) throw std::bad_alloc();
+        memory.reset(static_cast<T*>(found));
+        huge_pages(found, size * int64_t(sizeof(T)));
+    }
+    T& operator[](int64_t i) { return memory[i]; }
+};
 
 // Run `work(part)` for parts 0..num_parts-1, each on a thread of its own where the system gives one. What one of them
 // throws is thrown here, after all have ended.

@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <type_traits>
 #include <vector>
 
 #include "common.h"
 
+using tg_lpe::Buffer;
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
 
@@ -23,18 +21,6 @@ enum Status { OK = 0, MALFORMED = 1 };
 constexpr int64_t SHARED = 1 << 20;       // listings from which on threads share a list
 constexpr int64_t FAR = 48, NEAR = 24;    // listings by which counters, and what they point at, are fetched ahead
 constexpr int64_t SHORT = 24;             // entries of a row up to which the simplest sort is the fastest
-
-// Memory that is not filled with zeros before it is written, in huge pages.
-template <typename T>
-struct Buffer {
-    std::unique_ptr<T[], void (*)(void*)> memory;
-
-    explicit Buffer(int64_t size) : memory(static_cast<T*>(std::malloc(std::max<int64_t>(size, 1) * sizeof(T))), std::free) {
-        if (!memory) throw std::bad_alloc();
-        huge_pages(memory.get(), size * int64_t(sizeof(T)));
-    }
-    T& operator[](int64_t i) { return memory[i]; }
-};
 
 struct List {
     int64_t num_nodes, num_listed;

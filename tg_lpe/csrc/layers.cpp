@@ -16,18 +16,9 @@
 
 #include "common.h"
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
+using tg_lpe::store;
 
 namespace {
 
@@ -59,20 +50,6 @@ inline __attribute__((always_inline)) void similar_row(const int64_t* crow, cons
     for (int64_t e = crow[i]; e < crow[i + 1]; ++e)
         similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * W);
     *reinterpret_cast<V*>(out) = similar;
-}
-
-// Rows that are not read again soon go past the caches: they need not be fetched before they are overwritten.
-template <bool STREAM, typename T, typename V>
-inline __attribute__((always_inline)) void store(T* to, const V& row) {
-#if defined(__SSE2__)
-    if (STREAM) {
-        __m128i parts[sizeof(V) / 16];
-        std::memcpy(parts, &row, sizeof(V));
-        for (size_t i = 0; i < sizeof(V) / 16; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, parts[i]);
-        return;
-    }
-#endif
-    *reinterpret_cast<V*>(to) = row;
 }
 
 // One layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.

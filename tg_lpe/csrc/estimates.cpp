@@ -1,0 +1,363 @@
+// Polynomials of a sparse symmetric matrix, read on the diagonal and at the edges through random signs.
+//
+// For each filter, half[0] = V, half[1] = P V, half[s] = alpha P half[s-1] - gamma half[s-2], and what is read of layer
+// t is the Gram matrix of half[t/2] and half[t - t/2]. As many columns of V as fill a line of the cache go through all
+// layers at a time, so that a neighbour scattered over memory costs one line. V itself is kept as bits.
+//
+// No Python, no torch: arrays come as pointers, and what they must look like is checked by the caller.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common.h"
+
+using tg_lpe::Buffer;
+using tg_lpe::huge_pages;
+using tg_lpe::in_parallel;
+using tg_lpe::store;
+
+namespace {
+
+enum Status { OK = 0, MALFORMED = 1, NO_MEMORY = 2 };
+
+constexpr int64_t LINE = 64;            // bytes
+constexpr int64_t AHEAD = 96;           // entries of the adjacency by which neighbours are fetched before they are read
+constexpr int64_t STREAMED = 1 << 24;   // bytes of all layers from which on no cache keeps them for the edges
+constexpr int64_t EDGES_AHEAD = 10;     // edges by which all layers of an end are fetched before they are read
+// Products of lines, some milliseconds of them: for less, a second thread makes things slower.
+constexpr int64_t WORTH_A_THREAD = 1 << 18;
+
+template <typename T>
+struct Integer {
+    typedef int32_t type;
+};
+template <>
+struct Integer<double> {
+    typedef int64_t type;
+};
+
+// A line of columns, their bit patterns, and a quarter of a line, which every processor has a register for.
+template <typename T>
+struct Columns {
+    static constexpr int64_t WIDTH = LINE / sizeof(T), QUARTER = WIDTH / 4;
+    typedef typename Integer<T>::type Int;
+    typedef T Line __attribute__((vector_size(LINE), may_alias));
+    typedef Int Bits __attribute__((vector_size(LINE), may_alias));
+    typedef T Half __attribute__((vector_size(LINE / 2), may_alias));
+    typedef T Quarter __attribute__((vector_size(LINE / 4), may_alias));
+
+    Bits lane, kept, sign;  // bit w in column w; all bits of columns that are probes; the sign bit
+
+    explicit Columns(int64_t num_probes) {
+        for (int64_t w = 0; w < WIDTH; ++w) {
+            lane[w] = Int(1) << w;
+            kept[w] = w < num_probes ? -1 : 0;
+            sign[w] = Int(uint64_t(1) << (8 * sizeof(T) - 1));
+        }
+    }
+};
+
+// What all filters share: the sizes, the edges, and the adjacency by rows, entry p of which is that of edge[p].
+struct Structure {
+    int64_t num_rows, height, num_edges, num_filters, num_layers, num_probes;
+    const int64_t *tail, *head;
+    int64_t width = num_filters * num_layers;                   // of a row of the result
+    int64_t depth = num_layers > 1 ? (num_layers + 1) / 2 : 0;  // products: the first layer needs none, it is P
+    Buffer<int64_t> crow{num_rows + 1};
+    Buffer<int32_t> col{2 * num_edges}, edge{2 * num_edges};
+};
+
+// A filter's product with one line of columns.
+template <typename T>
+struct Pass {
+    const int64_t* crow;
+    const int32_t* col;
+    const T* value;
+    const uint16_t* minus;   // of half[0], bit w set where column w is -1
+    const T *in, *before;    // half[s-1] and half[s-2], [num_rows, WIDTH]; null where they are half[0]
+    T* out;                  // half[s]; may be half[s-2]
+    T* copy;                 // once more, with rows `copy_stride` apart; null where nothing reads it
+    int64_t copy_stride;
+    T alpha, gamma;
+    T *even, *odd;           // sums over columns of half[s]^2 and half[s] half[s-1]; null where nothing reads them
+};
+
+inline uint64_t mixed(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+// Columns first..first+width-1 of the signs of rows begin..end-1, a bit each; see counter_signs in probes.py.
+CLONES void draw(uint64_t seed, int64_t height, int64_t first, int64_t width, int64_t begin, int64_t end,
+                 uint16_t* minus) {
+    constexpr uint64_t WEYL = 0x9E3779B97F4A7C15u;
+    for (int64_t i = begin; i < end; ++i) {
+        const uint64_t of_row = mixed(uint64_t(i % height + 1) * WEYL + seed);
+        uint64_t bits = 0;
+        for (int64_t w = 0; w < width; ++w)
+            bits |= ((~mixed(of_row + uint64_t(first + w + 1) * WEYL) >> 40) & 1) << w;
+        minus[i] = uint16_t(bits);
+    }
+}
+
+template <typename T>
+inline __attribute__((always_inline)) T sum_of(const typename Columns<T>::Line& line) {
+    typedef typename Columns<T>::Quarter Quarter;
+    const Quarter* parts = reinterpret_cast<const Quarter*>(&line);
+    const Quarter sums = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    T total = sums[0] + sums[1];
+    for (int64_t w = 2; w < Columns<T>::QUARTER; w += 2) total += sums[w] + sums[w + 1];
+    return total;
+}
+
+// half[s] for rows begin..end-1; FIRST is half[1] = P V.
+template <typename T, bool FIRST, bool STREAM>
+inline __attribute__((always_inline)) void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin,
+                                                        int64_t end) {
+    typedef typename Columns<T>::Line Line;
+    typedef typename Columns<T>::Bits Bits;
+    typedef typename Columns<T>::Int Int;
+    const Bits lane = c.lane, kept = c.kept, sign = c.sign;
+    constexpr int64_t WIDTH = Columns<T>::WIDTH;
+    const int64_t stop = p.crow[end];
+    for (int64_t i = begin; i < end; ++i) {
+        Line sum = {};
+        for (int64_t e = p.crow[i]; e < p.crow[i + 1]; ++e) {
+            // Neighbours scattered over memory are asked for long before their turn.
+            if (FIRST) {
+                if (e + AHEAD < stop) __builtin_prefetch(p.minus + p.col[e + AHEAD]);
+                const Bits flip = (((Bits{} + Int(p.minus[p.col[e]])) & lane) != 0) & sign;
+                sum += (Line)((Bits)(Line{} + p.value[e]) ^ flip);
+            } else {
+                if (e + AHEAD < stop) __builtin_prefetch(p.in + int64_t(p.col[e + AHEAD]) * WIDTH);
+                sum += p.value[e] * *reinterpret_cast<const Line*>(p.in + int64_t(p.col[e]) * WIDTH);
+            }
+        }
+        if (FIRST) {
+            sum = (Line)((Bits)sum & kept);
+        } else if (p.gamma != 0) {
+            Line before;
+            if (p.before) {
+                before = *reinterpret_cast<const Line*>(p.before + i * WIDTH);
+            } else {
+                const Bits flip = (((Bits{} + Int(p.minus[i])) & lane) != 0) & sign;
+                before = (Line)(((Bits)(Line{} + T(1)) ^ flip) & kept);
+            }
+            sum = p.alpha * sum - p.gamma * before;
+        }
+        if (!FIRST && p.odd) {
+            const Line across = sum * *reinterpret_cast<const Line*>(p.in + i * WIDTH);
+            p.odd[i] = sum_of<T>(across);
+        }
+        if (p.even) {
+            const Line square = sum * sum;
+            p.even[i] = sum_of<T>(square);
+        }
+        *reinterpret_cast<Line*>(p.out + i * WIDTH) = sum;
+        if (p.copy) store<STREAM>(p.copy + i * p.copy_stride, sum);
+    }
+#if defined(__SSE2__)
+    if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
+#endif
+}
+
+template <typename T>
+CLONES void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t begin, int64_t end) {
+    if (!p.in && stream)
+        product_rows<T, true, true>(c, p, begin, end);
+    else if (!p.in)
+        product_rows<T, true, false>(c, p, begin, end);
+    else if (stream)
+        product_rows<T, false, true>(c, p, begin, end);
+    else
+        product_rows<T, false, false>(c, p, begin, end);
+}
+
+// The entries of all layers at edges begin..end-1, added to those of earlier columns or to what `offset` times P is.
+template <typename T>
+CLONES void read_edges(const Structure& s, const T* half, const T* coupling, const T* scale, const T* offset,
+                       bool first, T* out, int64_t begin, int64_t end) {
+    typedef typename Columns<T>::Half Half;
+    typedef typename Columns<T>::Quarter Quarter;
+    constexpr int64_t QUARTER = Columns<T>::QUARTER, WIDTH = Columns<T>::WIDTH;
+    const int64_t run = s.depth * WIDTH, last = s.num_layers - 1;  // of the layers to be estimated, counted from 0
+    Buffer<T> memory(last * QUARTER);
+    T* const sums = &memory[0];
+    for (int64_t e = begin; e < end; ++e) {
+        if (e + EDGES_AHEAD < end) {
+            const T* next = half + s.head[e + EDGES_AHEAD] * run;
+            for (int64_t slot = 0; slot < s.depth; ++slot) __builtin_prefetch(next + slot * WIDTH);
+        }
+        const T *from = half + s.tail[e] * run, *to = half + s.head[e] * run;
+        const auto add = [&](int64_t a, int64_t b, Half& sum) __attribute__((always_inline)) {
+            const Half* x = reinterpret_cast<const Half*>(from + a * WIDTH);
+            const Half* y = reinterpret_cast<const Half*>(to + b * WIDTH);
+            sum += x[0] * y[0] + x[1] * y[1];
+        };
+        for (int64_t t = 0; t < last; ++t) {  // layer t + 2
+            const int64_t a = t / 2, b = (t + 1) / 2;
+            Half sum = {};
+            add(a, b, sum);
+            if (a != b) add(b, a, sum);
+            const Quarter* parts = reinterpret_cast<const Quarter*>(&sum);
+            *reinterpret_cast<Quarter*>(sums + t * QUARTER) = parts[0] + parts[1];
+        }
+        T* entries = out + e * s.width;
+        if (first) {
+            entries[0] = coupling[e];
+            for (int64_t t = 0; t < last; ++t) entries[t + 1] = offset[t] * coupling[e];
+        }
+        for (int64_t t = 0; t < last; ++t) {
+            const T* q = sums + t * QUARTER;
+            entries[t + 1] += scale[t] * (QUARTER == 2 ? q[0] + q[1] : (q[0] + q[1]) + (q[2] + q[3]));
+        }
+    }
+}
+
+// The diagonals of all layers at rows begin..end-1, from those that were summed up layer by layer.
+template <typename T>
+void read_nodes(const Structure& s, const T* diagonals, const T* scale, const T* offset, bool first, T* out,
+                int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        T* own = out + i * s.width;
+        if (first) {
+            own[0] = 0;
+            std::copy(offset, offset + s.num_layers - 1, own + 1);
+        }
+        for (int64_t t = 0; t < s.num_layers - 1; ++t) own[t + 1] += scale[t] * diagonals[t * s.num_rows + i];
+    }
+}
+
+// The rows of the adjacency matrix, neighbours in the order of their edges.
+bool build(Structure& s, int64_t num_threads) {
+    int64_t *crow = &s.crow[0];
+    std::fill(crow, crow + s.num_rows + 1, int64_t(0));
+    for (int64_t e = 0; e < s.num_edges; ++e) {
+        const int64_t i = s.tail[e], j = s.head[e];
+        if (i < 0 || j < 0 || i >= s.num_rows || j >= s.num_rows || i == j) return false;
+        ++crow[i + 1], ++crow[j + 1];
+    }
+    for (int64_t i = 0; i < s.num_rows; ++i) crow[i + 1] += crow[i];
+    Buffer<int64_t> next(s.num_rows);
+    in_parallel(num_threads, [&](int64_t part) {
+        const int64_t low = part * s.num_rows / num_threads, high = (part + 1) * s.num_rows / num_threads;
+        std::copy(crow + low, crow + high, &next[0] + low);
+        constexpr int64_t FAR = 48, NEAR = 24;
+        for (int64_t e = 0; e < s.num_edges; ++e) {
+            if (e + FAR < s.num_edges) {
+                const int64_t far = s.head[e + FAR], near = s.head[e + NEAR];
+                if (far >= low && far < high) __builtin_prefetch(&next[far], 1);
+                if (near >= low && near < high) {
+                    __builtin_prefetch(&s.col[next[near]], 1);
+                    __builtin_prefetch(&s.edge[next[near]], 1);
+                }
+            }
+            const int64_t ends[2] = {s.tail[e], s.head[e]};
+            for (int64_t k = 0; k < 2; ++k)
+                if (ends[k] >= low && ends[k] < high) {
+                    const int64_t at = next[ends[k]]++;
+                    s.col[at] = int32_t(ends[1 - k]);
+                    s.edge[at] = int32_t(e);
+                }
+        }
+    });
+    return true;
+}
+
+// See native_estimated_walks in native.py.
+template <typename T>
+int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, T* nodes, T* edges,
+              int64_t num_threads) {
+    constexpr int64_t WIDTH = Columns<T>::WIDTH;
+    const int64_t n = s.num_rows, m = s.num_edges, num_blocks = s.depth ? (s.num_probes + WIDTH - 1) / WIDTH : 0;
+    const int64_t work = (n + 2 * m) * std::max<int64_t>(1, s.depth * s.num_filters * num_blocks);
+    num_threads = std::max<int64_t>(1, std::min({num_threads, work / WORTH_A_THREAD, n}));
+    if (!build(s, num_threads)) return MALFORMED;
+    huge_pages(nodes, n * s.width * int64_t(sizeof(T)));
+    if (edges) huge_pages(edges, m * s.width * int64_t(sizeof(T)));
+
+    std::vector<int64_t> bound(num_threads + 1, n);  // of the threads' rows: as many entries, about, for each
+    bound[0] = 0;
+    for (int64_t part = 1, i = 0; part < num_threads; ++part) {
+        while (i < n && (s.crow[i] + i) < part * (2 * m + n) / num_threads) ++i;
+        bound[part] = i;
+    }
+    const auto each_rows = [&](auto work_on) {
+        in_parallel(num_threads, [&](int64_t part) { work_on(bound[part], bound[part + 1]); });
+    };
+    const auto each_edges = [&](int64_t count, auto work_on) {
+        in_parallel(num_threads, [&](int64_t part) {
+            work_on(part * count / num_threads, (part + 1) * count / num_threads);
+        });
+    };
+
+    Buffer<uint16_t> minus(n * num_blocks);
+    for (int64_t block = 0; block < num_blocks; ++block)
+        each_rows([&](int64_t begin, int64_t end) {
+            draw(seed, s.height, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH), begin, end,
+                 &minus[block * n]);
+        });
+    // The next product needs the two before it; edges read all layers of their ends, which are kept row by row.
+    const int64_t last = s.num_layers - 1, run = s.depth * WIDTH;
+    const bool stream = n * run * int64_t(sizeof(T)) >= STREAMED;
+    Buffer<T> value(2 * m), recent(n * std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n * run : 0);
+    Buffer<T> diagonals(n * last);
+    std::vector<T> scale(last), edge_scale(last), offset(last), edge_offset(last);
+    for (int64_t t = 0; t < last; ++t) {  // T_2s = 2 T_s T_s - I, T_2s+1 = 2 T_s T_s+1 - P
+        scale[t] = T((gamma != 0 ? 2.0 : 1.0) / double(s.num_probes));
+        edge_scale[t] = t % 2 ? scale[t] / 2 : scale[t];
+        offset[t] = gamma != 0 && t % 2 == 0 ? -1 : 0;
+        edge_offset[t] = gamma != 0 && t % 2 == 1 ? -1 : 0;
+    }
+    const auto slot = [&](int64_t layer) { return layer < 1 ? nullptr : &recent[(layer - 1) % 2 * n * WIDTH]; };
+    const auto diagonal = [&](int64_t t) { return t < 2 || t > s.num_layers ? nullptr : &diagonals[(t - 2) * n]; };
+    for (int64_t filter = 0; filter < s.num_filters; ++filter) {
+        const T* own = coupling + filter * m;
+        T *to_nodes = nodes + filter * s.num_layers, *to_edges = edges ? edges + filter * s.num_layers : nullptr;
+        if (num_blocks == 0) {
+            for (int64_t i = 0; i < n; ++i) to_nodes[i * s.width] = 0;
+            for (int64_t e = 0; edges && e < m; ++e) to_edges[e * s.width] = own[e];
+            continue;
+        }
+        each_edges(2 * m, [&](int64_t begin, int64_t end) {
+            for (int64_t p = begin; p < end; ++p) value[p] = own[s.edge[p]];
+        });
+        for (int64_t block = 0; block < num_blocks; ++block) {
+            const Columns<T> columns(s.num_probes - block * WIDTH);
+            for (int64_t layer = 1; layer <= s.depth; ++layer) {
+                T* const copy = edges ? &half[(layer - 1) * WIDTH] : nullptr;
+                const Pass<T> pass{&s.crow[0],      &s.col[0],   &value[0], &minus[block * n], slot(layer - 1),
+                                   slot(layer - 2), slot(layer), copy,      run,               alpha,
+                                   gamma,           diagonal(2 * layer),    diagonal(2 * layer - 1)};
+                each_rows([&](int64_t begin, int64_t end) { product<T>(columns, pass, stream, begin, end); });
+            }
+            each_rows([&](int64_t begin, int64_t end) {
+                read_nodes<T>(s, &diagonals[0], scale.data(), offset.data(), block == 0, to_nodes, begin, end);
+            });
+            if (edges)
+                each_edges(m, [&](int64_t begin, int64_t end) {
+                    read_edges<T>(s, &half[0], own, edge_scale.data(), edge_offset.data(),
+                                  block == 0, to_edges, begin, end);
+                });
+        }
+    }
+    return OK;
+}
+
+}  // namespace
+
+#define EXPORT(T, NAME)                                                                                               \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_estimates_##NAME(                                    \
+        int64_t num_rows, int64_t height, int64_t num_edges, int64_t num_filters, int64_t num_layers,                 \
+        int64_t num_probes, const int64_t* tail, const int64_t* head, const T* coupling, uint64_t seed, double alpha, \
+        double gamma, T* nodes, T* edges, int64_t num_threads) try {                                  \
+        Structure s{num_rows, height, num_edges, num_filters, num_layers, num_probes, tail, head};                    \
+        return estimates<T>(s, coupling, seed, T(alpha), T(gamma), nodes, edges, num_threads);                \
+    } catch (...) {                                                                                                   \
+        return NO_MEMORY;                                                                                             \
+    }
+
+EXPORT(float, float32)
+EXPORT(double, float64)
