@@ -627,7 +627,8 @@ def test_what_the_checkpoint_recomputes_is_what_it_computed() -> None:
     assert torch.equal(first, second) and first.any()
     with torch.no_grad():
         frozen = model(RING, generator=torch.Generator().manual_seed(2), **given)
-    assert torch.equal(frozen.node, outs[0]) and not frozen.node.requires_grad and not frozen.edge.requires_grad
+    assert relative_error(frozen.node, outs[0]) < 1e-13  # without gradients, by the compiled part where it is there
+    assert not frozen.node.requires_grad and not frozen.edge.requires_grad
 
 
 # Shapes, precision, memory layout.

@@ -14,7 +14,6 @@ from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.conductance import LearnedConductances
 from tg_lpe.incidence import Incidence, inverse_sqrt
 from tg_lpe.probes import counter_signs, draw_seed
-from tg_lpe.scatter import scatter_sum
 from tg_lpe.walks import (
     BASES,
     EdgePositions,
@@ -257,21 +256,25 @@ class GramTransformer(CheckpointMixin, nn.Module):
         if not nodes:
             return coupling.new_zeros(graph.num_nodes, width), coupling.new_zeros(0, width)
         if len(edges) == 1:
-            return layout.collect_rows(nodes), edges[0].contiguous()
+            return layout.collect_rows(nodes), edges[0].contiguous() if self.edge_channels else edges[0]
         return layout.collect_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(columns)))
 
     def _couplings(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
         """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
         w, q = self.conductances(graph, x, edge_attr)
-        w = self.unit.new_ones(self.num_filters, graph.num_edges) if w is None else w.to(self.unit.dtype)
-        ends = torch.cat([graph.tail, graph.head])
-        diagonal = scatter_sum(torch.cat([w.mT, w.mT]), ends, graph.num_nodes).mT
+        if w is None:
+            diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
+        else:
+            w = w.to(self.unit.dtype)
+            diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
+            diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
+            if graph.ground is not None:  # given, beside what is learned
+                diagonal = diagonal + graph.ground.to(self.unit.dtype)
         if q is not None:
             diagonal = diagonal + q.to(self.unit.dtype)
-        if graph.ground is not None:  # given, beside what is learned
-            diagonal = diagonal + graph.ground.to(self.unit.dtype)
         scale = inverse_sqrt(diagonal)
-        return w * scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
+        both = scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
+        return both if w is None else w * both
 
     def _estimate(self, coupling: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.walks.walks`, from random signs in place of the identity: linear in nodes and edges."""
