@@ -147,9 +147,9 @@ def test_the_signs_are_those_of_counter_signs_bit_for_bit(dtype: torch.dtype, se
 
 @pytest.mark.parametrize("read_edges", [True, False])
 def test_the_number_of_threads_changes_no_bit(threads: None, read_edges: bool) -> None:
-    star = from_networkx(nx.star_graph(20_000))  # a row that no two threads can share
-    regular = from_networkx(nx.random_regular_graph(4, 15_000, seed=0))
-    stack = Stack([star, regular], 2, torch.float32)
+    star = from_networkx(nx.star_graph(40_000))  # a row that no two threads can share
+    regular = from_networkx(nx.random_regular_graph(4, 30_000, seed=0))
+    stack = Stack([star, regular], 1, torch.float32)
     found = []
     for number in (1, 2, 3):
         torch.set_num_threads(number)

@@ -25,8 +25,7 @@ constexpr int64_t LINE = 64;            // bytes
 constexpr int64_t AHEAD = 96;           // entries of the adjacency by which neighbours are fetched before they are read
 constexpr int64_t STREAMED = 1 << 24;   // bytes of all layers from which on no cache keeps them for the edges
 constexpr int64_t EDGES_AHEAD = 10;     // edges by which all layers of an end are fetched before they are read
-// Products of lines, some milliseconds of them: for less, a second thread makes things slower.
-constexpr int64_t WORTH_A_THREAD = 1 << 18;
+constexpr int64_t WORTH_A_THREAD = 1 << 16;  // lines that one pass reads: for fewer, a second thread makes it slower
 
 template <typename T>
 struct Integer {
@@ -272,24 +271,26 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
               int64_t num_threads) {
     constexpr int64_t WIDTH = Columns<T>::WIDTH;
     const int64_t n = s.num_rows, m = s.num_edges, num_blocks = s.depth ? (s.num_probes + WIDTH - 1) / WIDTH : 0;
-    const int64_t work = (n + 2 * m) * std::max<int64_t>(1, s.depth * s.num_filters * num_blocks);
-    num_threads = std::max<int64_t>(1, std::min({num_threads, work / WORTH_A_THREAD, n}));
-    if (!build(s, num_threads)) return MALFORMED;
+    const auto threads_for = [&](int64_t lines) {
+        return std::max<int64_t>(1, std::min(num_threads, lines / WORTH_A_THREAD));
+    };
+    const int64_t row_threads = threads_for(n + 2 * m), edge_threads = threads_for(m * s.depth);
+    if (!build(s, row_threads)) return MALFORMED;
     huge_pages(nodes, n * s.width * int64_t(sizeof(T)));
     if (edges) huge_pages(edges, m * s.width * int64_t(sizeof(T)));
 
-    std::vector<int64_t> bound(num_threads + 1, n);  // of the threads' rows: as many entries, about, for each
+    std::vector<int64_t> bound(row_threads + 1, n);  // of the threads' rows: as many entries, about, for each
     bound[0] = 0;
-    for (int64_t part = 1, i = 0; part < num_threads; ++part) {
-        while (i < n && (s.crow[i] + i) < part * (2 * m + n) / num_threads) ++i;
+    for (int64_t part = 1, i = 0; part < row_threads; ++part) {
+        while (i < n && s.crow[i] + i < part * (2 * m + n) / row_threads) ++i;
         bound[part] = i;
     }
     const auto each_rows = [&](auto work_on) {
-        in_parallel(num_threads, [&](int64_t part) { work_on(bound[part], bound[part + 1]); });
+        in_parallel(row_threads, [&](int64_t part) { work_on(bound[part], bound[part + 1]); });
     };
-    const auto each_edges = [&](int64_t count, auto work_on) {
-        in_parallel(num_threads, [&](int64_t part) {
-            work_on(part * count / num_threads, (part + 1) * count / num_threads);
+    const auto each_edges = [&](auto work_on) {
+        in_parallel(edge_threads, [&](int64_t part) {
+            work_on(part * m / edge_threads, (part + 1) * m / edge_threads);
         });
     };
 
@@ -321,8 +322,8 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
             for (int64_t e = 0; edges && e < m; ++e) to_edges[e * s.width] = own[e];
             continue;
         }
-        each_edges(2 * m, [&](int64_t begin, int64_t end) {
-            for (int64_t p = begin; p < end; ++p) value[p] = own[s.edge[p]];
+        each_rows([&](int64_t begin, int64_t end) {
+            for (int64_t p = s.crow[begin]; p < s.crow[end]; ++p) value[p] = own[s.edge[p]];
         });
         for (int64_t block = 0; block < num_blocks; ++block) {
             const Columns<T> columns(s.num_probes - block * WIDTH);
@@ -337,7 +338,7 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
                 read_nodes<T>(s, &diagonals[0], scale.data(), offset.data(), block == 0, to_nodes, begin, end);
             });
             if (edges)
-                each_edges(m, [&](int64_t begin, int64_t end) {
+                each_edges([&](int64_t begin, int64_t end) {
                     read_edges<T>(s, &half[0], own, edge_scale.data(), edge_offset.data(),
                                   block == 0, to_edges, begin, end);
                 });
