@@ -23,7 +23,7 @@ using tg_lpe::store;
 namespace {
 
 constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi from which on no cache keeps it for the next layer
-constexpr int64_t AHEAD = 24;          // entries of the adjacency by which neighbours are fetched before they are read
+constexpr int64_t AHEAD = 96;          // entries of the adjacency by which neighbours are fetched before they are read
 constexpr int64_t ROWS = 2048;         // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
 // Rows of small graphs, times layers: some milliseconds. In a training step the cores are still taken by threads of torch
 // that spin in wait of their next task: for less, a second thread of ours makes things slower.
