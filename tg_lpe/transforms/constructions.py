@@ -168,8 +168,8 @@ class AddResistiveEmbeddingPE(_Construction):
 class AddLaplacianEigenvectors(_Construction):
     """Adds eigenvectors of ``L`` (functional name: ``add_laplacian_eigenvectors``), by Lemma 6 and Corollary 7.
 
-    See :func:`tg_lpe.constructions.laplacian_eigenvectors`. On small graphs it shows what the transformer can do, and is
-    no fast way to eigenvectors. ``Data`` and ``Batch`` alike, in PyTorch's default dtype.
+    See :func:`tg_lpe.constructions.laplacian_eigenvectors`. On small graphs it shows what the transformer can do, and
+    is no fast way to eigenvectors. ``Data`` and ``Batch`` alike, in PyTorch's default dtype.
 
     Args:
         k: number of eigenvectors.
