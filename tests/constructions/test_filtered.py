@@ -101,8 +101,8 @@ def test_without_edges_every_vector_will_do() -> None:
 def test_where_there_is_no_gap_some_eigenvectors_are_found() -> None:
     star = incidence(from_networkx(nx.star_graph(1100)))
     vectors, values = c.laplacian_eigenvectors(star, 3)
-    assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-8
-    assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-6
+    assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-6
+    assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-6 * 1101  # tolerance times spectrum
 
 
 def test_a_tolerance_beyond_rounding_is_said() -> None:
