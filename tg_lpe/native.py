@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-VERSION = 4
+VERSION = 5
 """Of the functions' arguments; a library left over from another version is not used."""
 
 HUGE = 2**21
@@ -383,8 +383,8 @@ def native_layers(
     return out
 
 
-BLOCK = 8
-"""Columns of each of the two blocks that :func:`native_blocks` takes together."""
+BLOCK_WIDTHS = (4, 8)
+"""Columns of each of the two blocks that :func:`native_blocks` takes together; fewer are filled up with zeros."""
 
 
 def native_blocks(phi: Tensor, adjacency: Adjacency, residual: Tensor, value: Tensor) -> Tensor:
@@ -411,20 +411,19 @@ def native_blocks(phi: Tensor, adjacency: Adjacency, residual: Tensor, value: Te
     if num_layers == 0:
         return phi.clone()
     k, parts = phi.size(1) // 2, []
-    for start in range(0, k, BLOCK):
-        # The columns do not know each other: blocks of eight are what a row of the kernel holds.
-        own = phi.unflatten(1, (2, k))[:, :, start : start + BLOCK]
+    for own in phi.unflatten(1, (2, k)).split(BLOCK_WIDTHS[-1], dim=2):  # the columns do not know each other
         size = own.size(2)
-        rows = nn.functional.pad(own, (0, BLOCK - size)).reshape(num_nodes, 2 * BLOCK)
-        rows = _checked({"phi": (rows, dtype, (num_nodes, 2 * BLOCK))})["phi"]
-        one, two = _untouched(rows, num_nodes, 2 * BLOCK), _untouched(rows, num_nodes, 2 * BLOCK)
+        width = next(block for block in BLOCK_WIDTHS if size <= block)
+        rows = nn.functional.pad(own, (0, width - size)).reshape(num_nodes, 2 * width)
+        rows = _checked({"phi": (rows, dtype, (num_nodes, 2 * width))})["phi"]
+        one, two = _untouched(rows, num_nodes, 2 * width), _untouched(rows, num_nodes, 2 * width)
         status = _function("blocks", dtype)(
-            *_sizes(num_nodes, num_layers),
+            *_sizes(width, num_nodes, num_layers),
             *_pointers(*adjacency, read["residual"], read["value"], rows, one, two),
             *_sizes(torch.get_num_threads()),
         )
         _finish(status, num_nodes)
-        parts.append((one if num_layers % 2 else two).view(num_nodes, 2, BLOCK)[:, :, :size])
+        parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
 
 

@@ -561,14 +561,14 @@ void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr
     std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
 }
 
-// Layers of two blocks of eight columns, Phi = [Phi_0, Phi_1], in which every weight is a multiple of the identity:
+// Layers of two blocks of K columns, Phi = [Phi_0, Phi_1], in which every weight is a multiple of the identity:
 // Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ says which S Phi_b are not multiplied by zero.
-template <typename T, bool READ_0, bool READ_1, bool STREAM>
+template <typename T, int64_t K, bool READ_0, bool READ_1, bool STREAM>
 inline __attribute__((always_inline)) void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* value,
                                                           const T* diagonal, const T* residual, const T* weight,
                                                           const T* in, T* out, int64_t begin, int64_t end) {
-    typedef typename Row<T, 8>::type V;
-    const auto row = [&](int64_t i, int64_t b) { return reinterpret_cast<const V*>(in + i * 16 + b * 8); };
+    typedef typename Row<T, K>::type V;
+    const auto row = [&](int64_t i, int64_t b) { return reinterpret_cast<const V*>(in + (2 * i + b) * K); };
     const int64_t stop = crow[end];
     for (int64_t i = begin; i < end; ++i) {
         const V zero = *row(i, 0), one = *row(i, 1);
@@ -582,42 +582,42 @@ inline __attribute__((always_inline)) void rows_of_blocks(const int64_t* crow, c
         V new_0 = residual[0] * zero + residual[1] * one, new_1 = residual[2] * zero + residual[3] * one;
         if (READ_0) new_0 += weight[0] * similar_0, new_1 += weight[2] * similar_0;
         if (READ_1) new_0 += weight[1] * similar_1, new_1 += weight[3] * similar_1;
-        store<STREAM>(out + i * 16, new_0);
-        store<STREAM>(out + i * 16 + 8, new_1);
+        store<STREAM>(out + 2 * i * K, new_0);
+        store<STREAM>(out + (2 * i + 1) * K, new_1);
     }
 #if defined(__SSE2__)
     if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
 #endif
 }
 
-template <typename T>
+template <typename T, int64_t K>
 CLONES void blocks_of(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* residual,
                       const T* weight, const T* in, T* out, int64_t begin, int64_t end, bool stream) {
     const bool read_0 = weight[0] != 0 || weight[2] != 0, read_1 = weight[1] != 0 || weight[3] != 0;
     if (read_0 && read_1)
-        rows_of_blocks<T, true, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, true, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else if (read_0)
-        rows_of_blocks<T, true, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, true, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else if (!read_1)
-        rows_of_blocks<T, false, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, false, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else if (stream)
-        rows_of_blocks<T, false, true, true>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, false, true, true>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else
-        rows_of_blocks<T, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
 }
 
 // All layers; the result is in `one` where their number is odd, in `two` where it is even.
-template <typename T>
+template <typename T, int64_t K>
 void blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,
             const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two, int64_t num_threads) {
-    const int64_t bytes = num_nodes * 16 * int64_t(sizeof(T));
+    const int64_t bytes = num_nodes * 2 * K * int64_t(sizeof(T));
     huge_pages(one, bytes);
     huge_pages(two, bytes);
     const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(num_threads, num_nodes >> 14));
     const T* in = phi;
     for (int64_t layer = 0; layer < num_layers; ++layer) {
         in_parallel(parts, [&](int64_t part) {
-            blocks_of<T>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one,
+            blocks_of<T, K>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one,
                          part * num_nodes / parts, (part + 1) * num_nodes / parts, bytes >= STREAMED);
         });
         in = one;
@@ -672,10 +672,11 @@ void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* c
         return 2;                                                                                                     \
     }                                                                                                                 \
     extern "C" __attribute__((visibility("default"))) int tg_lpe_blocks_##NAME(                                       \
-        int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,               \
-        const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two,                          \
+        int64_t width, int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col,                \
+        const T* value, const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two,          \
         int64_t num_threads) try {                                                                                    \
-        blocks<T>(num_nodes, num_layers, crow, col, value, diagonal, residual, weight, phi, one, two, num_threads);   \
+        const auto run = width == 4 ? blocks<T, 4> : blocks<T, 8>;                                                    \
+        run(num_nodes, num_layers, crow, col, value, diagonal, residual, weight, phi, one, two, num_threads);         \
         return 0;                                                                                                     \
     } catch (...) {                                                                                                   \
         return 2;                                                                                                     \

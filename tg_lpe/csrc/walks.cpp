@@ -22,7 +22,7 @@
 
 namespace {
 
-constexpr int INTERFACE = 4;  // of the functions below, as native.py calls them
+constexpr int INTERFACE = 5;  // of the functions below, as native.py calls them
 enum Status { OK = 0, MALFORMED = 1, NO_MEMORY = 2 };
 
 constexpr int64_t ALIGNMENT = 64;
