@@ -358,21 +358,6 @@ def _native_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, tuple[Tensor,
     return kept.chain[-1, :, : phi.size(1)], kept
 
 
-def _native_backward(
-    kept: Sequence[Tensor],
-    grad_out: Tensor,
-    phi: Tensor,
-    operator: Any,
-    ptr: Tensor,
-    weights: native.LayerStack,
-    later: Tensor,
-    norm_floor: float,
-) -> tuple[Tensor, ...]:
-    return native.native_layers_backward(
-        phi, operator, ptr, weights, later, norm_floor, native.KeptLayers(*kept), grad_out
-    )
-
-
 def _fused_forward(
     phi: Tensor, operator: fused.Columns, ptr: Tensor, weights: native.LayerStack, later: Tensor, norm_floor: float
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -380,20 +365,26 @@ def _fused_forward(
 
 
 def _fused_backward(
-    kept: Sequence[Tensor],
-    grad_out: Tensor,
     phi: Tensor,
-    operator: Any,
+    operator: fused.Columns,
     ptr: Tensor,
     weights: native.LayerStack,
     later: Tensor,
     norm_floor: float,
+    kept: Sequence[Tensor],
+    grad_out: Tensor,
 ) -> tuple[Tensor, ...]:
+    """Nothing was kept: the layers are computed anew."""
     return fused.fused_layers_backward(phi, operator, ptr, weights, later, norm_floor, grad_out)
 
 
 _NATIVE = _Backend(
-    Incidence.adjacency, native.native_layers, _native_forward, _native_backward, native.LAYER_WIDTHS[0], TRAINED_NODES
+    Incidence.adjacency,
+    native.native_layers,
+    _native_forward,
+    native.native_layers_backward,
+    native.LAYER_WIDTHS[0],
+    TRAINED_NODES,
 )
 _FUSED = _Backend(
     fused.columns, fused.fused_layers, _fused_forward, _fused_backward, fused.MAX_COLUMNS, fused.MAX_NODES
@@ -430,7 +421,7 @@ class _CompiledLayers(torch.autograd.Function):
         phi, residual, similarity, left, right, *kept = ctx.saved_tensors
         weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
         operator, ptr, later = ctx.graph
-        grads = ctx.backend.backward(kept, grad_out, phi, operator, ptr, weights, later, NORM_FLOOR)
+        grads = ctx.backend.backward(phi, operator, ptr, weights, later, NORM_FLOOR, kept, grad_out)
         return *grads, *[None] * 5
 
 

@@ -13,7 +13,7 @@ import ctypes
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -470,14 +470,14 @@ def native_layers_backward(
     weights: LayerStack,
     later: Tensor,
     norm_floor: float,
-    kept: KeptLayers,
+    kept: Sequence[Tensor],
     grad_out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of :func:`native_layers_forward`.
 
     Args:
         phi, adjacency, ptr, weights, later, norm_floor: as there.
-        kept: what it returned.
+        kept: what it returned, a :class:`KeptLayers`.
         grad_out: by ``Phi_L``, ``[num_nodes, k]``.
 
     Returns:

@@ -1,5 +1,5 @@
-// What the compiled parts share: versions for newer processors, memory in huge pages, rows stored past the caches, and
-// threads whose failures are not lost.
+// What the compiled parts share: versions for newer processors, memory in huge pages, rows stored past the caches,
+// threads whose failures are not lost, and the rows of the matrix that a list of edges stands for.
 
 #pragma once
 
@@ -95,6 +95,54 @@ void in_parallel(int64_t num_parts, F work) {
     for (auto& thread : threads) thread.join();
     for (const auto& failure : failures)
         if (failure) std::rethrow_exception(failure);
+}
+
+// The rows of a symmetric matrix with an entry for each edge in two places: `crow` receives where each row begins, and
+// `place(at, i, j, e)` is called for the entry (i, j) of edge e, row by row in the order of the edges: in the order of
+// the columns where edges are sorted by (tail, head), tail < head. Each thread owns a range of rows. False if an edge does
+// not join two different nodes.
+template <typename F>
+bool rows_of_edges(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, int64_t* crow,
+                   int64_t num_threads, F place) {
+    constexpr int64_t APART = 1 << 20, FAR = 48, NEAR = 24;  // edges from which on, and by which, memory is asked ahead
+    const int64_t parts = std::max<int64_t>(1, std::min(num_threads, num_nodes));
+    const auto bound = [&](int64_t part) { return part * num_nodes / parts; };
+    std::vector<int64_t> wrong(parts, 0);
+    in_parallel(parts, [&](int64_t part) {
+        const int64_t low = bound(part), high = bound(part + 1);
+        std::fill(crow + low, crow + high, int64_t(0));
+        for (int64_t e = 0; e < num_edges; ++e) {
+            const int64_t i = tail[e], j = head[e];
+            wrong[part] += i < 0 || j < 0 || i >= num_nodes || j >= num_nodes || i == j;
+            if (i >= low && i < high) ++crow[i];
+            if (j >= low && j < high) ++crow[j];
+        }
+    });
+    for (const int64_t count : wrong)
+        if (count) return false;
+    int64_t total = 0;
+    for (int64_t i = 0; i < num_nodes; ++i) {
+        const int64_t own = crow[i];
+        crow[i] = total;
+        total += own;
+    }
+    crow[num_nodes] = total;
+    Buffer<int64_t> next(num_nodes);
+    in_parallel(parts, [&](int64_t part) {
+        const int64_t low = bound(part), high = bound(part + 1);
+        std::copy(crow + low, crow + high, &next[0] + low);
+        const auto mine = [&](int64_t i) { return i >= low && i < high; };
+        for (int64_t e = 0; e < num_edges; ++e) {
+            if (num_edges >= APART && e + FAR < num_edges) {
+                const int64_t far = head[e + FAR], near = head[e + NEAR];
+                if (mine(far)) __builtin_prefetch(&next[far], 1);
+                if (mine(near)) place.ahead(next[near]);
+            }
+            if (mine(tail[e])) place(next[tail[e]]++, tail[e], head[e], e);
+            if (mine(head[e])) place(next[head[e]]++, head[e], tail[e], e);
+        }
+    });
+    return true;
 }
 
 }  // namespace tg_lpe

@@ -13,6 +13,7 @@
 using tg_lpe::Buffer;
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
+using tg_lpe::rows_of_edges;
 
 namespace {
 
@@ -147,62 +148,34 @@ bool in_range(const List& list) {
     return list.num_listed == 0 || largest < uint64_t(list.num_nodes);
 }
 
-// The entries of diag(s) A diag(s), row by row, from edges sorted by (tail, head).
+// An entry of diag(s) A diag(s), put into its row.
+template <typename T>
+struct Entry {
+    const T *conductance, *node_scale;
+    int32_t* col;
+    T* value;
+
+    void ahead(int64_t at) const {
+        __builtin_prefetch(col + at, 1);
+        __builtin_prefetch(value + at, 1);
+    }
+    void operator()(int64_t at, int64_t i, int64_t j, int64_t e) const {
+        col[at] = int32_t(j);
+        value[at] = node_scale[i] * node_scale[j] * (conductance ? conductance[e] : T(1));
+    }
+};
+
+// The rows of diag(s) A diag(s), from edges sorted by (tail, head).
 template <typename T>
 int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
               const T* node_scale, int64_t* crow, int32_t* col, T* value, int64_t num_threads) {
     huge_pages(col, 2 * num_edges * int64_t(sizeof(int32_t)));
     huge_pages(value, 2 * num_edges * int64_t(sizeof(T)));
-    const int64_t parts = num_edges < SHARED ? 1 : std::max<int64_t>(1, std::min(num_threads, num_nodes));
-    const auto bound = [&](int64_t part) { return part * num_nodes / parts; };
-    std::vector<int64_t> wrong(parts, 0);
-    in_parallel(parts, [&](int64_t part) {
-        const int64_t low = bound(part), high = bound(part + 1);
-        std::fill(crow + low, crow + high, int64_t(0));
-        for (int64_t e = 0; e < num_edges; ++e) {
-            const int64_t i = tail[e], j = head[e];
-            wrong[part] += i < 0 || j <= i || j >= num_nodes || (e > 0 && i < tail[e - 1]);
-            if (i >= low && i < high) ++crow[i];
-            if (j >= low && j < high) ++crow[j];
-        }
-    });
-    for (const int64_t count : wrong)
-        if (count) return MALFORMED;
-    int64_t total = 0;
-    for (int64_t i = 0; i < num_nodes; ++i) {
-        const int64_t own = crow[i];
-        crow[i] = total;
-        total += own;
-    }
-    crow[num_nodes] = total;
-    Buffer<int64_t> next(num_nodes);
-    in_parallel(parts, [&](int64_t part) {
-        const int64_t low = bound(part), high = bound(part + 1);
-        std::copy(crow + low, crow + high, &next[0] + low);
-        const bool far_apart = num_edges >= SHARED;
-        const auto place = [&](int64_t e, int64_t i, int64_t j) {
-            const int64_t at = next[i]++;
-            col[at] = int32_t(j);
-            value[at] = node_scale[i] * node_scale[j] * (conductance ? conductance[e] : T(1));
-        };
-        // Smaller neighbours come first, then larger ones: columns are sorted within a row.
-        for (int64_t e = 0; e < num_edges; ++e) {
-            if (far_apart && e + FAR < num_edges) {
-                const int64_t far = head[e + FAR], near = head[e + NEAR];
-                if (far >= low && far < high) __builtin_prefetch(&next[far], 1);
-                if (near >= low && near < high) {
-                    __builtin_prefetch(col + next[near], 1);
-                    __builtin_prefetch(value + next[near], 1);
-                }
-            }
-            if (head[e] >= low && head[e] < high) place(e, head[e], tail[e]);
-        }
-        for (int64_t e = std::lower_bound(tail, tail + num_edges, low) - tail; e < num_edges && tail[e] < high; ++e) {
-            if (far_apart && e + FAR < num_edges) __builtin_prefetch(node_scale + head[e + FAR]);
-            place(e, tail[e], head[e]);
-        }
-    });
-    return OK;
+    for (int64_t e = 0; e < num_edges; ++e)
+        if (head[e] <= tail[e] || (e > 0 && tail[e] < tail[e - 1])) return MALFORMED;
+    const int64_t threads = num_edges < SHARED ? 1 : num_threads;
+    const Entry<T> place{conductance, node_scale, col, value};
+    return rows_of_edges(num_nodes, num_edges, tail, head, crow, threads, place) ? OK : MALFORMED;
 }
 
 }  // namespace

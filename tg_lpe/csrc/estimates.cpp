@@ -15,6 +15,7 @@
 using tg_lpe::Buffer;
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
+using tg_lpe::rows_of_edges;
 using tg_lpe::store;
 
 namespace {
@@ -229,41 +230,19 @@ void read_nodes(const Structure& s, const T* diagonals, const T* scale, const T*
     }
 }
 
-// The rows of the adjacency matrix, neighbours in the order of their edges.
-bool build(Structure& s, int64_t num_threads) {
-    int64_t *crow = &s.crow[0];
-    std::fill(crow, crow + s.num_rows + 1, int64_t(0));
-    for (int64_t e = 0; e < s.num_edges; ++e) {
-        const int64_t i = s.tail[e], j = s.head[e];
-        if (i < 0 || j < 0 || i >= s.num_rows || j >= s.num_rows || i == j) return false;
-        ++crow[i + 1], ++crow[j + 1];
+// A neighbour, and the edge that leads to it, put into its row.
+struct Neighbour {
+    int32_t *col, *edge;
+
+    void ahead(int64_t at) const {
+        __builtin_prefetch(col + at, 1);
+        __builtin_prefetch(edge + at, 1);
     }
-    for (int64_t i = 0; i < s.num_rows; ++i) crow[i + 1] += crow[i];
-    Buffer<int64_t> next(s.num_rows);
-    in_parallel(num_threads, [&](int64_t part) {
-        const int64_t low = part * s.num_rows / num_threads, high = (part + 1) * s.num_rows / num_threads;
-        std::copy(crow + low, crow + high, &next[0] + low);
-        constexpr int64_t FAR = 48, NEAR = 24;
-        for (int64_t e = 0; e < s.num_edges; ++e) {
-            if (e + FAR < s.num_edges) {
-                const int64_t far = s.head[e + FAR], near = s.head[e + NEAR];
-                if (far >= low && far < high) __builtin_prefetch(&next[far], 1);
-                if (near >= low && near < high) {
-                    __builtin_prefetch(&s.col[next[near]], 1);
-                    __builtin_prefetch(&s.edge[next[near]], 1);
-                }
-            }
-            const int64_t ends[2] = {s.tail[e], s.head[e]};
-            for (int64_t k = 0; k < 2; ++k)
-                if (ends[k] >= low && ends[k] < high) {
-                    const int64_t at = next[ends[k]]++;
-                    s.col[at] = int32_t(ends[1 - k]);
-                    s.edge[at] = int32_t(e);
-                }
-        }
-    });
-    return true;
-}
+    void operator()(int64_t at, int64_t, int64_t j, int64_t e) const {
+        col[at] = int32_t(j);
+        edge[at] = int32_t(e);
+    }
+};
 
 // See native_estimated_walks in native.py.
 template <typename T>
@@ -275,7 +254,8 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
         return std::max<int64_t>(1, std::min(num_threads, lines / WORTH_A_THREAD));
     };
     const int64_t row_threads = threads_for(n + 2 * m), edge_threads = threads_for(m * s.depth);
-    if (!build(s, row_threads)) return MALFORMED;
+    const Neighbour place{&s.col[0], &s.edge[0]};
+    if (!rows_of_edges(n, m, s.tail, s.head, &s.crow[0], row_threads, place)) return MALFORMED;
     huge_pages(nodes, n * s.width * int64_t(sizeof(T)));
     if (edges) huge_pages(edges, m * s.width * int64_t(sizeof(T)));
 
@@ -353,9 +333,9 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
     extern "C" __attribute__((visibility("default"))) int tg_lpe_estimates_##NAME(                                    \
         int64_t num_rows, int64_t height, int64_t num_edges, int64_t num_filters, int64_t num_layers,                 \
         int64_t num_probes, const int64_t* tail, const int64_t* head, const T* coupling, uint64_t seed, double alpha, \
-        double gamma, T* nodes, T* edges, int64_t num_threads) try {                                  \
+        double gamma, T* nodes, T* edges, int64_t num_threads) try {                                                  \
         Structure s{num_rows, height, num_edges, num_filters, num_layers, num_probes, tail, head};                    \
-        return estimates<T>(s, coupling, seed, T(alpha), T(gamma), nodes, edges, num_threads);                \
+        return estimates<T>(s, coupling, seed, T(alpha), T(gamma), nodes, edges, num_threads);                        \
     } catch (...) {                                                                                                   \
         return NO_MEMORY;                                                                                             \
     }
