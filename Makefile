@@ -10,8 +10,7 @@ PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-installed
 
 # The tests whose code takes another road without torch-scatter or without the compiled part.
-PLAIN_TESTS := $(wildcard $(addprefix tests/test_,scatter.py incidence.py conductance.py gram_transformer.py linear_transformer.py \
-    graph_transformer.py native.py native_layers.py spectral.py))
+PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.
@@ -60,7 +59,7 @@ setup: $(STAMP)
 # A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
 SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
 
-$(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/csrc/*.cpp tg_lpe/csrc/*.h)
+$(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg_lpe/ops/csrc/*.h)
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
@@ -74,6 +73,6 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/csrc/*.cpp tg_lpe
 		$(PIP) uninstall -q -y torch-scatter 2>/dev/null; \
 		echo; echo "NOTE: torch-scatter could not be installed (see above; it needs a C++ compiler and Python's headers)."; \
 		echo "NOTE: Going on without it: every result is the same, some sums are slower."; echo; }
-	@$(BIN)/python -c "import sys, tg_lpe.native as n; sys.exit(not n.has_native())" || \
+	@$(BIN)/python -c "import sys, tg_lpe.ops.native as n; sys.exit(not n.has_native())" || \
 		echo "NOTE: tg_lpe's compiled part could not be built or loaded. Going on without it: the Gram encoder is slower."
 	@touch $@

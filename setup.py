@@ -4,12 +4,12 @@ import sys
 
 from setuptools import Extension, setup
 
-# A plain shared library, which tg_lpe/native.py finds beside itself: it needs no headers but the compiler's own.
+# A plain shared library, which tg_lpe/ops/native.py finds beside itself: it needs no headers but the compiler's own.
 # -ffp-contract=fast allows fused multiply-adds and nothing else: what is not a number stays so.
 NATIVE = Extension(
-    "tg_lpe._native",
-    [f"tg_lpe/csrc/{name}.cpp" for name in ("walks", "layers", "edges", "estimates")],
-    depends=["tg_lpe/csrc/common.h"],
+    "tg_lpe.ops._native",
+    [f"tg_lpe/ops/csrc/{name}.cpp" for name in ("walks", "layers", "edges", "estimates")],
+    depends=["tg_lpe/ops/csrc/common.h"],
     extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", "-fvisibility=hidden", "-pthread"],
     extra_link_args=["-pthread"],
     language="c++",

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.files import read_json
+from tg_lpe.hub.files import read_json
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

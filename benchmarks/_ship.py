@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe import GramTransformer, zoo
-from tg_lpe.datasets import load_molecules
-from tg_lpe.encoders import load_encoder
-from tg_lpe.files import load_tensors, read_json, replacing, write_json
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.hub.files import load_tensors, read_json, replacing, write_json
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.joint import build_model
 from tg_lpe.training.loop import count_parameters
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.zoo.score import SAMPLE, score
+from tg_lpe.training.score import SAMPLE, score
 
 ZOO = Path(zoo.__file__).parent
 

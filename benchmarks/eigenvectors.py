@@ -24,8 +24,8 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe.constructions import bottom_eigenvectors, laplacian_eigenvectors
-from tg_lpe.datasets.weighted import grid_edges
-from tg_lpe.files import write_json
+from tg_lpe.datasets.synthetic import grid_edges
+from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 K = 8

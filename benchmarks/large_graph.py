@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
-from tg_lpe.datasets.weighted import random_regular_edges
-from tg_lpe.files import write_json
+from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 DEGREE = 6

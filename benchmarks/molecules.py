@@ -25,7 +25,7 @@ from _readme import molecules_row
 
 from tg_lpe.cli import SOURCES
 from tg_lpe.cli import main as tg_lpe
-from tg_lpe.files import read_json, write_json
+from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 

@@ -32,8 +32,8 @@ from torch import Tensor
 
 from tg_lpe.constructions.efficient import Weights, efficient_layer
 from tg_lpe.constructions.full import full_layer, normalize_phi, normalize_rows, unit
-from tg_lpe.datasets.weighted import random_incidences
-from tg_lpe.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.datasets.synthetic import random_incidences
+from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.training.run_folder import environment
 
 N = 10

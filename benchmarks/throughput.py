@@ -29,9 +29,9 @@ from torch_geometric.nn.models.gpse import IdentityHead
 from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRandomWalkPE
 
 from tg_lpe import Incidence, LinearTransformerPE
-from tg_lpe.datasets import load_molecules
-from tg_lpe.files import write_json
-from tg_lpe.spectral import laplacian_eigenvectors
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 K = 8

@@ -31,8 +31,8 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
 from tg_lpe import GramTransformer
-from tg_lpe.datasets import load_molecules
-from tg_lpe.files import write_json
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.hub.files import write_json
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, autocast_dtype
 from tg_lpe.training.run_folder import environment

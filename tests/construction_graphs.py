@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe.constructions.efficient import Weights
-from tg_lpe.datasets import ZINC_VOCABULARY, smiles_to_data
+from tg_lpe.datasets.molecules import ZINC_VOCABULARY, smiles_to_data
 
 WEIGHTED_PATH_SEED = 14613
 """Resistances of a path of ten nodes with eigenvalues from 0.039 to 9.7: the layer counts of ERRATA item 1."""

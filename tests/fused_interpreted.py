@@ -19,10 +19,11 @@ from test_linear_transformer import eq_16
 from test_native import check, couplings, expected_walks, incidence, torch_walks
 from torch import Tensor
 
-from tg_lpe import GramTransformer, Incidence, LinearTransformer, fused
-from tg_lpe.linear_transformer import _FUSED, _NATIVE
+from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe.encoders.linear_transformer import _FUSED, _NATIVE
+from tg_lpe.ops import fused
+from tg_lpe.ops.walks import BASES, compiled_walks_pay, graph_walks
 from tg_lpe.testing import assert_permutation_equivariant
-from tg_lpe.walks import BASES, compiled_walks_pay, graph_walks
 
 assert fused.interpreted, "run with TRITON_INTERPRET=1"
 

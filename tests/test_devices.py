@@ -19,10 +19,10 @@ from tg_lpe import (
     LinearTransformer,
     LinearTransformerPE,
     constructions,
-    scatter,
 )
 from tg_lpe.constructions import effective_resistance, electric_potential, heat_kernel, resistive_embedding
-from tg_lpe.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.ops import segment
 
 NODE_TYPES, EDGE_TYPES = 5, 3
 
@@ -45,7 +45,7 @@ both_batches = pytest.mark.parametrize("sizes", [SMALL, MIXED], ids=["small grap
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     asked = torch.is_autocast_enabled
-    monkeypatch.setattr(scatter, "torch_scatter", None)  # it is not used on GPUs
+    monkeypatch.setattr(segment, "torch_scatter", None)  # it is not used on GPUs
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and asked(kind))
     # Inference mode knows no tensors that wrap others.
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())

@@ -111,9 +111,9 @@ def _add_train(commands: Any) -> None:
         epilog="example: tg-lpe train zinc --data ZINC_DIR --pe linear-transformer --epochs 20 --seed 0",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    from tg_lpe.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
+    from tg_lpe.models.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
+    from tg_lpe.ops.walks import BASES
     from tg_lpe.training.config import CONDUCTANCES, ENCODER_PROBES, ENCODINGS, PRECISIONS, TrainConfig
-    from tg_lpe.walks import BASES
 
     defaults = TrainConfig()
     _add_data(parser)
@@ -195,8 +195,8 @@ def _train(args: argparse.Namespace) -> None:
 
 def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Width and probes of the encoding: a pretrained encoder's own, else what was asked for, else the defaults."""
-    from tg_lpe.encoders import load_encoder
-    from tg_lpe.gram_transformer import GRAM_PROBES, GramTransformer
+    from tg_lpe.encoders.gram_transformer import GRAM_PROBES, GramTransformer
+    from tg_lpe.encoders.registry import load_encoder
 
     if args.pe != "linear-transformer":
         unread = ("encoder", "probes", *GRAM_OPTIONS, *(("pe_dim", "pe_lr") if args.pe == "none" else ()))
@@ -260,9 +260,9 @@ def _run_training(
 
 
 def _add_pretrain(commands: Any) -> None:
-    from tg_lpe.spectral import KERNELS
+    from tg_lpe.graph.spectral import KERNELS
+    from tg_lpe.ops.walks import BASES
     from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
-    from tg_lpe.walks import BASES
 
     defaults = PretrainConfig()
     parser = commands.add_parser(
@@ -363,9 +363,9 @@ def _add_encode(commands: Any) -> None:
 def _encode(args: argparse.Namespace) -> None:
     import torch
 
-    from tg_lpe.datasets import MoleculeDataset, read_molecules
-    from tg_lpe.encoders import load_encoder
-    from tg_lpe.files import replacing, save_tensors
+    from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
+    from tg_lpe.encoders.registry import load_encoder
+    from tg_lpe.hub.files import replacing, save_tensors
     from tg_lpe.transforms import LinearTransformerPE
 
     _set_threads(args.threads)
@@ -403,8 +403,8 @@ def _encode(args: argparse.Namespace) -> None:
 def _atom_types_of(encoder: str) -> Any:
     """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
     from tg_lpe import zoo
-    from tg_lpe.datasets import AtomVocabulary
-    from tg_lpe.files import read_json
+    from tg_lpe.datasets.molecules import AtomVocabulary
+    from tg_lpe.hub.files import read_json
     from tg_lpe.training.run_folder import RunFolder
 
     folder = zoo.path(encoder) if encoder in zoo.names() else Path(encoder).resolve()
@@ -434,7 +434,7 @@ def _add_report(commands: Any) -> None:
 
 
 def _report(args: argparse.Namespace) -> None:
-    from tg_lpe.files import write_json
+    from tg_lpe.hub.files import write_json
     from tg_lpe.report import benchmark_json, comparison_table, read_run, write_report
 
     paths = list(dict.fromkeys(args.runs))
@@ -505,7 +505,7 @@ def _demo(args: argparse.Namespace) -> None:
 
 def _load(args: argparse.Namespace) -> Any:
     """The molecules that the arguments name."""
-    from tg_lpe.datasets import load_molecules
+    from tg_lpe.datasets.molecules import load_molecules
 
     named = args.source in SOURCES
     if not named and not Path(args.source).exists():

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import Incidence, native
+from tg_lpe import Incidence
 from tg_lpe import constructions as c
-from tg_lpe.datasets.weighted import grid_edges
+from tg_lpe.datasets.synthetic import grid_edges
+from tg_lpe.ops import native
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

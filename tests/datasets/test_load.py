@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets import (
+from tg_lpe.datasets.molecules import (
     MoleculeDataset,
     SkippedMolecule,
     SolubilityNormalization,
@@ -314,7 +314,7 @@ def test_script_without_main_guard_and_workers_without_torch(write_folder: Write
         "import sys\n"
         "sys.path.pop(0)\n"
         "print('started')\n"
-        "from tg_lpe.datasets import _molecule, load_molecules\n"
+        "from tg_lpe.datasets.molecules import _molecule, load_molecules\n"
         f"splits = load_molecules({str(folder)!r}, cache_dir={str(tmp_path / 'c')!r}, num_workers=2, progress=False)\n"
         "print(len(splits.train))\n"
     )
@@ -326,7 +326,7 @@ def test_script_without_main_guard_and_workers_without_torch(write_folder: Write
     assert (done.stdout, done.returncode) == ("started\n4\n", 0), done.stderr
     probe = subprocess.run(
         [sys.executable, "-I", "-c", _pool._BOOTSTRAP + "print('torch' in sys.modules)"],
-        input=json.dumps({"path": sys.path, "file": str(root / "tg_lpe" / "datasets" / "_molecule.py")}) + "\n",
+        input=json.dumps({"path": sys.path, "file": str(root / "tg_lpe/datasets/molecules/_molecule.py")}) + "\n",
         capture_output=True,
         text=True,
         timeout=300,

@@ -11,14 +11,14 @@ import torch
 from rdkit import Chem, RDConfig
 from rdkit.Chem import Crippen
 
-from tg_lpe.datasets import (
+from tg_lpe.datasets.molecules import (
     AtomVocabulary,
     SolubilityNormalization,
     constrained_solubility,
     smiles_to_data,
     solubility_terms,
 )
-from tg_lpe.datasets import _molecule as molecule_module
+from tg_lpe.datasets.molecules import _molecule as molecule_module
 
 VOCABULARY = AtomVocabulary(("C", "O", "N", "C H1", "O -", "N H1 +", "N +"))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tg_lpe.datasets import SolubilityNormalization
-from tg_lpe.datasets._pool import read_smiles
+from tg_lpe.datasets.molecules import SolubilityNormalization
+from tg_lpe.datasets.molecules._pool import read_smiles
 
 
 class Corpus:

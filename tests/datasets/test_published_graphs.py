@@ -12,8 +12,8 @@ import pytest
 import torch
 from rdkit import Chem
 
-from tg_lpe.datasets import ZINC_VOCABULARY, AtomVocabulary, MoleculeSplits, load_molecules
-from tg_lpe.datasets._pool import read_smiles
+from tg_lpe.datasets.molecules import ZINC_VOCABULARY, AtomVocabulary, MoleculeSplits, load_molecules
+from tg_lpe.datasets.molecules._pool import read_smiles
 
 _ORDERS = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRIPLE}
 

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.datasets import QM9, ZINC
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets import ZINC_VOCABULARY, AtomVocabulary, from_pyg, smiles_to_data
+from tg_lpe.datasets.molecules import ZINC_VOCABULARY, AtomVocabulary, from_pyg, smiles_to_data
 
 ZINC_SMILES = {"train": ["CCO", "C#N", "c1ccccc1Cl", "C[C@H](O)F"], "val": ["CC[O-]"], "test": ["CCBr", "C"]}
 QM9_SMILES = ["C", "CC#N", "C=O", "CO", "c1cc[nH]c1", "CCF", "CC"]

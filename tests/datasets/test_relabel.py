@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from tg_lpe.datasets import MoleculeDataset, relabel_nodes
+from tg_lpe.datasets import relabel_nodes
+from tg_lpe.datasets.molecules import MoleculeDataset
 
 SMALL = MoleculeDataset.from_graphs(
     atoms=[[0, 1, 2, 1, 0], [3], [1, 1, 2], [0, 1]],

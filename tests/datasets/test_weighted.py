@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe.datasets import random_incidences, random_weighted_graph
-from tg_lpe.datasets.weighted import complete_edges, csl_edges, random_conductances, random_regular_edges
+from tg_lpe.datasets.synthetic import complete_edges, csl_edges, random_conductances, random_regular_edges
 
 EDGES = {"complete": 45, "csl": 20}
 kinds = pytest.mark.parametrize("kind", sorted(EDGES))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tg_lpe.datasets import MoleculeSplits, load_molecules
+from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
 
 CORES = ("C1CCCCC1", "c1ccccc1", "CC(C)C", "C1CCNC1", "CCOC", "c1ccncc1")
 TAILS = ("", "C", "CC", "CCO", "C(=O)O", "CN")

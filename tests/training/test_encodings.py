@@ -12,11 +12,11 @@ from torch_geometric.data import Batch
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 
 from tg_lpe import GramTransformer, LinearTransformer
-from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.cli import main
-from tg_lpe.datasets import MoleculeSplits
-from tg_lpe.files import load_tensors
-from tg_lpe.readout import pair_forms
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.hub.files import load_tensors
+from tg_lpe.nn.pair_forms import pair_forms
 from tg_lpe.report import read_run
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.encodings import attach_encoding, build_encoder, edge_width, flip_signs

@@ -9,8 +9,8 @@ import torch
 from scipy.linalg import expm
 
 from tg_lpe import GramTransformer, Incidence
-from tg_lpe.datasets import MoleculeSplits
-from tg_lpe.spectral import HEAT_TIMES, NUM_EIGENSPACES, kernel_channels, kernel_entries
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.graph.spectral import HEAT_TIMES, NUM_EIGENSPACES, kernel_channels, kernel_entries
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.kernels import KernelPretraining
 from tg_lpe.training.run_folder import RunFolder

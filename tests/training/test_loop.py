@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 
-from tg_lpe.datasets import MoleculeSplits
-from tg_lpe.files import load_tensors, read_json
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.config import ENCODINGS, TrainConfig
 from tg_lpe.training.joint import JointTraining, build_model
 from tg_lpe.training.loop import hash_seed, seeded

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tg_lpe import LinearTransformer
-from tg_lpe.datasets import MoleculeSplits
-from tg_lpe.scatter import RowGroups
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.config import PretrainConfig
 from tg_lpe.training.pretrain import EigenvectorPretraining, attach_eigenvectors, sign_invariant_loss
 from tg_lpe.training.run_folder import RunFolder

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from tg_lpe.files import load_tensors, read_json
+from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.run_folder import RunFolder, environment
 from tg_lpe.training.state import MetricsLog
 

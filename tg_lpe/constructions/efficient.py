@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tg_lpe import native
-from tg_lpe.checkpoint import CheckpointMixin
 from tg_lpe.constructions.full import FullTransformer, Scheduled, normalize_phi, unit
-from tg_lpe.incidence import Incidence
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.ops import native
 
 LAYERS_AT_ONCE = 1024
 """Layers that the compiled part is given together: bounds the memory that their weights take."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.constructions.efficient import EfficientTransformer
-from tg_lpe.incidence import Incidence
+from tg_lpe.graph.incidence import Incidence
 
 AMPLIFICATION = 1e6
 """How much a filter raises the far end of the spectrum over what is damped; more would drown what lies nearer."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.checkpoint import CheckpointMixin
+from tg_lpe.hub.checkpoints import CheckpointMixin
 
 NORMALIZATIONS = (None, "frobenius", "columns")
 """What a layer does to ``Phi`` at its end: nothing (eq. 3), bring it to Frobenius norm one (section 3.5), or each of

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe.blocks import Block
 from tg_lpe.constructions.bounds import (
     EXACT_NODES,
     check_ground,
@@ -38,10 +37,11 @@ from tg_lpe.constructions.filtered import filtered_eigenspace
 from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
 from tg_lpe.constructions.resistive import resistive_embedding_layers
 from tg_lpe.constructions.subspace import bottom_eigenvectors, top_eigenvectors
-from tg_lpe.incidence import Incidence
-from tg_lpe.probes import counter_normal
-from tg_lpe.spectral import component_labels, dense_blocks
-from tg_lpe.walks import EdgePositions
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.padding import Block
+from tg_lpe.graph.spectral import component_labels, dense_blocks
+from tg_lpe.nn.probes import counter_normal
+from tg_lpe.ops.walks import EdgePositions
 
 MAX_LAYERS = 100_000
 STEP = 8.0

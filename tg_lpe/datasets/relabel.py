@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch_geometric.data import Data
-
-from tg_lpe.datasets.molecule_dataset import MoleculeDataset
+from torch_geometric.data import Data, InMemoryDataset
 
 
-def relabel_nodes(dataset: MoleculeDataset, generator: torch.Generator) -> MoleculeDataset:
+def relabel_nodes(dataset: InMemoryDataset, generator: torch.Generator) -> InMemoryDataset:
     """A copy in which the nodes of each molecule are numbered at random.
 
     Args:
@@ -33,4 +31,4 @@ def relabel_nodes(dataset: MoleculeDataset, generator: torch.Generator) -> Molec
     longest = int(nodes.diff().max()) if len(dataset) else 0
     order = ((owner * longest + index[0]) * longest + index[1]).argsort()
     moved = Data(x=data.x[shuffled], edge_index=index[:, order], edge_attr=data.edge_attr[order], y=data.y)
-    return MoleculeDataset(moved, slices)
+    return type(dataset)(moved, slices)

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.files import replacing
+from tg_lpe.hub.files import replacing
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.gram_transformer import GRAM_PROBES
+from tg_lpe.encoders.gram_transformer import GRAM_PROBES
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, number_in

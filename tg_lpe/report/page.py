@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.files import replacing
+from tg_lpe.hub.files import replacing
 from tg_lpe.report.figures import Curve, Score, curves_svg, scores_svg
 from tg_lpe.report.groups import Group, Variant, compare
 from tg_lpe.report.runs import Run, read_run

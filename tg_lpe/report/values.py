@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.files import read_json
+from tg_lpe.hub.files import read_json
 
 DASH = "–"
 

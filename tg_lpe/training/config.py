@@ -6,11 +6,11 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from tg_lpe.gram_transformer import GRAM_PROBES
-from tg_lpe.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
-from tg_lpe.probes import PROBES
-from tg_lpe.spectral import KERNELS
-from tg_lpe.walks import BASES
+from tg_lpe.encoders.gram_transformer import GRAM_PROBES
+from tg_lpe.graph.spectral import KERNELS
+from tg_lpe.models.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
+from tg_lpe.nn.probes import PROBES
+from tg_lpe.ops.walks import BASES
 
 ENCODINGS = ("none", "laplacian", "random-walk", "linear-transformer")
 SCHEDULES = ("one-cycle", "halving", "constant")
@@ -186,7 +186,7 @@ class KernelPretrainConfig(LoopConfig):
     """Settings of the pretraining of Gram read-outs on kernels of the Laplacian.
 
     Attributes:
-        kernels: what to learn, some of :data:`~tg_lpe.spectral.KERNELS`, whose channels are the encoder's.
+        kernels: what to learn, some of :data:`~tg_lpe.graph.spectral.KERNELS`, whose channels are the encoder's.
         num_filters, num_layers, num_squarings, basis: of :class:`~tg_lpe.GramTransformer`.
         features: whether conductances read bond and atom types, so that the encoder can go on to learn from them.
     """

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
-from tg_lpe.encoders import load_encoder
-from tg_lpe.gram_transformer import GramTransformer
-from tg_lpe.incidence import Incidence
-from tg_lpe.linear_transformer import LinearTransformer
-from tg_lpe.probes import FeatureProbes
-from tg_lpe.readout import pair_forms
-from tg_lpe.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.data.storage import iterate_chunks, with_edge_attribute, with_node_attribute
+from tg_lpe.encoders.gram_transformer import GramTransformer
+from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.nn.pair_forms import pair_forms
+from tg_lpe.nn.probes import FeatureProbes
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.transforms.storage import iterate_chunks, with_edge_attribute, with_node_attribute
 
 PE_ATTRIBUTE = "pe"
 EDGE_PE_ATTRIBUTE = "edge_pe"

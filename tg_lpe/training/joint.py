@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets import MoleculeSplits, relabel_nodes
-from tg_lpe.graph_transformer import GraphTransformer
+from tg_lpe.datasets import relabel_nodes
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.models.graph_transformer import GraphTransformer
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.encodings import (
     EDGE_PE_ATTRIBUTE,

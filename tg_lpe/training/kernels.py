@@ -9,14 +9,14 @@ from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets import MoleculeSplits
-from tg_lpe.gram_transformer import GramTransformer
-from tg_lpe.incidence import Incidence
-from tg_lpe.spectral import kernel_channels, kernel_entries
+from tg_lpe.data.storage import iterate_chunks, with_edge_attribute, with_node_attribute
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.encoders.gram_transformer import GramTransformer
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.spectral import kernel_channels, kernel_entries
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.loop import TrainingLoop, seeded
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.transforms.storage import iterate_chunks, with_edge_attribute, with_node_attribute
 
 NODE_TARGET, EDGE_TARGET = "kernel", "edge_kernel"
 CHUNK = 1000

@@ -9,16 +9,16 @@ from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets import MoleculeSplits
-from tg_lpe.incidence import Incidence
-from tg_lpe.linear_transformer import LinearTransformer
-from tg_lpe.scatter import RowGroups
-from tg_lpe.spectral import laplacian_eigenvectors
+from tg_lpe.data.storage import iterate_chunks, with_node_attribute
+from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.config import PretrainConfig
 from tg_lpe.training.joint import max_nodes
 from tg_lpe.training.loop import TrainingLoop, seeded
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.transforms.storage import iterate_chunks, with_node_attribute
 
 TARGET = "eigenvectors"
 CHUNK = 2000

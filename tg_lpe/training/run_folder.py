@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tg_lpe.files import replacing
+from tg_lpe.hub.files import replacing
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

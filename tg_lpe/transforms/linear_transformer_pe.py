@@ -14,13 +14,13 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
-from tg_lpe.checkpoint import module_digest
-from tg_lpe.encoders import load_encoder
-from tg_lpe.gram_transformer import Encoding, GramTransformer
-from tg_lpe.incidence import Incidence
-from tg_lpe.linear_transformer import LinearTransformer
+from tg_lpe.data.storage import is_collated, iterate_chunks, with_edge_attribute, with_node_attribute
+from tg_lpe.encoders.gram_transformer import Encoding, GramTransformer
+from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.hub.checkpoints import module_digest
 from tg_lpe.transforms.attributes import write_node_encoding
-from tg_lpe.transforms.storage import is_collated, iterate_chunks, with_edge_attribute, with_node_attribute
 
 DEFAULT_ENCODER = "gram-k8"
 """The shipped encoder that is used where none is named."""

@@ -1,0 +1,153 @@
+"""Datasets read straight from PyG's storage: the same graphs as one by one, and nothing of the caller's changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import Graph, few, graphs, normal
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data, InMemoryDataset
+
+from tg_lpe.data.storage import (
+    is_collated,
+    iterate_chunks,
+    node_slices,
+    with_edge_attribute,
+    with_node_attribute,
+)
+
+
+class Stored(InMemoryDataset):
+    """An in-memory dataset made of a list."""
+
+    def __init__(self, graphs: list[Data], transform=None) -> None:
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
+
+
+def as_data(graph: Graph, seed: int = 0, **more) -> Data:
+    index, weight = graph.both_ways(torch.float32)
+    return Data(x=normal(graph.num_nodes, 2, seed=seed).float(), edge_index=index, edge_weight=weight, **more)
+
+
+def check_chunks(dataset, expected: list[Data], size: int, attributes: tuple[str, ...]) -> None:
+    chunks = list(iterate_chunks(dataset, size, attributes))
+    assert [chunk.num_graphs for chunk in chunks] == [
+        min(size, len(expected) - start) for start in range(0, len(expected), size)
+    ]
+    for number, chunk in enumerate(chunks):
+        mine = expected[number * size : (number + 1) * size]
+        offsets = torch.tensor([0, *[data.num_nodes for data in mine]]).cumsum(0)
+        assert chunk.num_nodes == offsets[-1]
+        edges = [data.edge_index + offset for data, offset in zip(mine, offsets[:-1], strict=True)]
+        assert torch.equal(chunk.edge_index, torch.cat(edges, 1))
+        assert chunk.batch.tolist() == [i for i, data in enumerate(mine) for _ in range(data.num_nodes)]
+        assert set(chunk.attributes) == set(attributes) & set(mine[0].keys())
+        for name, value in chunk.attributes.items():
+            assert torch.equal(value, torch.cat([data[name] for data in mine]))
+
+
+lists = st.lists(graphs(max_nodes=6, exponents=(-1.0, 1.0)), min_size=1, max_size=6)
+
+
+@few
+@given(lists, st.integers(1, 4))
+def test_chunks_are_the_graphs_in_order(parts: list[Graph], size: int) -> None:
+    expected = [as_data(graph, i) for i, graph in enumerate(parts)]
+    attributes = ("x", "edge_weight", "absent")
+    check_chunks(expected, expected, size, attributes)
+    check_chunks(Stored(expected), expected, size, attributes)
+    bare = [Data(edge_index=data.edge_index, num_nodes=data.num_nodes) for data in expected]
+    check_chunks(bare, bare, size, attributes)
+    check_chunks(Stored(bare), bare, size, attributes)
+
+
+@few
+@given(lists)
+def test_node_slices(parts: list[Graph]) -> None:
+    bounds = torch.tensor([0, *[graph.num_nodes for graph in parts]]).cumsum(0).tolist()
+    full = [as_data(graph) for graph in parts]
+    assert node_slices(Stored(full)).tolist() == bounds
+    assert node_slices(Stored([Data(edge_index=d.edge_index, num_nodes=d.num_nodes) for d in full])).tolist() == bounds
+    # An attribute with one row per graph, or per edge, may have as many rows as there are nodes.
+    labelled = [
+        Data(edge_index=d.edge_index, y=torch.zeros(1), bond=torch.zeros(d.num_edges), num_nodes=d.num_nodes)
+        for d in full
+    ]
+    assert node_slices(Stored(labelled)).tolist() == bounds
+
+
+def test_rows_that_match_the_nodes_by_coincidence() -> None:
+    none, pair = torch.zeros(2, 0, dtype=torch.int64), torch.tensor([[0], [1]])
+    by_graph = [Data(y=torch.zeros(1), edge_index=e, num_nodes=n) for e, n in ((none, 0), (pair, 2))]
+    assert node_slices(Stored(by_graph)).tolist() == [0, 0, 2]
+    loops = torch.tensor([[0, 1, 1], [1, 0, 0]])
+    by_edge = [Data(bond=torch.zeros(e.size(1)), edge_index=e, num_nodes=n) for e, n in ((loops, 2), (pair, 2))]
+    assert node_slices(Stored(by_edge)).tolist() == [0, 2, 4]
+
+
+def test_what_may_be_read_from_storage() -> None:
+    graphs = [as_data(Graph(3, [(0, 1)], [1.0])) for _ in range(4)]
+    dataset = Stored(graphs)
+    assert is_collated(dataset) and is_collated(Stored(graphs[:1]))
+    assert not is_collated(dataset[1:3])
+    assert not is_collated(Stored(graphs, transform=lambda data: data))
+    assert not is_collated(graphs)
+    assert not is_collated(Stored([Data(x=torch.zeros(2, 1)) for _ in range(2)]))
+
+
+@few
+@given(lists)
+def test_a_new_attribute_on_a_copy_that_shares_the_rest(parts: list[Graph]) -> None:
+    expected = [as_data(graph, i, y=torch.tensor([float(i)])) for i, graph in enumerate(parts)]
+    dataset = Stored(expected)
+    _ = [dataset[i] for i in range(len(dataset))]  # fills PyG's cache of elements
+    values = normal(sum(graph.num_nodes for graph in parts), 3)
+    result = with_node_attribute(dataset, "pe", values)
+    assert type(result) is Stored and len(result) == len(dataset)
+    rows = values.split([graph.num_nodes for graph in parts])
+    for i, data in enumerate(expected):
+        assert torch.equal(result[i].pe, rows[i])
+        for name in ("x", "edge_index", "edge_weight", "y"):
+            assert torch.equal(result[i][name], data[name])
+        assert "pe" not in dataset[i]
+    assert result._data.x.data_ptr() == dataset._data.x.data_ptr()
+    assert "pe" not in dataset._data and (dataset.slices is None or "pe" not in dataset.slices)
+    again = with_node_attribute(result, "pe", -values)
+    assert torch.equal(again[0].pe, -rows[0]) and torch.equal(result[0].pe, rows[0])
+
+
+@few
+@given(lists)
+def test_a_new_edge_attribute_follows_the_edges(parts: list[Graph]) -> None:
+    expected = [as_data(graph, i) for i, graph in enumerate(parts)]
+    dataset = Stored(expected)
+    _ = [dataset[i] for i in range(len(dataset))]
+    values = normal(sum(data.num_edges for data in expected), 3)
+    result = with_edge_attribute(with_node_attribute(dataset, "pe", dataset._data.x), "edge_pe", values)
+    rows = values.split([data.num_edges for data in expected])
+    for i, data in enumerate(expected):
+        assert torch.equal(result[i].edge_pe, rows[i]) and torch.equal(result[i].pe, data.x)
+        assert torch.equal(result[i].edge_index, data.edge_index)
+        assert "edge_pe" not in dataset[i]
+    assert "edge_pe" not in dataset._data and (dataset.slices is None or "edge_pe" not in dataset.slices)
+    batch = Batch.from_data_list([result[i] for i in range(len(result))])
+    assert torch.equal(batch.edge_pe, values), "stacked, nothing added to the values"
+
+
+def test_a_collated_dataset_can_be_split_saved_and_stacked(tmp_path: Path) -> None:
+    dataset = Stored([as_data(Graph(n, [(0, 1)], [2.0])) for n in (2, 3, 5, 4)])
+    result = with_node_attribute(dataset, "pe", torch.arange(14.0).unsqueeze(1))
+    assert [d.pe.flatten().tolist() for d in result[1:3]] == [[2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0, 9.0]]
+    assert torch.equal(result.copy([3])[0].pe.flatten(), torch.tensor([10.0, 11.0, 12.0, 13.0]))
+    torch.save((result._data.to_dict(), result.slices), tmp_path / "processed.pt")
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_one_graph_is_stored_without_slices(size: int) -> None:
+    only = [as_data(Graph(4, [(0, 1), (2, 3)], [1.0, 2.0]))]
+    assert Stored(only).slices is None
+    check_chunks(Stored(only), only, size, ("x", "edge_weight"))

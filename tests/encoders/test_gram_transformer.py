@@ -1,0 +1,877 @@
+"""The Gram read-outs against polynomials of dense matrices in numpy; what may not change them; what they refuse."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from helpers import (
+    Batched,
+    Graph,
+    batch_of,
+    corner_cases,
+    few,
+    fewer,
+    from_networkx,
+    graphs,
+    listings,
+    normal,
+    randomize_,
+    relative_error,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.polynomial.chebyshev import chebval
+from scipy.linalg import hadamard
+from torch import Tensor, nn
+
+import tg_lpe.encoders.gram_transformer
+from tg_lpe import Incidence, LinearTransformer
+from tg_lpe.encoders.gram_transformer import EXACT_NODES, MAX_FILL, Encoding, GramTransformer
+from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.graph.padding import GraphBlocks
+from tg_lpe.hub.checkpoints import module_digest
+from tg_lpe.nn.probes import counter_signs, draw_seed
+from tg_lpe.ops.walks import BASES
+from tg_lpe.testing import assert_permutation_equivariant
+
+NONE = torch.zeros(2, 0, dtype=torch.int64)
+RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+TYPES = {"num_edge_types": 3, "num_node_types": 4}
+bases = pytest.mark.parametrize("basis", sorted(BASES))
+depths = st.sampled_from([(1, 0), (4, 0), (3, 2)])
+EXACT = {"probes": "identity"}
+
+
+def gram(seed: int = 0, **options: Any) -> GramTransformer:
+    """Small, in double precision, every parameter with a value of its own."""
+    return randomize_(GramTransformer(**{"num_filters": 2, "num_layers": 4, **options}), seed).double()
+
+
+def types_of(graph: Graph, num_listed: int) -> dict[str, Tensor]:
+    return {"x": torch.arange(graph.num_nodes) * 7 % 4, "edge_attr": torch.arange(num_listed) * 5 % 3}
+
+
+def numpy_filters(
+    model: GramTransformer,
+    graph: Graph,
+    index: Tensor,
+    weight: Tensor | None,
+    x: Tensor | None,
+    edge_attr: Tensor | None,
+) -> list[np.ndarray]:
+    """``P`` of each filter: ``I - S``, zero at nodes without edge and ground."""
+    state = {name: value.numpy() for name, value in model.conductances.state_dict().items()}
+
+    def raw(name: str, feature: Tensor | None, num_rows: int) -> np.ndarray:
+        if f"{name}.weight" in state:
+            return state[f"{name}.table"] + feature.numpy() @ state[f"{name}.weight"]
+        rows = np.zeros(num_rows, dtype=int) if feature is None else feature.numpy()
+        return state[f"{name}.table"][rows]
+
+    n, num_listed, num_filters = graph.num_nodes, index.size(1), model.num_filters
+    conductance = np.ones((num_listed, num_filters))
+    if "edge.table" in state:
+        conductance = np.logaddexp(0, raw("edge", edge_attr, num_listed))
+    if weight is not None:
+        conductance = conductance * weight.numpy()[:, None]
+    ground = np.logaddexp(0, raw("ground", x, n)) if "ground.table" in state else np.zeros((n, num_filters))
+    matrices = []
+    for number in range(num_filters):
+        mean: dict[tuple[int, int], list[float]] = {edge: [] for edge in graph.edges}
+        for (u, v), w in zip(index.T.tolist(), conductance[:, number], strict=True):
+            if u != v:
+                mean[min(u, v), max(u, v)].append(w)
+        L = Graph(n, graph.edges, [float(np.mean(mean[e])) for e in graph.edges]).laplacian()
+        L = L + np.diag(ground[:, number])
+        D = np.diag(L)
+        scale = np.where(D > 0, 1 / np.sqrt(np.where(D > 0, D, 1.0)), 0.0)
+        matrices.append(np.diag((D > 0).astype(float)) - scale[:, None] * L * scale)
+    return matrices
+
+
+def layers_of(P: np.ndarray, basis: str, num_layers: int, num_squarings: int = 0) -> list[np.ndarray]:
+    values, vectors = np.linalg.eigh(P)
+    powers = range(1, num_layers + 1)
+    found = [values**t if basis == "power" else chebval(values, np.eye(num_layers + 1)[t]) for t in powers]
+    for _ in range(num_squarings):
+        found.append(found[-1] ** 2)
+    return [(vectors * value) @ vectors.T for value in found]
+
+
+def numpy_encoding(
+    model: GramTransformer,
+    graph: Graph,
+    index: Tensor,
+    weight: Tensor | None = None,
+    x: Tensor | None = None,
+    edge_attr: Tensor | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    node, edge = [], []
+    tail, head = index.numpy()
+    for P in numpy_filters(model, graph, index, weight, x, edge_attr):
+        for layer in layers_of(P, model.basis, model.num_layers, model.num_squarings) if graph.num_nodes else []:
+            node.append(np.diag(layer))
+            edge.append(np.where(tail == head, 0.0, layer[tail, head]))
+    width = model.num_filters * (model.num_layers + model.num_squarings)
+    node, edge = (np.array(part).reshape(width, -1).T for part in (node, edge))
+    if model.readout is not None:
+        node = node @ model.readout.weight.detach().numpy().T + model.readout.bias.detach().numpy()
+    if model.edge_readout is not None:
+        edge = edge @ model.edge_readout.weight.detach().numpy().T
+    return node, edge
+
+
+def check(got: Encoding, expected: tuple[np.ndarray, np.ndarray], tolerance: float = 1e-11) -> None:
+    for part, want in zip(got, expected, strict=True):
+        assert part.dtype == torch.float64 and part.shape == want.shape
+        # Entries are entries of polynomials bounded by one: their error is absolute.
+        assert np.abs(part.detach().numpy() - want).max(initial=0.0) < tolerance * max(
+            np.abs(want).max(initial=0.0), 1.0
+        )
+
+
+@bases
+@few
+@given(st.data(), depths, st.booleans(), st.booleans(), st.sampled_from([(-1.0, 1.0), (-5.0, 5.0)]))
+def test_against_numpy(basis: str, data: st.DataObject, depth, ground: bool, weighted: bool, exponents) -> None:
+    graph = data.draw(graphs(exponents=exponents))
+    index, weight = data.draw(listings(graph))
+    given_weight = weight if weighted else None
+    options = {"num_layers": depth[0], "num_squarings": depth[1], "basis": basis, "ground": ground, **EXACT}
+    model = gram(**options, **TYPES)
+    features = types_of(graph, index.size(1))
+    check(
+        model(index, graph.num_nodes, edge_weight=given_weight, **features),
+        numpy_encoding(model, graph, index, given_weight, **features),
+    )
+    bare = gram(**options)
+    check(bare(index, graph.num_nodes, edge_weight=given_weight), numpy_encoding(bare, graph, index, given_weight))
+
+
+@bases
+@few
+@given(st.data(), st.booleans())
+def test_real_features_and_readouts_against_numpy(basis: str, data: st.DataObject, ground: bool) -> None:
+    graph = data.draw(graphs())
+    index, _ = data.draw(listings(graph))
+    model = gram(5, out_channels=3, edge_channels=2, basis=basis, ground=ground, in_channels=2, edge_in_channels=3)
+    features = {"x": normal(graph.num_nodes, 2), "edge_attr": normal(index.size(1), 3, seed=1)}
+    got = model(index, graph.num_nodes, **features)
+    assert got.node.shape == (graph.num_nodes, 3) and got.edge.shape == (index.size(1), 2)
+    check(got, numpy_encoding(model, graph, index, **features))
+
+
+@pytest.mark.parametrize("ground", [False, True])
+@bases
+def test_corner_cases_against_numpy(basis: str, ground: bool) -> None:
+    model = gram(basis=basis, ground=ground, **EXACT, **TYPES)
+    for graph in corner_cases():
+        index, weight = graph.both_ways()
+        features = types_of(graph, index.size(1))
+        features["edge_attr"] = features["edge_attr"][: len(graph.edges)].repeat(2)
+        got = model(index, graph.num_nodes, edge_weight=weight, **features)
+        check(got, numpy_encoding(model, graph, index, weight, **features), 1e-9)
+
+
+def test_of_the_first_filter_at_first_the_layers_walk_at_random() -> None:
+    """Before training, without ground: the return probabilities of spectral.py's random walk, and of networkx."""
+    graph = from_networkx(nx.lollipop_graph(4, 3))
+    walk = np.diag(1 / np.diag(graph.laplacian())) @ nx.to_numpy_array(graph.networkx())
+    model = GramTransformer(num_filters=1, num_layers=5, ground=False, **EXACT).double()
+    node, _ = model(graph.edge_index(), 7)
+    expected = np.stack([np.diag(np.linalg.matrix_power(walk, t)) for t in range(1, 6)], 1)
+    assert relative_error(node, expected) < 1e-12
+
+
+def test_filters_differ_and_lie_side_by_side() -> None:
+    graph = from_networkx(nx.petersen_graph())
+    index, weight = graph.both_ways()
+    features = types_of(graph, 30)
+    model = gram(num_filters=3, num_layers=2, **TYPES)
+    node, edge = model(index, edge_weight=weight, **features)
+    for number in range(3):
+        alone = gram(num_filters=1, num_layers=2, **TYPES)
+        with torch.no_grad():
+            for mine, theirs in zip(alone.conductances.parameters(), model.conductances.parameters(), strict=True):
+                mine.copy_(theirs[:, number : number + 1])
+        part = slice(2 * number, 2 * number + 2)
+        expected = alone(index, edge_weight=weight, **features)
+        assert relative_error(node[:, part], expected.node) < 1e-13
+        assert relative_error(edge[:, part], expected.edge) < 1e-13
+    assert relative_error(node[:, :2], node[:, 2:4]) > 1e-2
+
+
+# Edges as they are listed.
+
+
+def test_listings_of_one_edge_count_with_their_mean() -> None:
+    index = torch.tensor([[0, 1, 1, 2, 2, 2], [1, 0, 2, 2, 3, 3]])
+    model = gram(num_edge_types=3)
+    w = nn.functional.softplus(model.conductances.edge.table.detach())  # [types, filters]
+    got = model(index, 4, edge_attr=torch.tensor([0, 1, 2, 1, 0, 2]))
+    means = torch.stack([w[[0, 1]].mean(0), w[2], w[[0, 2]].mean(0)])
+    for number in range(2):
+        one = gram(num_filters=1)
+        with torch.no_grad():
+            one.conductances.ground.table.copy_(model.conductances.ground.table[:, number : number + 1])
+        expected = one(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4, edge_weight=means[:, number])
+        part = slice(4 * number, 4 * number + 4)
+        torch.testing.assert_close(got.node[:, part], expected.node, rtol=1e-13, atol=1e-14)
+        both = expected.edge[[0, 0, 1, 0, 2, 2]] * torch.tensor([[1.0], [1], [1], [0], [1], [1]])
+        torch.testing.assert_close(got.edge[:, part], both, rtol=1e-13, atol=1e-14)
+    assert not got.edge[3].any() and got.edge[[0, 1, 2, 4, 5]].any(1).all(), "zero at the loop alone"
+    assert torch.equal(got.edge[0], got.edge[1]), "the same in both directions"
+
+
+@few
+@given(st.data())
+def test_any_listing_of_the_edges_is_the_same_graph(data: st.DataObject) -> None:
+    graph = data.draw(graphs(exponents=(-2.0, 2.0)))
+    index, weight = data.draw(listings(graph))
+    model = gram(out_channels=3, edge_channels=2)
+    expected = model(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+    got = model(index, graph.num_nodes, edge_weight=weight)
+    assert relative_error(got.node, expected.node) < 1e-12
+    column = {edge: number for number, edge in enumerate(graph.edges)}
+    for (u, v), row in zip(index.T.tolist(), got.edge, strict=True):
+        want = expected.edge[column[min(u, v), max(u, v)]] if u != v else torch.zeros(2, dtype=torch.float64)
+        assert relative_error(row, want) < 1e-11 if u != v else torch.equal(row, want)
+    assert torch.equal(model(index.int(), graph.num_nodes, edge_weight=weight).node, got.node)
+
+
+@pytest.mark.parametrize("ground", [False, True])
+@bases
+def test_a_node_without_edges(basis: str, ground: bool) -> None:
+    """No walk leaves it or comes back: powers of zero, and their Chebyshev polynomials; neither moves the others."""
+    with_it = Graph(5, [(0, 1), (1, 2), (2, 4)], [1.0] * 3)
+    without = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0] * 3)
+    model = gram(num_layers=5, ground=ground, basis=basis, num_node_types=2)
+    x = torch.tensor([0, 1, 1, 0, 1])
+    got = model(with_it.edge_index(), 5, x=x)
+    lonely = [0.0] * 5 if basis == "power" else [0.0, -1.0, 0.0, 1.0, 0.0]
+    assert got.node[3].tolist() == lonely * 2
+    expected = model(without.edge_index(), 4, x=x[[0, 1, 2, 4]])
+    assert relative_error(got.node[[0, 1, 2, 4]], expected.node) < 1e-13
+    assert relative_error(got.edge, expected.edge) < 1e-13
+    alone = model(NONE, 3, x=x[:3])
+    assert alone.node.tolist() == [lonely * 2] * 3 and alone.edge.shape == (0, 10)
+
+
+def test_weights_of_zero_and_over_ten_orders() -> None:
+    graph = from_networkx(nx.circular_ladder_graph(6), lambda i: 10.0 ** (i % 11 - 5))
+    index, weight = graph.both_ways()
+    model = gram(ground=False, num_layers=12)
+    expected = model(index, edge_weight=weight)
+    check(expected, numpy_encoding(model, graph, index, weight), 1e-10)
+    scaled = model(index, edge_weight=1e6 * weight)
+    assert all(relative_error(a, b) < 1e-12 for a, b in zip(scaled, expected, strict=True)), "only ratios matter"
+    absent = model(
+        torch.cat([index, torch.tensor([[0], [3]])], 1), edge_weight=torch.cat([weight, weight.new_zeros(1)])
+    )
+    assert (
+        relative_error(absent.node, expected.node) < 1e-12 and relative_error(absent.edge[:-1], expected.edge) < 1e-12
+    )
+    weight = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    nothing = model(torch.tensor([[0, 1], [1, 2]]), 4, edge_weight=weight)
+    assert not nothing.node.any() and not nothing.edge.any()
+    (nothing.node.sum() + nothing.edge.sum()).backward()
+    assert weight.grad.isfinite().all()
+
+
+# Equivariance.
+
+
+@bases
+@few
+@given(st.data())
+def test_nodes_follow_their_labels(basis: str, data: st.DataObject) -> None:
+    graph = data.draw(graphs(min_nodes=2))
+    index, _ = data.draw(listings(graph))
+    tolerance = {"rtol": 1e-9, "atol": 1e-11, "trials": 2}
+    model = gram(out_channels=3, basis=basis, in_channels=2, edge_in_channels=2, end_features=True)
+
+    def nodes(edge_index: Tensor, num_nodes: int, x: Tensor, edge_weight: Tensor) -> Tensor:
+        return model(edge_index, num_nodes, x=x, edge_attr=edge_weight).node
+
+    features = {"x": normal(graph.num_nodes, 2), "edge_weight": normal(index.size(1), 2)}
+    assert_permutation_equivariant(nodes, index, graph.num_nodes, **features, **tolerance)
+    bare = gram(basis=basis, **EXACT)
+    assert_permutation_equivariant(lambda e, n: bare(e, n).node, index, graph.num_nodes, **tolerance)
+
+
+@few
+@given(st.data(), st.integers(0, 100))
+def test_edges_follow_their_labels_order_and_direction(data: st.DataObject, seed: int) -> None:
+    graph = data.draw(graphs(min_nodes=2))
+    index, _ = data.draw(listings(graph))
+    n, m = graph.num_nodes, index.size(1)
+    model = gram(edge_channels=3, num_squarings=1, **EXACT, **TYPES, end_features=True)
+    features = types_of(graph, m)
+    expected = model(index, n, **features).edge
+    generator = torch.Generator().manual_seed(seed)
+    label, order = torch.randperm(n, generator=generator), torch.randperm(m, generator=generator)
+    flip = torch.rand(m, generator=generator) < 0.5
+    moved = torch.where(flip, index.flip(0), index)[:, order]
+    x = torch.empty_like(features["x"]).index_copy(0, label, features["x"])
+    got = model(label[moved] if n else moved, n, x=x, edge_attr=features["edge_attr"][order]).edge
+    assert relative_error(got, expected[order]) < 1e-11
+
+
+@fewer
+@given(graphs(min_nodes=2), st.integers(0, 100))
+def test_random_probes_are_equivariant_when_they_move_along(graph: Graph, seed: int) -> None:
+    model = gram(probes="rademacher", num_probes=3, num_layers=3)
+    label = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
+    index = graph.edge_index()
+    expected = model(index, graph.num_nodes)
+    with pytest.MonkeyPatch.context() as patch:
+        moved = counter_signs(model.seed, graph.num_nodes, torch.arange(3), model.unit)[label.argsort()]
+        patch.setattr(
+            tg_lpe.encoders.gram_transformer, "counter_signs", lambda seed, rows, columns, like: moved[:, columns]
+        )
+        got = model(label[index], graph.num_nodes)
+    assert relative_error(got.node[label], expected.node) < 1e-12 and relative_error(got.edge, expected.edge) < 1e-12
+
+
+# A graph and its batch.
+
+
+def check_batch(model: GramTransformer, batched: Batched, **features: Tensor) -> None:
+    """Each graph alone, with its own part of the features."""
+    together = model(**batched.arguments(), **features)
+    num_listed = [2 * len(graph.edges) for graph in batched.graphs]
+    nodes, edges = batched.split(together.node), together.edge.split(num_listed)
+    xs = batched.split(features["x"]) if "x" in features else [None] * len(nodes)
+    attrs = features["edge_attr"].split(num_listed) if "edge_attr" in features else [None] * len(nodes)
+    for graph, node, edge, x, edge_attr in zip(batched.graphs, nodes, edges, xs, attrs, strict=True):
+        index, weight = graph.both_ways()
+        alone = model(index, graph.num_nodes, edge_weight=weight, x=x, edge_attr=edge_attr)
+        assert relative_error(node, alone.node) < 1e-10 and relative_error(edge, alone.edge) < 1e-10
+
+
+SIZES = st.lists(st.one_of(graphs(exponents=(-2.0, 2.0)), st.sampled_from(corner_cases())), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("probes", ["identity", "auto", "rademacher"])
+@fewer
+@given(SIZES)
+def test_a_graph_alone_is_the_graph_in_any_batch(probes: str, parts: list[Graph]) -> None:
+    model = gram(out_channels=3, edge_channels=2, probes=probes, num_probes=5, basis="chebyshev", **TYPES)
+    batched = batch_of(parts)
+    features = {"x": torch.arange(batched.num_nodes) % 4, "edge_attr": torch.arange(batched.edge_index.size(1)) % 3}
+    check_batch(model, batched, **features)
+
+
+@few
+@given(st.lists(graphs(min_nodes=3, max_nodes=12), min_size=2, max_size=6))
+def test_whether_a_graph_is_computed_exactly_is_its_own_affair(parts: list[Graph]) -> None:
+    """Graphs of seven nodes and of eight may share a block, on either side of the threshold."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tg_lpe.encoders.gram_transformer, "EXACT_NODES", 7)
+        check_batch(gram(num_probes=2), batch_of(parts))
+
+
+def test_graphs_of_very_different_sizes() -> None:
+    sizes = [3, 250, 4, 61, 0, 60, 3, 1, 125, 5, 40]
+    parts = [from_networkx(nx.path_graph(n), lambda i: 1.0 + i % 3) if n else Graph(0, [], []) for n in sizes]
+    batched = batch_of(parts)
+    layout = GraphBlocks(Incidence(**batched.arguments()), dense_height=EXACT_NODES, max_fill=MAX_FILL)
+    assert len(layout.blocks) > 5 and any(block.num_graphs > 1 for block in layout.blocks), "several, and filled ones"
+    check_batch(gram(num_layers=3, num_squarings=1, **EXACT), batched)
+    check_batch(gram(num_layers=3, probes="rademacher", num_probes=9), batched)
+
+
+def test_no_graph_hears_its_neighbours() -> None:
+    """Not even one whose numbers are not numbers."""
+    parts = [from_networkx(nx.cycle_graph(n)) for n in (6, 5, 6, 30)]
+    batched = batch_of(parts)
+    model = gram(in_channels=1)
+    x = normal(batched.num_nodes, 1)
+    expected = model(**batched.arguments(), x=x)
+    batched.split(x)[0].fill_(torch.nan)  # a view of x
+    got = model(**batched.arguments(), x=x)
+    assert got.node[:6].isnan().any() and got.edge[:12].isnan().any()
+    assert torch.equal(got.node[6:], expected.node[6:]) and torch.equal(got.edge[12:], expected.edge[12:])
+
+
+# Random probes.
+
+
+def test_exactly_where_exact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "EXACT_NODES", 6)
+    auto, identity, estimated = (gram(probes=kind, num_probes=3) for kind in ("auto", "identity", "rademacher"))
+    for size, same, other in ((6, identity, estimated), (7, estimated, identity)):
+        index = from_networkx(nx.cycle_graph(size)).edge_index()
+        got = auto(index)
+        assert torch.equal(got.node, same(index).node) and torch.equal(got.edge, same(index).edge)
+        assert relative_error(got.node, other(index).node) > 1e-3
+
+
+@bases
+@fewer
+@given(st.lists(graphs(max_nodes=8, exponents=(-1.0, 1.0)), min_size=1, max_size=3))
+def test_both_paths_agree_where_the_probes_are_orthogonal(basis: str, parts: list[Graph]) -> None:
+    """With ``V V^T = 16 I`` the estimate is exact: all that is left between the two paths is rounding."""
+    batched = batch_of(parts)
+    options = {"basis": basis, "out_channels": 3, "edge_channels": 2, **TYPES}
+    features = {"x": torch.arange(batched.num_nodes) % 4, "edge_attr": torch.arange(batched.edge_index.size(1)) % 3}
+    exact = gram(**options, **EXACT)(**batched.arguments(), **features)
+    columns = torch.from_numpy(hadamard(16)).double()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            tg_lpe.encoders.gram_transformer, "counter_signs", lambda seed, rows, which, like: columns[:rows, which]
+        )
+        got = gram(**options, probes="rademacher", num_probes=16)(**batched.arguments(), **features)
+    assert relative_error(got.node, exact.node) < 1e-11 and relative_error(got.edge, exact.edge) < 1e-11
+
+
+def standard_errors(A: np.ndarray, B: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
+    """Of one probe's estimates ``((A v)_i (B v)_j + (B v)_i (A v)_j) / 2``, from the moments of independent signs.
+
+    They are quadratic forms ``v^T W v`` with symmetric ``W``, whose variance is ``2 sum_{k != l} W_kl^2``.
+    """
+    found = []
+    for i, j in pairs:
+        W = np.outer(A[i], B[j]) + np.outer(B[i], A[j])
+        W = (W + W.T) / 4
+        found.append(np.sqrt(2 * (W**2).sum() - 2 * (np.diag(W) ** 2).sum()))
+    return np.array(found)
+
+
+@bases
+def test_estimates_are_unbiased_with_the_variance_of_signs(basis: str) -> None:
+    graph = from_networkx(nx.lollipop_graph(5, 4), lambda i: 1.0 + i % 3)
+    index, weight = graph.edge_index(), graph.edge_weight()
+    num_probes, num_layers = 4000, 5
+    options = {"num_filters": 1, "num_layers": num_layers, "basis": basis}
+    exact = gram(**options, **EXACT)(index, edge_weight=weight)
+    (P,) = numpy_filters(gram(**options), graph, index, weight, None, None)
+    half = layers_of(P, basis, num_layers)
+    pairs = [[(i, i) for i in range(graph.num_nodes)], graph.edges]
+    scores = []
+    for seed in range(4):
+        model = gram(**options, probes="rademacher", num_probes=num_probes)
+        model.seed = seed
+        got = model(index, edge_weight=weight)
+        assert all(relative_error(a[:, 0] + 1, b[:, 0] + 1) < 1e-13 for a, b in zip(got, exact, strict=True)), (
+            "P itself"
+        )
+        for depth in range(2, num_layers + 1):
+            a, b = half[depth // 2 - 1], half[depth - depth // 2 - 1]
+            for estimate, truth, which in zip(got, exact, pairs, strict=True):
+                error = (2 if basis == "chebyshev" else 1) * standard_errors(a, b, which)
+                deviation = (estimate[:, depth - 1] - truth[:, depth - 1]).detach().numpy()
+                certain = error < 1e-9
+                assert np.abs(deviation[certain]).max(initial=0.0) < 1e-9
+                scores.append(deviation[~certain] * num_probes**0.5 / error[~certain])
+    scores = np.concatenate(scores)
+    assert scores.size > 200
+    assert np.abs(scores).max() < 5, "no deviation beyond five standard errors"
+    # Neither better nor worse than signs can be; the scores of one seed are correlated, hence the wide bounds.
+    assert 0.5 < (scores**2).mean() < 2
+
+
+def test_the_draw_of_a_large_graph_against_sparse_algebra() -> None:
+    """One probe at a time through scipy's sparse products, on a graph whose square nobody writes out."""
+    graph = from_networkx(nx.random_regular_graph(3, 2000, seed=2), lambda i: 1.0 + i % 5)
+    index, weight = graph.both_ways()
+    model = gram(num_filters=1, num_layers=3, num_probes=10, seed=5, probes="auto")
+    with torch.no_grad():
+        model.seed = 12
+        got = model(index, edge_weight=weight)
+    q = np.logaddexp(0, model.conductances.ground.table.item())
+    A = scipy.sparse.coo_matrix((weight.numpy(), index.numpy()), (2000, 2000)).tocsr()
+    scale = scipy.sparse.diags(1 / np.sqrt(np.asarray(A.sum(1)).ravel() + q))
+    P, v = (scale @ A @ scale).tocsr(), counter_signs(12, 2000, torch.arange(10), model.unit).numpy()
+    images = [v, P @ v, P @ (P @ v)]
+    assert (
+        not got.node[:, 0].any() and relative_error(got.edge[:, 0], np.asarray(P[tuple(index.numpy())]).ravel()) < 1e-13
+    )
+    for layer, (a, b) in ((2, (images[1], images[1])), (3, (images[1], images[2]))):
+        assert relative_error(got.node[:, layer - 1], (a * b).mean(1)) < 1e-11
+        across = a[index[0]] * b[index[1]] + b[index[0]] * a[index[1]]
+        assert relative_error(got.edge[:, layer - 1], across.mean(1) / 2) < 1e-11
+
+
+def test_how_many_probes_go_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = gram(probes="rademacher", num_probes=11)
+    expected = model(RING)
+    rows = int(RING.max()) + 1
+    for number in (1, 4, 11, 100):
+        monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "ROWS_AT_ONCE", number * rows)
+        assert all(relative_error(a, b) < 1e-13 for a, b in zip(model(RING), expected, strict=True))
+
+
+def test_a_generator_draws_anew_and_repeats_from_the_same_state() -> None:
+    model = gram(probes="rademacher", num_probes=3)
+    generator, state = torch.Generator().manual_seed(1), torch.get_rng_state()
+    first, second = (model(RING, generator=generator).node for _ in range(2))
+    assert relative_error(first, second) > 0.01
+    assert torch.equal(model(RING, generator=torch.Generator().manual_seed(1)).node, first)
+    assert torch.equal(model(RING).node, model(RING).node) and relative_error(model(RING).node, first) > 0.01
+    model.seed = draw_seed(torch.Generator().manual_seed(1))
+    assert torch.equal(model(RING).node, first)
+    assert torch.equal(torch.get_rng_state(), state), "the global one is left alone"
+
+
+def test_identity_probes_draw_nothing() -> None:
+    model = gram(**EXACT)
+    expected = model(RING)
+    assert all(torch.equal(a, b) for a, b in zip(model(RING, generator=torch.Generator()), expected, strict=True))
+    model.seed = 9
+    assert torch.equal(model(RING).node, expected.node)
+
+
+# Gradients.
+
+
+@bases
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**EXACT, **TYPES},
+        {**EXACT, **TYPES, "num_squarings": 2, "end_features": True},
+        {**EXACT, "in_channels": 2, "edge_in_channels": 3, "num_squarings": 1, "end_features": True},
+        {**EXACT, "ground": False, "num_edge_types": 3},
+        {"probes": "rademacher", "num_probes": 3, **TYPES},
+        {"probes": "rademacher", "num_probes": 2, "in_channels": 2, "edge_in_channels": 3, "end_features": True},
+    ],
+    ids=["types", "squarings", "features", "no ground", "random", "random features"],
+)
+def test_gradients_of_every_parameter(basis: str, options: dict[str, Any]) -> None:
+    # (0, 1) both ways with types that differ, a loop, one-way edges, a node without edges, two graphs in two blocks
+    index = torch.tensor([[0, 1, 1, 1, 2, 5, 6, 4], [1, 0, 1, 2, 0, 6, 7, 8]])
+    batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
+    model = gram(3, out_channels=2, edge_channels=1, num_layers=3, basis=basis, **options)
+    x = normal(10, 2) if "in_channels" in options else torch.arange(10) % 4
+    edge_attr = normal(8, 3, seed=1) if "edge_in_channels" in options else torch.arange(8) % 3
+    names = [name for name, _ in model.named_parameters()]
+    has_linear = "in_channels" in options
+    ends, ground = options.get("end_features", False), options.get("ground", True)
+    assert len(names) == 3 + (1 + ground) * (1 + has_linear) + ends
+
+    def of(both: Tensor, *values: Tensor) -> Encoding:
+        arguments = (index, 10, batch, both[[0, 0, 1, 2, 3, 4, 5, 6]], x, edge_attr)
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), arguments)
+
+    given = normal(7, seed=2).abs() + 0.5
+    inputs = [t.detach().clone().requires_grad_() for t in (given, *model.parameters())]
+    assert torch.autograd.gradcheck(of, inputs, fast_mode=True)
+    out = of(*inputs)
+    loss = (out.node * normal(*out.node.shape)).sum() + (out.edge * normal(*out.edge.shape)).sum()
+    for name, gradient in zip(("weight", *names), torch.autograd.grad(loss, inputs), strict=True):
+        used = gradient if name != "weight" else gradient[[0, 2, 3, 4, 5, 6]]  # but for the loop's
+        assert used.isfinite().all() and (used != 0).any(), name
+
+
+@bases
+@few
+@given(st.data(), depths, st.booleans())
+def test_gradients_are_those_of_dense_autograd(basis: str, data: st.DataObject, depth, ground: bool) -> None:
+    """The whole encoder once more, of dense matrices alone, with nothing written by hand."""
+    graph = data.draw(graphs(min_nodes=1, max_nodes=8))
+    index, _ = data.draw(listings(graph))
+    n, edges = graph.num_nodes, graph.edge_index()
+    model = gram(1, num_layers=depth[0], num_squarings=depth[1], basis=basis, ground=ground, **EXACT, **TYPES)
+    features = types_of(graph, index.size(1))
+
+    def dense() -> Encoding:
+        w = nn.functional.softplus(model.conductances.edge.table)[features["edge_attr"]]
+        node, edge = [], []
+        for number in range(2):
+            pairs = index[0] * n + index[1]
+            total, count = torch.zeros(2, n * n, dtype=torch.float64).unbind()
+            total = total.index_add(0, pairs, w[:, number]).view(n, n)
+            count = count.index_add(0, pairs, torch.ones(index.size(1), dtype=torch.float64)).view(n, n)
+            off = 1 - torch.eye(n, dtype=torch.float64)
+            A = off * (total + total.T) / (count + count.T).clamp(min=1)
+            D = A.sum(1)
+            if ground:
+                D = D + nn.functional.softplus(model.conductances.ground.table)[features["x"], number]
+            scale = torch.where(D > 0, D, 1.0).rsqrt()
+            P = scale.unsqueeze(1) * A * scale
+            before, phi, layers = torch.eye(n, dtype=torch.float64), P, [P]
+            for _ in range(depth[0] - 1):
+                before, phi = phi, P @ phi if basis == "power" else 2 * P @ phi - before
+                layers.append(phi)
+            for _ in range(depth[1]):
+                layers.append(layers[-1] @ layers[-1])
+            node += [layer.diagonal() for layer in layers]
+            edge += [layer[edges[0], edges[1]] for layer in layers]
+        return Encoding(torch.stack(node, 1), torch.stack(edge, 1))
+
+    def gradients(out: tuple[Tensor, Tensor]) -> list[Tensor]:
+        loss = sum((part * normal(*part.shape, seed=3)).sum() for part in out)
+        return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+
+    ours = model.gram(Incidence(index, n), **features)
+    theirs = dense()
+    assert all(relative_error(a, b) < 1e-11 for a, b in zip(ours, theirs, strict=True))
+    got, expected = gradients(ours), gradients(theirs)
+    scale = max(float(g.abs().max()) for g in expected)
+    for a, b in zip(got, expected, strict=True):
+        assert float((a - b).abs().max()) <= 1e-11 * max(scale, 1.0)
+
+
+def test_what_the_checkpoint_recomputes_is_what_it_computed() -> None:
+    """Random probes are drawn once, not again in the backward pass; nothing is recorded without gradients."""
+    model = gram(probes="rademacher", num_probes=20, num_edge_types=3)
+    given = {"edge_attr": torch.arange(6) % 3}
+    outs = [model(RING, generator=torch.Generator().manual_seed(2), **given).node for _ in range(2)]
+    weight = normal(*outs[0].shape)
+    first = torch.autograd.grad((outs[0] * weight).sum(), model.conductances.edge.table)[0]
+    second = torch.autograd.grad((outs[1] * weight).sum(), model.conductances.edge.table)[0]
+    assert torch.equal(first, second) and first.any()
+    with torch.no_grad():
+        frozen = model(RING, generator=torch.Generator().manual_seed(2), **given)
+    assert relative_error(frozen.node, outs[0]) < 1e-13  # without gradients, by the compiled part where it is there
+    assert not frozen.node.requires_grad and not frozen.edge.requires_grad
+
+
+# Shapes, precision, memory layout.
+
+
+@pytest.mark.parametrize("probes", ["auto", "identity", "rademacher"])
+@pytest.mark.parametrize("options", [{}, {"out_channels": 3, "edge_channels": 2}, {"edge_channels": 0}], ids=str)
+def test_no_nodes_and_no_edges(probes: str, options: dict[str, Any]) -> None:
+    for dtype in (torch.float32, torch.float64):
+        model = GramTransformer(num_filters=2, num_layers=3, probes=probes, num_probes=2, **options).to(dtype)
+        assert (model.out_channels, model.edge_channels) == (
+            options.get("out_channels", 6),
+            options.get("edge_channels", 6),
+        )
+        for kwargs in ({"num_nodes": 0}, {"batch": NONE[0]}, {"batch": NONE[0], "num_graphs": 3}, {"num_nodes": 1}):
+            node, edge = model(NONE, **kwargs)
+            assert node.shape == (kwargs.get("num_nodes", 0), model.out_channels) and node.dtype == dtype
+            if options.get("edge_channels") == 0:
+                assert edge is None
+            else:
+                assert edge.shape == (0, model.edge_channels) and edge.dtype == dtype
+        loop = model(torch.tensor([[1], [1]]), batch=torch.tensor([1, 1]), num_graphs=4)
+        assert loop.node.shape[0] == 2 and (loop.edge is None or not loop.edge.any())
+
+
+@pytest.mark.parametrize("probes", ["identity", "rademacher"])
+def test_float32_is_close_to_float64(probes: str) -> None:
+    torch.manual_seed(0)
+    model = GramTransformer(probes=probes, num_probes=4, **TYPES)
+    parts = [graph for graph in corner_cases() if graph.num_nodes]
+    batched = batch_of(parts, torch.float32)
+    features = {"x": torch.arange(batched.num_nodes) % 4, "edge_attr": torch.arange(batched.edge_index.size(1)) % 3}
+    single = model(**batched.arguments(), **features)
+    double = model.double()(**batch_of(parts).arguments(), **features)
+    for a, b in zip(single, double, strict=True):
+        assert a.dtype == torch.float32 and b.dtype == torch.float64
+        assert 1e-9 < relative_error(a, b) < 1e-4
+
+
+@pytest.mark.parametrize("probes", ["identity", "rademacher"])
+def test_autocast_changes_no_bit(probes: str) -> None:
+    model = randomize_(GramTransformer(3, 2, probes=probes, num_probes=3, in_channels=2, edge_in_channels=3))
+    features = {"x": normal(6, 2, dtype=torch.float32), "edge_attr": normal(6, 3, dtype=torch.float32)}
+    expected = model(RING, **features)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = model(RING, **features)
+        assert (features["x"] @ features["x"].T).dtype == torch.bfloat16, "it was on"
+    assert all(a.dtype == torch.float32 and torch.equal(a, b) for a, b in zip(inside, expected, strict=True))
+
+
+def test_a_module_without_parameters_can_be_cast() -> None:
+    model = GramTransformer(num_layers=2, learned_conductances=False, ground=False)
+    assert list(model.parameters()) == [] and model.state_dict() == {}
+    assert model(RING).node.dtype == torch.float32
+    assert model.double()(RING).node.dtype == torch.float64
+    assert model.to("meta").unit.device.type == "meta", "it knows where it is"
+    weight = torch.ones(6, dtype=torch.float64)
+    assert GramTransformer(num_layers=2, ground=False)(RING, edge_weight=weight).node.dtype == torch.float32
+
+
+@pytest.mark.parametrize("probes", ["identity", "rademacher"])
+@pytest.mark.parametrize("options", [{}, {"out_channels": 3, "edge_channels": 2}], ids=["all", "read-out"])
+def test_the_encoding_is_contiguous(probes: str, options: dict[str, Any]) -> None:
+    model = gram(probes=probes, num_probes=2, **options)
+    for parts in (corner_cases()[7:8], corner_cases()[7:8] * 2, corner_cases()):
+        assert all(part.is_contiguous() for part in model(**batch_of(parts).arguments()))
+
+
+def test_nothing_the_caller_owns_is_modified() -> None:
+    given = {"x": torch.tensor([0, 1, 2, 3, 0, 1]), "edge_attr": torch.tensor([0, 1, 2, 0, 1, 2])}
+    given |= {"edge_index": RING.clone(), "edge_weight": torch.rand(6), "batch": torch.zeros(6, dtype=torch.int64)}
+    kept = {name: value.clone() for name, value in given.items()}
+    GramTransformer(**TYPES)(**given).node.sum().backward()
+    assert all(torch.equal(value, kept[name]) for name, value in given.items())
+
+
+def test_number_of_nodes_comes_from_batch_or_features() -> None:
+    model = gram(num_node_types=4)
+    x = torch.zeros(9, dtype=torch.int64)
+    assert model(RING, x=x).node.shape == (9, 8)
+    assert model(RING, batch=torch.zeros(9, dtype=torch.int64), x=x).node.shape == (9, 8)
+    assert gram()(RING).node.shape == (6, 8)
+    graph = Incidence(RING, 9)
+    assert torch.equal(model.encode(graph, x).node, model(RING, x=x).node)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_filters": 0}, "num_filters must be an integer of at least 1, got 0"),
+        ({"num_layers": 2.0}, "num_layers must be an integer of at least 1, got 2.0"),
+        ({"num_probes": -1}, "num_probes must be an integer of at least 1, got -1"),
+        ({"out_channels": 0}, "out_channels must be an integer of at least 1, got 0"),
+        ({"edge_channels": -2}, "edge_channels must be an integer of at least 0, got -2"),
+        ({"num_squarings": -1}, "num_squarings must be an integer of at least 0, got -1"),
+        ({"basis": "legendre"}, r"basis must be one of \('power', 'chebyshev'\), got 'legendre'"),
+        ({"probes": "random"}, r"probes must be one of \('auto', 'identity', 'rademacher'\), got 'random'"),
+        ({"num_squarings": 1}, "num_squarings=1 needs probes='identity', got 'auto'"),
+        ({"num_squarings": 2, "probes": "rademacher"}, "num_squarings=2 needs probes='identity', got 'rademacher'"),
+        ({"num_edge_types": 2, "edge_in_channels": 3}, "edges have either types or channels, got 2 types and 3"),
+        ({"num_node_types": 2, "in_channels": 3}, "nodes have either types or channels, got 2 types and 3"),
+        ({"end_features": True}, "must be learned and need edge and node features"),
+    ],
+)
+def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GramTransformer(**options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": None}, r"x must be int64 types \[6\] or \[6, 1\], got None"),
+        ({"edge_attr": torch.tensor([0, 1, 2, 3, 0, 1])}, r"edge_attr types must lie in 0\.\.2, got 0\.\.3"),
+        ({"edge_attr": torch.zeros(5, dtype=torch.int64)}, r"edge_attr must be int64 types \[6\] .* \[5\]"),
+        ({"edge_weight": torch.full((6,), -1.0)}, "finite and not negative, got -1.0"),
+        ({"edge_index": RING + 1}, r"edge_index must lie in 0\.\.5 \(num_nodes=6\), got 1\.\.6"),
+    ],
+)
+def test_forward_refuses(change: dict[str, Any], message: str) -> None:
+    given = {"edge_index": RING, "num_nodes": 6, **types_of(Graph(6, [], []), 6)}
+    with pytest.raises(ValueError, match=message):
+        GramTransformer(**TYPES)(**{**given, **change})
+
+
+def test_a_graph_too_large_for_identity_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "IDENTITY_LIMIT", 5)
+    model = gram(**EXACT)
+    batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
+    assert model(NONE, batch=batch).node.shape == (8, 8), "what counts is the largest graph"
+    with pytest.raises(ValueError, match=r"graphs of up to 5 nodes, got one of 6; probes='rademacher' takes any"):
+        model(RING)
+    assert gram(probes="rademacher")(RING).node.isfinite().all()
+
+
+# Checkpoints.
+
+OPTIONS = {
+    "defaults": {},
+    "read-outs": {"out_channels": 5, "edge_channels": 3, "num_filters": 3, "num_layers": 2},
+    "squarings": {"probes": "identity", "num_squarings": 2, "basis": "chebyshev", "edge_channels": 0},
+    "random": {"probes": "rademacher", "num_probes": 3, "seed": 2**40},
+    "types": {**TYPES, "end_features": True},
+    "features": {"in_channels": 4, "edge_in_channels": 3},
+    "no parameters": {"learned_conductances": False, "ground": False, "num_layers": 3},
+}
+
+
+def inputs_of(options: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
+    real = "in_channels" in options
+    return {
+        "x": normal(6, 4, dtype=dtype) if real else torch.arange(6) % 4,
+        "edge_attr": normal(6, 3, dtype=dtype) if real else torch.arange(6) % 3,
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_checkpoints_are_exact(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    options = OPTIONS[name]
+    model = randomize_(GramTransformer(**options)).to(dtype)
+    expected = model(RING, **inputs_of(options, dtype))
+    model.save_pretrained(tmp_path)
+    for loaded in (GramTransformer.from_pretrained(tmp_path), load_encoder(tmp_path)):
+        assert type(loaded) is GramTransformer and not loaded.training
+        assert repr(loaded) == repr(model)
+        if name == "no parameters":
+            loaded = loaded.to(dtype)  # nothing was saved that would tell
+        assert module_digest(loaded) == module_digest(model)
+        got = loaded(RING, **inputs_of(options, dtype))
+        assert torch.equal(got.node, expected.node) and got.node.dtype == dtype
+        assert (got.edge is None and expected.edge is None) or torch.equal(got.edge, expected.edge)
+    if list(model.parameters()):
+        fresh = GramTransformer(**options).to(dtype)(RING, **inputs_of(options, dtype))
+        assert not torch.equal(fresh.node, expected.node), "the weights were saved, not drawn again"
+
+
+def test_the_class_of_a_checkpoint_is_told(tmp_path: Path) -> None:
+    LinearTransformer(k=3).save_pretrained(tmp_path / "linear")
+    GramTransformer(probes="auto").save_pretrained(tmp_path / "gram")
+    assert type(load_encoder(tmp_path / "linear")) is LinearTransformer
+    assert type(load_encoder(str(tmp_path / "gram"))) is GramTransformer
+    for name, other in (("linear", GramTransformer), ("gram", LinearTransformer)):
+        with pytest.raises(ValueError, match=f"does not fit {other.__name__}"):
+            other.from_pretrained(tmp_path / name)
+    with pytest.raises(ValueError, match="'nowhere' is no checkpoint"):
+        load_encoder("nowhere")
+    weights = tmp_path / "gram" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(ValueError, match="truncated or altered"):
+        load_encoder(tmp_path / "gram")
+
+
+def test_structure_is_in_the_repr() -> None:
+    base = {"probes": "identity", **TYPES}
+    changes: list[dict[str, Any]] = [{}, {"probes": "rademacher"}, {"probes": "auto"}, {"num_filters": 3}]
+    changes += [{"num_layers": 3}, {"num_squarings": 1}, {"basis": "chebyshev"}, {"num_probes": 5}, {"seed": 1}]
+    changes += [{"learned_conductances": False}, {"ground": False}, {"end_features": True}, {"edge_channels": 0}]
+    changes += [{"out_channels": 64}, {"edge_channels": 64}, {"num_edge_types": 4}, {"num_node_types": 9}]
+    changes += [{"num_edge_types": None, "edge_in_channels": 3}, {"num_node_types": None, "in_channels": 4}]
+    assert len({repr(GramTransformer(**{**base, **change})) for change in changes}) == len(changes)
+
+
+def test_the_digest_tells_every_weight() -> None:
+    model = GramTransformer(3, 2, **TYPES, end_features=True)
+    seen = {module_digest(model)}
+    for name in model.state_dict():
+        other = copy.deepcopy(model)
+        other.state_dict()[name].view(-1)[-1] += 1e-3
+        seen.add(module_digest(other))
+    assert len(model.state_dict()) == 6 and len(seen) == 7
+
+
+@pytest.mark.parametrize(
+    "change", [{"basis": "chebyshev"}, {"num_layers": 5}, {"num_filters": 3}, {"probes": "rademacher"}, {"seed": 3}]
+)
+def test_options_that_are_told_have_an_effect(change: dict[str, Any]) -> None:
+    start = {"probes": "rademacher" if "seed" in change else "identity", "num_probes": 2}
+    a, b = gram(**start)(RING).node, gram(**{**start, **change})(RING).node
+    assert a.shape != b.shape or relative_error(a, b) > 1e-3
+
+
+def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
+    model, other = (nn.Sequential(gram(seed)) for seed in (0, 1))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(model(RING).node, other(RING).node)
+    assert torch.equal(copy.deepcopy(model)(RING).edge, model(RING).edge)
+
+
+def test_ground_that_the_graph_brings_counts() -> None:
+    """Beside the learned ground; without that, as the dense grounded Laplacian has it."""
+    model = GramTransformer(num_filters=1, num_layers=3, probes="identity", ground=False).double()
+    q = torch.tensor([5.0, 0.0, 0.5], dtype=torch.float64)
+    got = model.encode(Incidence(torch.tensor([[0, 1], [1, 2]]), 3, ground=q)).node
+    adjacency = torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=torch.float64)
+    scale = (adjacency.sum(1) + q).rsqrt()
+    p = scale[:, None] * adjacency * scale
+    expected = torch.stack([torch.linalg.matrix_power(p, t).diagonal() for t in (1, 2, 3)], dim=1)
+    torch.testing.assert_close(got, expected)

@@ -1,0 +1,116 @@
+"""Encoders by name: the class that was saved comes back, and says which features it reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import Graph, normal, randomize_
+
+from tg_lpe import GramTransformer, LinearTransformer, zoo
+from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.hub.checkpoints import module_digest
+
+TYPES = {"num_node_types": 4, "num_edge_types": 3}
+GRAPH = Graph(6, [(0, 1), (1, 2), (1, 3), (3, 4)], [1.0, 2.0, 0.5, 3.0])
+ENCODERS = [
+    (LinearTransformer, {"k": 3}, (False, False)),
+    (LinearTransformer, {"k": 3, "probes": "learned", "max_nodes": 7}, (False, False)),
+    (LinearTransformer, {"k": 3, "probes": "features", "num_node_types": 4}, (True, False)),
+    (GramTransformer, {"num_layers": 3}, (False, False)),
+    (GramTransformer, {"num_layers": 3, "probes": "rademacher", "edge_channels": 0}, (False, False)),
+    (GramTransformer, {"num_layers": 3, "probes": "identity", "num_squarings": 2}, (False, False)),
+    (GramTransformer, {"out_channels": 5, "edge_channels": 2, **TYPES}, (True, True)),
+    (GramTransformer, {"out_channels": 5, **TYPES, "ground": False}, (False, True)),
+    (GramTransformer, {"out_channels": 5, **TYPES, "ground": False, "end_features": True}, (True, True)),
+    (GramTransformer, {"out_channels": 5, **TYPES, "learned_conductances": False}, (True, False)),
+]
+
+
+def encode(encoder: LinearTransformer | GramTransformer, x: torch.Tensor, kind: torch.Tensor) -> list[torch.Tensor]:
+    """All that an encoder says of one graph, with every feature offered that it takes."""
+    index, weight = GRAPH.both_ways(torch.float32)
+    with torch.no_grad():
+        if isinstance(encoder, LinearTransformer):
+            return [encoder(index, GRAPH.num_nodes, edge_weight=weight, x=x)]
+        out = encoder(index, GRAPH.num_nodes, edge_weight=weight, x=x, edge_attr=kind)
+    return [part for part in out if part is not None]
+
+
+def alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(("cls", "options", "reads"), ENCODERS)
+def test_what_was_saved_comes_back(tmp_path: Path, cls: type, options: dict, reads: tuple[bool, bool]) -> None:
+    saved = randomize_(cls(**options))
+    saved.save_pretrained(tmp_path)
+    for place in (tmp_path, str(tmp_path)):
+        loaded = load_encoder(place)
+        assert type(loaded) is cls and not loaded.training and module_digest(loaded) == module_digest(saved)
+        x, kind = torch.tensor([0, 1, 2, 3, 1, 2]), torch.tensor([0, 1, 2, 1]).repeat(2)
+        assert alike(encode(loaded, x, kind), encode(saved, x, kind))
+
+
+@pytest.mark.parametrize(("cls", "options", "reads"), ENCODERS)
+def test_reads_what_changes_its_output(cls: type, options: dict, reads: tuple[bool, bool]) -> None:
+    encoder = randomize_(cls(**options))
+    x, kind = torch.tensor([0, 1, 2, 3, 1, 2]), torch.tensor([0, 1, 2, 1]).repeat(2)
+    before = encode(encoder, x, kind)
+    depends = [not alike(before, encode(encoder, *other)) for other in (((x + 1) % 4, kind), (x, (kind + 1) % 3))]
+    assert depends == list(reads)
+    assert encoder.reads_nodes == reads[0] and getattr(encoder, "reads_edges", False) == reads[1]
+
+
+def test_real_features_are_read_too() -> None:
+    encoder = GramTransformer(num_layers=2, in_channels=2, edge_in_channels=3)
+    assert encoder.reads_nodes and encoder.reads_edges
+    assert LinearTransformer(k=2, probes="features", in_channels=2).reads_nodes
+    index = GRAPH.edge_index()
+    with pytest.raises(ValueError, match="edge_attr must be floating point"):
+        encoder(index, 6, x=normal(6, 2).float())
+    with pytest.raises(ValueError, match="x must be floating point"):
+        encoder(index, 6, edge_attr=normal(4, 3).float())
+
+
+def test_every_shipped_encoder_loads() -> None:
+    names = [name for name in zoo.names() if zoo.card(name)["class"] != "GraphTransformer"]
+    for name in names:
+        encoder = load_encoder(name)
+        settings = json.loads((zoo.path(name) / "config.json").read_text(encoding="utf-8"))
+        expected = LinearTransformer if "num_loops" in settings else GramTransformer
+        assert type(encoder) is expected and not encoder.training
+    assert names, "the package ships at least one"
+
+
+def test_a_graph_transformer_is_no_encoder() -> None:
+    with pytest.raises(ValueError, match="holds no encoder"):
+        load_encoder("transformer-zinc")
+
+
+def test_each_class_refuses_the_other_s_checkpoint(tmp_path: Path) -> None:
+    GramTransformer(2, 2, num_layers=2, probes="identity").save_pretrained(tmp_path / "gram")
+    LinearTransformer(k=2).save_pretrained(tmp_path / "linear")
+    with pytest.raises(ValueError, match="does not fit LinearTransformer: probes must be one of"):
+        LinearTransformer.from_pretrained(tmp_path / "gram")
+    with pytest.raises(ValueError, match="does not fit GramTransformer: probes must be one of"):
+        GramTransformer.from_pretrained(tmp_path / "linear")
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'no-such' is no checkpoint"):
+        load_encoder("no-such")
+    with pytest.raises(ValueError, match=r"is incomplete: config\.json is missing"):
+        load_encoder(tmp_path)
+    GramTransformer(2, 2, num_layers=2).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    for changes in ({"probes": "identity"}, {"num_layers": 3}, {"sha256": "0"}):
+        file.write_text(json.dumps({**settings, **changes}), encoding="utf-8")
+        with pytest.raises(ValueError, match="was truncated or altered"):
+            load_encoder(tmp_path)
+    file.write_text(json.dumps([settings]), encoding="utf-8")
+    with pytest.raises(ValueError, match="is no configuration of a checkpoint"):
+        load_encoder(tmp_path)

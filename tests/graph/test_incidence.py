@@ -1,0 +1,376 @@
+"""The incidence operator against dense algebra that networkx builds from the definition."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, graphs, listings, normal, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe import Incidence
+from tg_lpe.graph.incidence import inverse_sqrt
+
+F64 = torch.float64
+LIKE = torch.empty(0, dtype=F64)
+weightings = st.sampled_from([None, (-1.0, 1.0), (-5.0, 5.0)])
+
+
+def operator(graph: Graph, weighted: bool = True) -> Incidence:
+    weight = graph.edge_weight() if weighted else None
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=weight)
+
+
+def check_against_dense(operator: Incidence, B: np.ndarray, L: np.ndarray, tolerance: float = 1e-12) -> None:
+    n, m = B.shape
+    dtype = torch.float64 if tolerance < 1e-8 else torch.float32
+    like = torch.empty(0, dtype=dtype)
+    assert (operator.num_nodes, operator.num_edges) == (n, m)
+    x, y = normal(n, 3, seed=1, dtype=dtype), normal(m, 3, seed=2, dtype=dtype)
+    assert relative_error(operator.dense(F64), B) < 1e-14
+    assert relative_error(operator.differences(x), B.T @ x.double().numpy()) < tolerance
+    # Sums of large terms may cancel, so the tolerance is against what was summed.
+    scale = max(np.abs(B).sum(1).max(initial=0.0) * float(y.abs().max()) if m else 0.0, 1e-300)
+    assert np.abs(operator.sums(y).double().numpy() - B @ y.double().numpy()).max(initial=0.0) < tolerance * scale
+    assert relative_error(operator.laplacian(x), L @ x.double().numpy()) < tolerance
+    assert relative_error(operator.degree(like), np.abs(B).sum(1)) < tolerance
+    assert relative_error(operator.laplacian_diagonal(like), np.diag(L)) < tolerance
+    norm = np.linalg.norm(B) if m and np.linalg.norm(B) else 1.0
+    assert relative_error(operator.frobenius_norm(like), np.array([norm])) < tolerance
+    assert all(f(v).dtype == dtype for f, v in ((operator.differences, x), (operator.sums, y), (operator.degree, x)))
+
+
+@few
+@given(st.data(), weightings)
+def test_every_product_against_networkx(data, exponents) -> None:
+    graph = data.draw(graphs(exponents=exponents))
+    for tolerance in (1e-12, 2e-5):
+        check_against_dense(operator(graph), graph.incidence(), graph.laplacian(), tolerance)
+    if exponents is None:
+        check_against_dense(operator(graph, weighted=False), graph.incidence(), graph.laplacian())
+
+
+@pytest.mark.parametrize("graph", corner_cases())
+def test_corner_cases_against_networkx(graph: Graph) -> None:
+    check_against_dense(operator(graph), graph.incidence(), graph.laplacian())
+
+
+@few
+@given(st.data(), weightings)
+def test_any_listing_of_the_edges_is_the_same_operator(data, exponents) -> None:
+    graph = data.draw(graphs(exponents=exponents))
+    index, weight = data.draw(listings(graph))
+    listed = Incidence(index, graph.num_nodes, edge_weight=weight)
+    assert torch.equal(torch.stack([listed.tail, listed.head]), graph.edge_index())
+    torch.testing.assert_close(listed.conductance, graph.edge_weight(), rtol=1e-15, atol=0)
+    unweighted = Incidence(index.int(), graph.num_nodes)
+    assert torch.equal(torch.stack([unweighted.tail, unweighted.head]), graph.edge_index())
+    assert unweighted.conductance is None
+
+
+@few
+@given(st.lists(graphs(max_nodes=7, exponents=(-2.0, 2.0)), max_size=5))
+def test_a_batch_is_its_graphs_side_by_side(parts: list[Graph]) -> None:
+    batched = batch_of(parts)
+    whole = Incidence(**batched.arguments())
+    sizes = [graph.num_nodes for graph in parts]
+    assert whole.num_graphs == len(parts)
+    assert whole.ptr.tolist() == [sum(sizes[:i]) for i in range(len(parts) + 1)]
+    assert whole.local_index.tolist() == [i for size in sizes for i in range(size)]
+    assert whole.edge_counts.tolist() == [len(graph.edges) for graph in parts]
+    assert whole.max_nodes == max(sizes, default=0)
+    x = normal(batched.num_nodes, 2)
+    for got, part, rows in zip(batched.split(whole.laplacian(x)), parts, batched.split(x), strict=True):
+        torch.testing.assert_close(got, operator(part).laplacian(rows), rtol=1e-12, atol=1e-12)
+    norms = [float(operator(part).frobenius_norm(LIKE)[0]) for part in parts]
+    np.testing.assert_allclose(whole.frobenius_norm(LIKE).numpy(), norms, rtol=1e-12)
+
+
+def test_a_path_by_hand() -> None:
+    # 1 --(w=4)-- 0 --(w=9)-- 2: columns (0,1) and (0,2), small index negative
+    path = Incidence(torch.tensor([[1, 2], [0, 0]]), edge_weight=torch.tensor([4.0, 9.0]))
+    assert path.dense().tolist() == [[-2.0, -3.0], [2.0, 0.0], [0.0, 3.0]]
+    assert path.degree(torch.empty(0)).tolist() == [5.0, 2.0, 3.0]
+    assert path.laplacian_diagonal(torch.empty(0)).tolist() == [13.0, 4.0, 9.0]
+    assert path.frobenius_norm(LIKE).item() == pytest.approx(26**0.5, rel=1e-15)
+    assert repr(path) == "Incidence(num_nodes=3, num_edges=2, num_graphs=1, conductance=float32)"
+
+
+def test_number_of_nodes_is_found() -> None:
+    index = torch.tensor([[0, 1], [1, 4]])
+    assert Incidence(index).num_nodes == 5
+    assert Incidence(index, batch=torch.zeros(7, dtype=torch.int64)).num_nodes == 7
+    assert Incidence(torch.zeros(2, 0, dtype=torch.int64)).num_nodes == 0
+
+
+def test_a_weight_of_zero_is_an_absent_edge() -> None:
+    index = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    with_zero = Incidence(index, 4, edge_weight=torch.tensor([1.0, 0.0, 2.0], dtype=F64))
+    without = Incidence(index[:, [0, 2]], 4, edge_weight=torch.tensor([1.0, 2.0], dtype=F64))
+    x = normal(4, 2)
+    assert torch.equal(with_zero.laplacian(x), without.laplacian(x))
+    assert torch.equal(with_zero.degree(x), without.degree(x))
+
+
+def test_nothing_the_caller_owns_is_modified() -> None:
+    index, weight = torch.tensor([[2, 0, 1, 1], [0, 2, 1, 0]]), torch.tensor([3.0, 3.0, 7.0, 2.0])
+    batch, x = torch.zeros(3, dtype=torch.int64), normal(3, 2, dtype=torch.float32)
+    kept = [t.clone() for t in (index, weight, batch, x)]
+    graph = Incidence(index, 3, edge_weight=weight, batch=batch)
+    graph.laplacian(x), graph.degree(x), graph.frobenius_norm(x), graph.dense()
+    assert all(torch.equal(now, before) for now, before in zip((index, weight, batch, x), kept, strict=True))
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda g, x, y: g.differences(x),
+        lambda g, x, y: g.sums(y),
+        lambda g, x, y: g.laplacian(x),
+        lambda g, x, y: g.degree(x),
+        lambda g, x, y: g.laplacian_diagonal(x),
+        lambda g, x, y: g.frobenius_norm(x),
+        lambda g, x, y: inverse_sqrt(g.degree(x)),
+    ],
+    ids=["differences", "sums", "laplacian", "degree", "diagonal", "norm", "inverse_sqrt"],
+)
+def test_gradients(product) -> None:
+    # Edge (0, 1) is listed twice, (3, 3) is a loop, node 4 is alone.
+    index = torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]])
+    batch = torch.tensor([0, 0, 0, 1, 1])
+
+    def of(weight, x, y):
+        both = torch.stack([weight[0], weight[0], weight[1], weight[2], weight[3]])
+        return product(Incidence(index, 5, edge_weight=both, batch=batch), x, y)
+
+    arguments = [torch.tensor([0.3, 2.0, 5.0, 1.0], dtype=F64), normal(5, 2), normal(3, 2)]
+    assert torch.autograd.gradcheck(of, [a.requires_grad_() for a in arguments])
+
+
+def test_gradient_is_finite_where_the_weight_is_zero() -> None:
+    weight = torch.tensor([0.0, 2.0], requires_grad=True)
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 4, edge_weight=weight)
+    (graph.laplacian(torch.ones(4, 1)).sum() + inverse_sqrt(graph.degree(weight)).sum()).backward()
+    assert weight.grad.isfinite().all() and weight.grad[0] == 0 and weight.grad[1] != 0
+
+
+EDGE = torch.tensor([[0], [1]])
+
+
+def weights(*values: float) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((torch.zeros(3, 4, dtype=torch.int64),), {}, r"edge_index .*\[2, num_edges\], got torch.int64 \[3, 4\]"),
+        ((torch.zeros(2, dtype=torch.int64),), {}, r"edge_index .* got torch.int64 \[2\]"),
+        ((torch.zeros(2, 3),), {}, r"edge_index .* got torch.float32 \[2, 3\]"),
+        ((torch.tensor([[0], [5]]), 4), {}, r"edge_index .* 0..3 \(num_nodes=4\), got 0..5"),
+        ((torch.tensor([[-2], [1]]), 4), {}, r"edge_index .* got -2..1"),
+        ((torch.zeros(2, 0, dtype=torch.int64), -3), {}, r"num_nodes must not be negative, got -3"),
+        ((EDGE,), {"edge_weight": weights(1.0, 2.0)}, r"edge_weight .* \[1\], got torch.float32 \[2\]"),
+        ((EDGE,), {"edge_weight": torch.tensor([1])}, r"edge_weight .* floating point .* got torch.int64 \[1\]"),
+        ((EDGE,), {"edge_weight": torch.ones(1, 1)}, r"edge_weight .* got torch.float32 \[1, 1\]"),
+        ((EDGE,), {"edge_weight": weights(-0.5)}, r"finite and not negative, got -0.5 for edge \(0, 1\)"),
+        ((EDGE,), {"edge_weight": weights(float("nan"))}, r"got nan for edge \(0, 1\)"),
+        ((EDGE,), {"edge_weight": weights(float("inf"))}, r"got inf for edge \(0, 1\)"),
+        (
+            (torch.tensor([[0, 2, 3], [1, 3, 2]]),),
+            {"edge_weight": weights(1.0, 2.0, 2.5)},
+            r"must agree .* got \[2.0, 2.5\] for edge \(2, 3\)",
+        ),
+        ((EDGE,), {"num_graphs": 2}, r"num_graphs=2 needs batch"),
+        ((EDGE, 2), {"batch": torch.zeros(3, dtype=torch.int64)}, r"batch .* \[2\], got torch.int64 \[3\]"),
+        ((EDGE, 2), {"batch": torch.zeros(2)}, r"batch must be int64 .* got torch.float32 \[2\]"),
+        ((EDGE, 4), {"batch": torch.tensor([0, 0, 3, 1])}, r"batch must be sorted .* got 1 at node 3 after 3"),
+        ((EDGE, 2), {"batch": torch.tensor([-1, -1])}, r"batch must be sorted .* got -1 at node 0"),
+        ((EDGE, 2), {"batch": torch.tensor([2, 2]), "num_graphs": 2}, r"batch .* 0..1 \(num_graphs=2\), got 2"),
+        ((EDGE, 2), {"batch": torch.tensor([0, 1])}, r"edge \(0, 1\) joins graph 0 and graph 1"),
+    ],
+)
+def test_refused_with_the_offending_value(args, kwargs, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Incidence(*args, **kwargs)
+
+
+def test_weights_equal_to_rounding_are_one_edge() -> None:
+    both = torch.tensor([0.1, 0.1 * (1 + 1e-7)], dtype=torch.float32)
+    assert Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=both).num_edges == 1
+    with pytest.raises(ValueError, match=re.escape("for edge (0, 1)")):
+        Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
+
+
+def test_listings_that_outnumber_an_int32_of_keys() -> None:
+    n = 100_000  # n * n does not fit 32 bits
+    index = torch.tensor([[n - 1, 0], [n - 2, n - 1]], dtype=torch.int32)
+    graph = Incidence(index, n)
+    assert (graph.tail.tolist(), graph.head.tolist()) == ([0, n - 2], [n - 1, n - 1])
+
+
+# Ground conductances: an edge from each node to a common one at potential zero.
+
+
+def grounded(graph: Graph, ground: torch.Tensor, weighted: bool = True) -> Incidence:
+    weight = graph.edge_weight() if weighted else None
+    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
+
+
+def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
+    """Of all sizes, every third node without."""
+    low, high = exponents
+    values = 10.0 ** (low + (high - low) * torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(0)))
+    return values.double() * (torch.arange(graph.num_nodes) % 3 != 2)
+
+
+@few
+@given(graphs(exponents=(-2.0, 2.0)), st.sampled_from([(-1.0, 1.0), (-5.0, 5.0)]))
+def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[float, float]) -> None:
+    q = grounds(graph, exponents)
+    operator, n, m = grounded(graph, q), graph.num_nodes, len(graph.edges)
+    # networkx's Laplacian of the graph with that node, which then is struck off.
+    larger = Graph(n + 1, [*graph.edges, *((i, n) for i in range(n))], [*graph.weights, *q.tolist()])
+    L = larger.laplacian()[:n, :n]
+    B = np.abs(larger.incidence()[:n])  # of a ground edge the sign is of no account
+    assert relative_error(operator.dense().abs(), B) < 1e-14
+    x, y = normal(n, 3, seed=1), normal(m, 3, seed=2)
+    assert relative_error(operator.laplacian(x), L @ x.numpy()) < 1e-12
+    assert relative_error(operator.dense() @ operator.dense().T, L) < 1e-12
+    assert relative_error(operator.laplacian_diagonal(LIKE), np.diag(L)) < 1e-12
+    assert relative_error(operator.degree(LIKE), B.sum(1)) < 1e-12
+    norm = np.linalg.norm(B)
+    assert relative_error(operator.frobenius_norm(LIKE), np.array([norm if norm else 1.0])) < 1e-12
+    # Differences and sums stay those of the edges between nodes.
+    assert relative_error(operator.differences(x), graph.incidence().T @ x.numpy()) < 1e-12
+    assert relative_error(operator.sums(y), graph.incidence() @ y.numpy()) < 1e-12
+
+
+def test_ground_of_a_path_by_hand() -> None:
+    path = Incidence(torch.tensor([[1, 2], [0, 0]]), ground=torch.tensor([4.0, 0.0, 9.0]))
+    assert path.dense().tolist() == [[-1.0, -1.0, 2.0, 0, 0], [1.0, 0.0, 0, 0, 0], [0.0, 1.0, 0, 0, 3.0]]
+    assert path.laplacian(torch.eye(3)).tolist() == [[6.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 10.0]]
+    assert path.degree(torch.empty(0)).tolist() == [4.0, 1.0, 4.0]
+    assert path.frobenius_norm(LIKE).item() == pytest.approx(17**0.5, rel=1e-15)
+    eigenvalues = torch.linalg.eigvalsh(path.laplacian(torch.eye(3, dtype=F64)))
+    assert eigenvalues[0] > 0.1, "a component that has one is regular"
+    assert repr(path) == "Incidence(num_nodes=3, num_edges=2, num_graphs=1, conductance=unit, grounded)"
+
+
+def test_ground_of_a_batch_is_counted_by_graph() -> None:
+    parts = [Graph(2, [(0, 1)], [2.0]), Graph(0, [], []), Graph(1, [], []), Graph(2, [], [])]
+    q = torch.tensor([1.0, 0.0, 5.0, 0.0, 0.0], dtype=F64)
+    norms = Incidence(**batch_of(parts).arguments(), ground=q).frobenius_norm(LIKE)
+    torch.testing.assert_close(norms, torch.tensor([5.0, 1.0, 5.0, 1.0], dtype=F64).sqrt(), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("product", ["laplacian", "degree", "laplacian_diagonal", "frobenius_norm"])
+def test_gradients_of_ground(product: str) -> None:
+    index, batch = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 0, 0, 1, 1])
+
+    def of(ground, x):
+        return getattr(Incidence(index, 5, batch=batch, ground=ground), product)(x)
+
+    q = torch.tensor([0.3, 2.0, 5.0, 1.0, 0.1], dtype=F64)
+    assert torch.autograd.gradcheck(of, [q.requires_grad_(), normal(5, 2).requires_grad_()])
+
+
+def test_gradient_of_ground_is_finite_at_zero() -> None:
+    ground = torch.tensor([0.0, 2.0], requires_grad=True)
+    Incidence(EDGE, 2, ground=ground).degree(ground).sum().backward()
+    assert ground.grad[0] == 0 and ground.grad[1] == pytest.approx(8**-0.5)
+
+
+@pytest.mark.parametrize(
+    ("ground", "message"),
+    [
+        (weights(1.0), r"ground .* \[2\], got torch.float32 \[1\]"),
+        (torch.tensor([1, 2]), r"ground must be floating point .* got torch.int64 \[2\]"),
+        (weights(1.0, -0.5), r"ground must be finite and not negative, got -0.5 at node 1"),
+        (weights(float("nan"), 0.0), r"got nan at node 0"),
+        (weights(float("inf"), 0.0), r"got inf at node 0"),
+    ],
+)
+def test_ground_is_checked(ground: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Incidence(EDGE, 2, ground=ground)
+
+
+@few
+@given(st.data(), st.booleans())
+def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_before: bool) -> None:
+    graph = data.draw(graphs(exponents=(-2.0, 2.0)))
+    q = grounds(graph, (-1.0, 1.0))
+    bare, x = operator(graph, weighted=False), normal(graph.num_nodes, 2)
+    if asked_before:  # what was computed of the structure is shared, what depends on conductances is not
+        _ = bare.laplacian(x), bare.degree(x), bare.frobenius_norm(x), bare.edge_counts, bare.column_of_listing
+    for new, fresh in (
+        (bare.with_conductances(graph.edge_weight()), operator(graph)),
+        (bare.with_conductances(graph.edge_weight(), q), grounded(graph, q)),
+        (bare.with_conductances(None, q), grounded(graph, q, weighted=False)),
+        (operator(graph).with_conductances(None), operator(graph, weighted=False)),
+    ):
+        assert repr(new) == repr(fresh)
+        for product in ("laplacian", "degree", "laplacian_diagonal", "frobenius_norm", "differences"):
+            assert torch.equal(getattr(new, product)(x), getattr(fresh, product)(x)), product
+    assert bare.conductance is None and bare.ground is None, "the first is left alone"
+
+
+def test_other_conductances_are_per_column_and_share_what_is_known() -> None:
+    both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    graph = Incidence(both, 3)
+    known = graph.column_of_listing
+    assert graph.with_conductances(weights(1.0, 2.0)).column_of_listing is known
+    with pytest.raises(ValueError, match=r"conductance must be \[2\], got \[4\]"):
+        graph.with_conductances(torch.ones(4))
+    with pytest.raises(ValueError, match=r"ground must be \[3\], got \[2\]"):
+        graph.with_conductances(None, torch.ones(2))
+
+
+# From listed edges to columns and back.
+
+
+@few
+@given(st.data())
+def test_columns_of_listings(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    index, _ = data.draw(listings(graph))
+    column_of = {edge: column for column, edge in enumerate(graph.edges)}
+    expected = [column_of.get((min(u, v), max(u, v)), -1) for u, v in index.T.tolist()]
+    for listed in (index, index.int()):
+        incidence = Incidence(listed, graph.num_nodes)
+        assert incidence.num_listed_edges == len(expected)
+        assert incidence.column_of_listing.tolist() == expected
+        values = normal(len(expected), 2)
+        merged = incidence.merge_listings(values)
+        columns = range(len(graph.edges))
+        rows = [[values[i].numpy() for i, c in enumerate(expected) if c == column] for column in columns]
+        assert merged.shape == (len(graph.edges), 2)
+        assert relative_error(merged, np.array([np.mean(row, axis=0) for row in rows]).reshape(-1, 2)) < 1e-14
+        assert relative_error(incidence.merge_listings(values[:, 0]), merged[:, 0]) < 1e-14
+        spread = incidence.spread_to_listings(merged)
+        assert [row.tolist() for row in spread] == [merged[c].tolist() if c >= 0 else [0.0, 0.0] for c in expected]
+        assert relative_error(incidence.merge_listings(spread), merged) < 1e-14
+        x = normal(graph.num_nodes, 3)
+        assert torch.equal(incidence.end_sums(x), x[index[0]] + x[index[1]])
+
+
+def test_listings_of_a_batch() -> None:
+    index = torch.tensor([[1, 0, 3, 3, 4], [0, 1, 3, 4, 3]])
+    graph = Incidence(index, batch=torch.tensor([0, 0, 1, 1, 1]))
+    assert graph.column_of_listing.tolist() == [0, 0, -1, 1, 1]
+    assert graph.merge_listings(torch.tensor([1.0, 2.0, 9.0, 4.0, 8.0])).tolist() == [1.5, 6.0]
+    assert graph.spread_to_listings(torch.tensor([[7], [8]])).flatten().tolist() == [7, 7, 0, 8, 8]
+    assert Incidence(index[:, 2:3], 5).spread_to_listings(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]]
+
+
+def test_gradients_of_merging_and_spreading() -> None:
+    graph = Incidence(torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]]), 4)
+    assert torch.autograd.gradcheck(graph.merge_listings, normal(5, 2).requires_grad_())
+    assert torch.autograd.gradcheck(graph.spread_to_listings, normal(3, 2).requires_grad_())
+    values = normal(3, 1).requires_grad_()
+    graph.spread_to_listings(values).sum().backward()
+    assert values.grad.flatten().tolist() == [2.0, 1.0, 1.0], "nothing comes back from a self-loop"

@@ -1,0 +1,161 @@
+"""Eigenvectors and random walks against their definitions, graph by graph, in numpy."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.transforms import AddRandomWalkPE
+
+from tg_lpe import Incidence
+from tg_lpe.graph.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
+
+batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
+
+
+def check_eigenvectors(parts: list[Graph], k: int) -> None:
+    batched = batch_of(parts)
+    vectors, values = laplacian_eigenvectors(Incidence(**batched.arguments()), k)
+    assert vectors.dtype == values.dtype == torch.float64
+    assert values.shape == (len(parts), k) and vectors.shape == (batched.num_nodes, k)
+    for graph, v, eigenvalues in zip(parts, batched.split(vectors), values, strict=True):
+        v, eigenvalues = v.numpy(), eigenvalues.numpy()
+        null = graph.num_components()
+        count = min(k, graph.num_nodes - null)
+        assert not v[:, count:].any() and np.isnan(eigenvalues[count:]).all()
+        v, eigenvalues = v[:, :count], eigenvalues[:count]
+        if not count:
+            continue
+        S = graph.normalized_laplacian()
+        expected, basis = np.linalg.eigh(S)
+        np.testing.assert_allclose(expected[:null], 0, atol=1e-12)
+        np.testing.assert_allclose(eigenvalues, expected[null : null + count], atol=1e-12)
+        np.testing.assert_allclose(S @ v, v * eigenvalues, atol=1e-12)
+        np.testing.assert_allclose(v.T @ v, np.eye(count), atol=1e-12)
+        # The projector on an eigenspace does not depend on its basis; compare where the space is complete.
+        for group in _eigenspaces(expected):
+            mine = [i - null for i in group if 0 <= i - null < count]
+            if len(mine) == len(group):
+                projector = basis[:, group] @ basis[:, group].T
+                np.testing.assert_allclose(v[:, mine] @ v[:, mine].T, projector, atol=1e-8)
+
+
+def _eigenspaces(values: np.ndarray) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for i, value in enumerate(values):
+        if groups and value - values[groups[-1][-1]] < 1e-4:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+@few
+@given(batches, st.integers(1, 14))
+def test_eigenvectors_of_random_batches(parts: list[Graph], k: int) -> None:
+    check_eigenvectors(parts, k)
+
+
+def test_eigenvectors_beside_graphs_of_other_sizes() -> None:
+    unit = [Graph(g.num_nodes, g.edges, [1.0] * len(g.edges)) for g in corner_cases()]
+    check_eigenvectors(unit, 8)
+    check_eigenvectors([], 3)
+    for graph in unit:
+        check_eigenvectors([graph], 8)
+
+
+def test_eigenvectors_of_a_path_are_cosines() -> None:
+    path = from_networkx(nx.path_graph(9))
+    _, values = laplacian_eigenvectors(Incidence(path.edge_index(), 9), 8)
+    np.testing.assert_allclose(values[0], [1 - np.cos(np.pi * j / 8) for j in range(1, 9)], atol=1e-13)
+
+
+def test_an_edge_of_weight_zero_separates_components() -> None:
+    joined = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0, 0.0, 1.0])
+    vectors, values = laplacian_eigenvectors(Incidence(joined.edge_index(), 4, edge_weight=joined.edge_weight()), 4)
+    np.testing.assert_allclose(values[0, :2], [2, 2], atol=1e-14)
+    assert values[0, 2:].isnan().all() and not vectors[:, 2:].any()
+
+
+@few
+@given(batches, st.integers(1, 7))
+def test_random_walks_against_matrix_powers(parts: list[Graph], steps: int) -> None:
+    batched = batch_of(parts)
+    incidence = Incidence(**batched.arguments())
+    got, entries = random_walk_probabilities(incidence, steps)
+    assert got.dtype == entries.dtype == torch.float64
+    assert entries.shape == (sum(len(graph.edges) for graph in parts), steps)
+    of_graph = entries.split([len(graph.edges) for graph in parts]) if parts else ()
+    for graph, mine, on_edges in zip(parts, batched.split(got), of_graph, strict=True):
+        L = graph.laplacian()
+        degree = np.diag(L)
+        walk = (np.diag(degree) - L) / np.where(degree > 0, degree, 1.0)[:, None]
+        powers = [np.linalg.matrix_power(walk, step) for step in range(1, steps + 1)]
+        returns = np.array([np.diag(power) for power in powers])
+        assert relative_error(mine, returns.T.reshape(-1, steps)) < 1e-12
+        assert (mine >= 0).all() and (mine <= 1 + 1e-12).all()
+        # There and back: the two differ by the degrees of the ends, their geometric mean does not.
+        across = [[np.sqrt(power[u, v] * power[v, u]) for u, v in graph.edges] for power in powers]
+        assert relative_error(on_edges, np.array(across).T.reshape(-1, steps)) < 1e-7
+        symmetric = np.eye(graph.num_nodes) * (degree > 0) - graph.normalized_laplacian()
+        entry = [[np.linalg.matrix_power(symmetric, t)[e] for e in graph.edges] for t in range(1, steps + 1)]
+        assert relative_error(on_edges, np.array(entry).T.reshape(-1, steps)) < 1e-12
+
+
+@pytest.mark.parametrize("graph", [nx.petersen_graph(), nx.barbell_graph(40, 10), nx.empty_graph(3)], ids=str)
+def test_random_walks_against_pyg(graph: nx.Graph) -> None:
+    mine = from_networkx(graph)
+    index, _ = mine.both_ways()
+    data = AddRandomWalkPE(12, attr_name="pe")(Data(edge_index=index, num_nodes=mine.num_nodes))
+    got, _ = random_walk_probabilities(Incidence(index, mine.num_nodes), 12)
+    torch.testing.assert_close(got.float(), data.pe, rtol=1e-5, atol=1e-6)
+
+
+def test_random_walks_beside_graphs_of_other_sizes() -> None:
+    parts = corner_cases()
+    nodes, edges = random_walk_probabilities(Incidence(**batch_of(parts).arguments()), 6)
+    whole = zip(parts, batch_of(parts).split(nodes), edges.split([len(graph.edges) for graph in parts]), strict=True)
+    for graph, mine, on_edges in whole:
+        alone = Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+        expected = random_walk_probabilities(alone, 6)
+        assert relative_error(mine, expected[0]) < 1e-12 and relative_error(on_edges, expected[1]) < 1e-12
+
+
+def test_a_random_walk_on_a_path_by_hand() -> None:
+    nodes, edges = random_walk_probabilities(Incidence(torch.tensor([[0, 1], [1, 2]])), 3)
+    np.testing.assert_allclose(nodes, [[0, 0.5, 0], [0, 1, 0], [0, 0.5, 0]], atol=1e-15)
+    # From an end to the middle with probability 1, from there to that end with 1/2.
+    np.testing.assert_allclose(edges, [[0.5**0.5, 0, 0.5**0.5]] * 2, atol=1e-15)
+
+
+@few
+@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)), st.integers(1, 6))
+def test_eigenvectors_of_grounded_graphs(graph: Graph, k: int) -> None:
+    """A grounded component has no null vector, so none is left out."""
+    q = np.where(np.arange(graph.num_nodes) % 4 == 1, 0.5, 0.0)
+    matrix = graph.laplacian() + np.diag(q)
+    degree = np.diag(matrix)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0)
+    S = scale[:, None] * matrix * scale
+    expected = np.linalg.eigvalsh(S)
+    null = sum(not any(q[i] for i in part) for part in nx.connected_components(graph.networkx()))
+    incidence = Incidence(
+        graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight(), ground=torch.from_numpy(q)
+    )
+    vectors, values = laplacian_eigenvectors(incidence, k)
+    count = min(k, graph.num_nodes - null)
+    np.testing.assert_allclose(values[0, :count], expected[null : null + count], atol=1e-12)
+    np.testing.assert_allclose(S @ vectors[:, :count].numpy(), (vectors * values[0])[:, :count], atol=1e-12)
+    assert values[0, count:].isnan().all() and not vectors[:, count:].any()
+
+
+@pytest.mark.parametrize("function", [laplacian_eigenvectors, random_walk_probabilities])
+def test_too_large_for_dense_algebra(function) -> None:
+    size = DENSE_LIMIT + 1
+    with pytest.raises(ValueError, match=rf"graph of {size} nodes needs 0\.1 GiB"):
+        function(Incidence(torch.zeros(2, 0, dtype=torch.int64), size), 3)

@@ -1,0 +1,233 @@
+"""Starting vectors: their distribution, what they depend on, and values that may never change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, few, graphs, normal
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tg_lpe import Incidence
+from tg_lpe.nn.probes import (
+    FeatureProbes,
+    LearnedProbes,
+    RandomProbes,
+    counter_normal,
+    counter_signs,
+    draw_seed,
+    make_probes,
+)
+
+DOUBLE = torch.empty(0, dtype=torch.float64)
+seeds = st.integers(-(2**63), 2**64 - 1)
+PINNED_0 = [
+    [-0.2788749225862037, -0.7642228620191804, 0.41892564486752387],
+    [0.34136817510037737, 0.2960293168526119, -1.3191733176244114],
+]
+PINNED_7 = [-0.37910414878596527, -0.8690352037976481]
+PINNED_LAST = [
+    -0.08184054752098134,
+    1.039549831168359,
+    0.6563597671886584,
+    -0.08622466863569936,
+    1.7045226027907405,
+    0.6946447801439035,
+    0.1951594304175965,
+    1.1409338618046,
+]
+PLUS_0 = [[1, 1, 1, 0, 0, 0, 1, 0, 0, 1], [0, 1, 0, 1, 1, 1, 0, 1, 1, 0], [1, 1, 0, 0, 1, 0, 0, 0, 1, 1]]
+PLUS_7 = [0, 1, 1, 1, 0, 0, 1, 1, 0, 0]
+
+
+def incidence(num_nodes: int) -> Incidence:
+    return Incidence(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
+
+
+@few
+@given(seeds)
+def test_standard_normal(seed: int) -> None:
+    sample = counter_normal(seed, 2000, 8, DOUBLE).numpy()
+    # 16,000 draws: five standard errors of mean, standard deviation, skewness, kurtosis.
+    flat, root = sample.ravel(), np.sqrt(sample.size)
+    assert abs(flat.mean()) < 5 / root
+    assert abs(flat.std() - 1) < 5 / (np.sqrt(2) * root)
+    assert abs(stats.skew(flat)) < 5 * np.sqrt(6) / root
+    assert abs(stats.kurtosis(flat)) < 5 * np.sqrt(24) / root
+    assert stats.kstest(flat, "norm").pvalue > 1e-6
+    correlation = np.corrcoef(sample.T) - np.eye(8)
+    assert np.abs(correlation).max() < 5.5 / np.sqrt(2000)
+    # Neighbours in a column are unrelated too, and so are squares: no dependence without correlation.
+    assert np.abs([np.corrcoef(column[1:], column[:-1])[0, 1] for column in sample.T]).max() < 5.5 / np.sqrt(2000)
+    assert np.abs(np.corrcoef((sample**2).T) - np.eye(8)).max() < 10 / np.sqrt(2000)
+
+
+def test_neighbouring_rows_are_independent() -> None:
+    wide = counter_normal(0, 8, 4000, DOUBLE).numpy()
+    assert np.abs(np.corrcoef(wide) - np.eye(8)).max() < 5.5 / np.sqrt(4000)
+
+
+def test_neighbouring_seeds_are_independent() -> None:
+    many = np.stack([counter_normal(seed, 500, 8, DOUBLE).numpy().ravel() for seed in range(-8, 8)])
+    assert np.abs(np.corrcoef(many) - np.eye(16)).max() < 5.5 / np.sqrt(4000)
+    # One number per seed is a normal sample as well.
+    first = np.array([counter_normal(seed, 1, 1, DOUBLE).item() for seed in range(2000)])
+    assert stats.kstest(first, "norm").pvalue > 1e-6
+
+
+@few
+@given(seeds, st.integers(1, 300), st.integers(1, 9))
+def test_a_row_does_not_depend_on_how_many_there_are(seed: int, rows: int, columns: int) -> None:
+    assert torch.equal(counter_normal(seed, rows, columns, DOUBLE), counter_normal(seed, 1000, columns, DOUBLE)[:rows])
+
+
+def test_an_entry_does_not_depend_on_how_many_columns_there_are() -> None:
+    assert torch.equal(counter_normal(0, 5, 4, DOUBLE), counter_normal(0, 5, 8, DOUBLE)[:, :4])
+
+
+def test_the_default_seed_draws_nothing_extraordinary() -> None:
+    largest = max(float(counter_normal(0, 1, columns, DOUBLE).abs().max()) for columns in range(1, 17))
+    assert largest < 5
+
+
+def test_values_are_pinned() -> None:
+    """Encodings of a released checkpoint hang on these numbers: they may never change."""
+    np.testing.assert_allclose(counter_normal(0, 2, 3, DOUBLE).tolist(), PINNED_0, rtol=1e-12)
+    np.testing.assert_allclose(counter_normal(7, 1000, 2, DOUBLE)[-1].tolist(), PINNED_7, rtol=1e-12)
+    np.testing.assert_allclose(counter_normal(-1, 1, 8, DOUBLE)[0].tolist(), PINNED_LAST, rtol=1e-12)
+
+
+def test_seeds_are_64_bit_patterns() -> None:
+    assert torch.equal(counter_normal(-1, 3, 2, DOUBLE), counter_normal(2**64 - 1, 3, 2, DOUBLE))
+    assert counter_normal(0, 0, 2, DOUBLE).shape == (0, 2)
+
+
+def test_single_precision_is_the_same_draw() -> None:
+    single = counter_normal(3, 50, 4, torch.empty(0))
+    assert single.dtype == torch.float32
+    assert torch.equal(single, counter_normal(3, 50, 4, DOUBLE).float())
+
+
+@few
+@given(st.lists(graphs(max_nodes=6), max_size=5), st.sampled_from([None, 5]))
+def test_random_probes_of_a_batch_are_those_of_its_graphs(parts: list[Graph], seed: int | None) -> None:
+    probes = RandomProbes(3, seed=11).double()
+
+    def generator() -> torch.Generator | None:
+        return None if seed is None else torch.Generator().manual_seed(seed)
+
+    batched = batch_of(parts)
+    rows = probes(Incidence(**batched.arguments()), None, generator())
+    for graph, got in zip(parts, batched.split(rows), strict=True):
+        assert torch.equal(got, probes(incidence(graph.num_nodes), None, generator()))
+
+
+def test_random_probes_are_remembered_without_a_trace() -> None:
+    probes = RandomProbes(4, seed=2)
+    large = probes(incidence(1000), None, None)
+    for size in (5, 256, 257, 1):
+        assert torch.equal(probes(incidence(size), None, None), large[:size])
+    assert probes.double()(incidence(5), None, None).dtype == torch.float64
+    assert torch.equal(probes(incidence(5), None, None), counter_normal(2, 5, 4, DOUBLE))
+    assert probes.state_dict() == {}, "a seed is structure, not a weight"
+
+
+def test_feature_probes() -> None:
+    types = FeatureProbes(4, num_node_types=3)
+    x = torch.tensor([2, 0, 2])
+    assert torch.equal(types(incidence(3), x, None), types.embedding.weight[x])
+    assert torch.equal(types(incidence(3), x.unsqueeze(1), None), types.embedding.weight[x])
+    real = FeatureProbes(4, in_channels=2)
+    x = normal(3, 2)
+    torch.testing.assert_close(real(incidence(3), x, None), x.float() @ real.linear.weight.T + real.linear.bias)
+
+
+@pytest.mark.parametrize(
+    ("probes", "x", "message"),
+    [
+        (FeatureProbes(4, num_node_types=3), None, "features of 3 rows, got None"),
+        (FeatureProbes(4, num_node_types=3), torch.zeros(4, dtype=torch.int64), r"features of 3 rows, got \[4\]"),
+        (FeatureProbes(4, num_node_types=3), torch.tensor([0, 3, 1]), r"types must lie in 0..2, got 0..3"),
+        (FeatureProbes(4, num_node_types=3), torch.tensor([-1, 2, 1]), r"types must lie in 0..2, got -1..2"),
+        (FeatureProbes(4, num_node_types=3), torch.zeros(3), r"types must be int64 .* got torch.float32 \[3\]"),
+        (FeatureProbes(4, num_node_types=3), torch.zeros(3, 2, dtype=torch.int64), r"types must be int64 .* \[3, 2\]"),
+        (FeatureProbes(4, in_channels=2), torch.zeros(3, 5), r"must be \[num_nodes, 2\], got \[3, 5\]"),
+        (FeatureProbes(4, in_channels=2), torch.zeros(3), r"must be \[num_nodes, 2\], got \[3\]"),
+        (LearnedProbes(4, max_nodes=2), None, "max_nodes=2 rows, got a graph of 3 nodes"),
+    ],
+)
+def test_features_are_checked(probes: torch.nn.Module, x: torch.Tensor | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        probes(incidence(3), x, None)
+
+
+def test_learned_probes_are_rows_by_index() -> None:
+    probes = LearnedProbes(4, max_nodes=6)
+    graph = Incidence(torch.zeros(2, 0, dtype=torch.int64), batch=torch.tensor([0, 0, 0, 2, 2]), num_graphs=3)
+    assert torch.equal(probes(graph, None, None), probes.rows[[0, 1, 2, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("eigen", {}, "got 'eigen'"),
+        ("random", {"num_node_types": 3}, "num_node_types and in_channels belong to .* got probes='random'"),
+        ("learned", {"in_channels": 3, "max_nodes": 3}, "belong to .* got probes='learned'"),
+        ("features", {"max_nodes": 3, "in_channels": 3}, "max_nodes belongs to .* got probes='features'"),
+        ("learned", {"max_nodes": 0}, "max_nodes of at least 1, got 0"),
+    ],
+)
+def test_make_probes_refuses(kind: str, arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_probes(kind, 4, **arguments)
+
+
+@few
+@given(seeds)
+def test_signs_are_fair_and_independent(seed: int) -> None:
+    sample = counter_signs(seed, 2000, torch.arange(8), DOUBLE).numpy()
+    assert set(np.unique(sample)) == {-1.0, 1.0}
+    # 16,000 tosses: five standard errors of the mean; correlations of columns, of neighbours, and of triples.
+    assert abs(sample.mean()) < 5 / np.sqrt(sample.size)
+    bound = 5.5 / np.sqrt(2000)
+    assert np.abs(sample.T @ sample / 2000 - np.eye(8)).max() < bound
+    assert np.abs((sample[1:] * sample[:-1]).mean(0)).max() < bound
+    assert np.abs((sample[:, :6] * sample[:, 1:7] * sample[:, 2:8]).mean(0)).max() < bound
+
+
+def test_signs_of_different_rows_are_independent() -> None:
+    wide = counter_signs(0, 8, torch.arange(4000), DOUBLE).numpy()
+    assert np.abs(wide @ wide.T / 4000 - np.eye(8)).max() < 5.5 / np.sqrt(4000)
+
+
+@few
+@given(seeds, st.integers(0, 300), st.lists(st.integers(0, 200), max_size=5))
+def test_a_sign_depends_on_seed_row_and_column_alone(seed: int, rows: int, columns: list[int]) -> None:
+    whole = counter_signs(seed, 300, torch.arange(201), DOUBLE)
+    picked = torch.tensor(columns, dtype=torch.int64)
+    assert torch.equal(counter_signs(seed, rows, picked, DOUBLE), whole[:rows, picked])
+    single = counter_signs(seed, rows, picked, torch.empty(0))
+    assert single.dtype == torch.float32 and torch.equal(single.double(), whole[:rows, picked])
+
+
+def test_signs_that_may_never_change() -> None:
+    """An encoding that was saved must come out again: the draw is a format."""
+    plus = [[int(s > 0) for s in row] for row in counter_signs(0, 3, torch.arange(10), DOUBLE)]
+    assert plus == PLUS_0
+    assert [int(s > 0) for s in counter_signs(7, 1, torch.arange(10), DOUBLE)[0]] == PLUS_7
+    assert torch.equal(
+        counter_signs(-1, 9, torch.arange(9), DOUBLE), counter_signs(2**64 - 1, 9, torch.arange(9), DOUBLE)
+    )
+
+
+def test_the_seed_of_a_call_comes_from_its_generator() -> None:
+    generator, state = torch.Generator().manual_seed(3), torch.get_rng_state()
+    drawn = [draw_seed(generator) for _ in range(1000)]
+    assert torch.equal(torch.get_rng_state(), state), "the global one is left alone"
+    again = torch.Generator().manual_seed(3)
+    assert drawn[:9] == [draw_seed(again) for _ in range(9)]
+    assert len(set(drawn)) == 1000 and all(0 <= seed < 2**62 for seed in drawn)
+    mean, error = 2**61, 2**62 / np.sqrt(12 * 1000)
+    assert abs(np.mean(drawn) - mean) < 5 * error, "spread over the whole range"

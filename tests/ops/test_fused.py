@@ -1,0 +1,161 @@
+"""The Triton kernels: they compile for GPUs, and compute the right thing where Triton's interpreter runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import Graph, batch_of
+
+from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe.ops import fused
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed: there is none for this system"
+)
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from tg_lpe.ops import fused, kernels
+
+INDICES, INTS = {"tail", "head", "ptr", "edge_ptr"}, {"k", "start"}
+def kind(name):
+    if name in INDICES: return "*i64"
+    if name in INTS or name.startswith("num_") or name == "out_channels": return "i32"
+    return "fp32" if name in ("floor", "alpha", "gamma") else "*fp32"
+
+def check(name, nodes, **constants):
+    kernel = getattr(kernels, name)
+    constants["NODES"] = nodes
+    signature = {a: "constexpr" if a in constants else kind(a) for a in kernel.arg_names}
+    source = triton.compiler.ASTSource(kernel, signature, constants)
+    done = triton.compile(source, target=target, options=fused.launch_options(nodes))
+    assert f".entry {name}" in done.asm["ptx"] and len(done.asm["cubin"]) > 1000
+    print(target.arch, name, nodes, done.metadata.shared)
+
+for target in (GPUTarget("cuda", 80, 32), GPUTarget("cuda", 90, 32)):
+    check("layers", fused.MAX_NODES, SCALED=True, DIAGONAL=False, NORMALIZED=True)
+    check("layers_backward", fused.MAX_NODES, SCALED=True)
+    check("walks", fused.WALK_NODES)
+    check("walks_backward", fused.WALK_NODES)
+# What is absent, and numbers that are one, become constants at launch.
+absent = dict(root=None, ground=None)
+check("layers", 16, SCALED=False, DIAGONAL=True, NORMALIZED=False, k=1, num_layers=1, readout=None, **absent)
+check("layers_backward", 16, SCALED=False, k=1, num_layers=1, start=1, **absent)
+check("walks", 16, num_filters=1, num_layers=1, num_edges=1, start=1)
+check("walks_backward", 16, num_filters=1, num_layers=1, num_edges=1, start=1)
+"""
+
+SMALLEST_SHARED = 99 * 1024
+"""Bytes that a program may have on the smallest GPUs from compute capability 8.0 on; 227 KiB on the largest."""
+
+
+def run(*arguments: str, **variables: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**environment, **variables},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_triton
+def test_under_the_interpreter() -> None:
+    """In a process of its own: with the variable set, CPU tensors of every other test would go to the kernels."""
+    out = run("-m", "pytest", "tests/fused_interpreted.py", "-q", "-p", "no:cacheprovider", TRITON_INTERPRET="1")
+    assert " passed" in out and " skipped" not in out, out
+
+
+@needs_triton
+def test_kernels_compile(tmp_path: Path) -> None:
+    """For the first and the last capability that Triton has another road for, with no GPU at hand."""
+    lines = [line.split() for line in run("-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path)).splitlines()]
+    assert len(lines) == 12
+    assert 0 < max(int(line[-1]) for line in lines) <= SMALLEST_SHARED, lines
+
+
+def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "enabled", True)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "tg_lpe.ops.kernels", raising=False)
+    fused.kernels.cache_clear()
+    try:
+        assert fused.kernels() is None
+        monkeypatch.setattr(fused, "interpreted", True)
+        fused._runs_on.cache_clear()
+        assert not fused.takes(torch.zeros(1))
+        graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+        assert LinearTransformer(k=4).encode(graph).shape == (3, 4)
+        with pytest.raises(RuntimeError, match="absent"):
+            fused.fused_walks(torch.ones(1, 2), fused.columns(graph), graph.ptr, 1.0, 0.0, 2)
+    finally:
+        fused.kernels.cache_clear()
+        fused._runs_on.cache_clear()
+
+
+@needs_triton
+def test_waits_to_be_asked_for() -> None:
+    script = (
+        "import torch; from tg_lpe.ops import fused; print(fused.takes(torch.zeros(1)), fused.kernels() is not None)"
+    )
+    assert run("-c", script).split() == ["False", "False"]
+    assert run("-c", script, TG_LPE_TRITON="1").split() == ["False", "True"]  # but tensors on the CPU are not its own
+
+
+@needs_triton
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", [LinearTransformer, GramTransformer])
+def test_on_a_gpu(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = batch_of([Graph(6, [(0, 1), (0, 2), (1, 2), (3, 4)], [1.0, 0.5, 2.0, 1.5])] * 300).arguments()
+    arguments = {name: value.cuda() if isinstance(value, torch.Tensor) else value for name, value in graph.items()}
+    arguments["edge_weight"] = arguments["edge_weight"].float()
+    torch.manual_seed(0)
+    model = kind().cuda()
+
+    def outputs() -> list[torch.Tensor]:
+        out = model(**arguments)
+        parts = [out] if isinstance(out, torch.Tensor) else list(out)
+        grads = torch.autograd.grad([part.square().sum() for part in parts], list(model.parameters()))
+        return [*parts, *grads]
+
+    expected = outputs()
+    monkeypatch.setattr(fused, "enabled", True)
+    fused.kernels.cache_clear()
+    try:
+        once, again = outputs(), outputs()
+    finally:
+        fused.kernels.cache_clear()
+    for a, b, c in zip(once, again, expected, strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c, rtol=1e-3, atol=1e-4)
+
+
+def test_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not fused.interpreted:
+        assert not fused.takes(torch.zeros(1))
+    monkeypatch.setattr(fused, "interpreted", True)
+    monkeypatch.setattr(fused, "_runs_on", lambda device: device.type == "cpu")
+    monkeypatch.setattr(fused, "kernels", lambda: fused)
+    assert fused.takes(torch.zeros(1))
+    assert not fused.takes(torch.zeros(1).double()) and not fused.takes(torch.zeros(1, device="meta"))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert not fused.takes(torch.zeros(1))
+
+
+def test_where_the_edges_of_each_graph_begin() -> None:
+    batch = torch.tensor([0, 0, 0, 2, 2, 4, 5, 5])
+    graph = Incidence(torch.tensor([[7, 1, 0, 1, 4], [6, 0, 2, 2, 3]]), 8, batch=batch, num_graphs=7)
+    assert graph.edge_ptr.tolist() == [0, 3, 3, 4, 4, 4, 5, 5]
+    assert Incidence(torch.tensor([[1, 0], [0, 2]]), 4).edge_ptr.tolist() == [0, 2]
+    assert Incidence(torch.zeros(2, 0, dtype=torch.int64), 0).edge_ptr.tolist() == [0, 0]

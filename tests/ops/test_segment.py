@@ -1,0 +1,135 @@
+"""Sums over groups: with and without torch-scatter the same values, gradients and second derivatives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers import few, normal
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tg_lpe.ops.segment
+from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter, scatter_sum, segment_sum
+
+needs_scatter = pytest.mark.skipif(not has_torch_scatter(), reason="torch-scatter is not installed or switched off")
+DTYPES = (torch.float32, torch.float64)
+indices = st.integers(1, 6).flatmap(
+    lambda groups: st.tuples(st.lists(st.integers(0, groups - 1), max_size=12), st.just(groups))
+)
+
+
+@pytest.fixture(params=["with torch-scatter", "without"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "without":
+        monkeypatch.setattr(tg_lpe.ops.segment, "torch_scatter", None)
+    elif not has_torch_scatter():
+        pytest.skip("torch-scatter is not installed or switched off")
+
+
+def expected_sum(src: torch.Tensor, index: list[int], groups: int) -> torch.Tensor:
+    out = torch.zeros(groups, *src.shape[1:], dtype=torch.float64)
+    for row, group in enumerate(index):
+        out[group] += src[row].double()
+    return out
+
+
+@few
+@given(indices, st.sampled_from([(), (3,), (2, 3)]), st.sampled_from(DTYPES))
+def test_values_against_a_loop(backend, case, tail, dtype) -> None:
+    index, groups = case
+    src = normal(len(index), *tail, dtype=dtype)
+    rows = RowGroups(torch.tensor(index, dtype=torch.int64), groups)
+    expected = expected_sum(src, index, groups).to(dtype)
+    torch.testing.assert_close(rows.sum(src), expected)
+    torch.testing.assert_close(scatter_sum(src, rows.index, groups), expected)
+    counts = [max(index.count(g), 1) for g in range(groups)]
+    mean = expected / torch.tensor(counts, dtype=dtype).view(-1, *[1] * len(tail))
+    torch.testing.assert_close(rows.mean(src), mean)
+    x = normal(groups, *tail, seed=1, dtype=dtype)
+    assert torch.equal(rows.gather(x), x[rows.index])
+
+
+@few
+@given(indices)
+def test_pointers_count_empty_groups(case) -> None:
+    index, groups = case
+    ptr = group_pointers(torch.tensor(sorted(index), dtype=torch.int64), groups)
+    assert ptr.tolist() == [sum(i < g for i in index) for g in range(groups + 1)]
+
+
+@few
+@given(indices, st.sampled_from(DTYPES))
+def test_segment_sum_of_sorted_rows(backend, case, dtype) -> None:
+    index, groups = sorted(case[0]), case[1]
+    group = torch.tensor(index, dtype=torch.int64)
+    src = normal(len(index), 2, dtype=dtype)
+    got = segment_sum(src, group_pointers(group, groups), group)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, expected_sum(src, index, groups).to(dtype))
+
+
+@pytest.mark.parametrize("index", [[0, 0, 1, 3], [3, 0, 3, 1, 0], [2]], ids=["sorted", "unsorted", "one"])
+@pytest.mark.parametrize("operation", ["sum", "gather", "mean"])
+def test_first_and_second_derivatives(backend, index, operation) -> None:
+    rows = RowGroups(torch.tensor(index), 4)
+    size = 4 if operation == "gather" else len(index)
+    src = normal(size, 2).requires_grad_()
+
+    def cubic(src: torch.Tensor) -> torch.Tensor:
+        return getattr(rows, operation)(src**2) * getattr(rows, operation)(src)
+
+    assert torch.autograd.gradcheck(getattr(rows, operation), (src,))
+    assert torch.autograd.gradcheck(cubic, (src,))
+    assert torch.autograd.gradgradcheck(cubic, (src,))
+
+
+@needs_scatter
+@few
+@given(indices, st.sampled_from(DTYPES))
+def test_both_backends_agree_forward_and_backward(case, dtype) -> None:
+    index, groups = case
+    results = []
+    saved = tg_lpe.ops.segment.torch_scatter
+    for backend in (saved, None):
+        try:
+            tg_lpe.ops.segment.torch_scatter = backend
+            rows = RowGroups(torch.tensor(index, dtype=torch.int64), groups)
+            x = normal(groups, 3, dtype=dtype).requires_grad_()
+            out = rows.sum(rows.gather(x) * normal(len(index), 3, seed=2, dtype=dtype))
+            (grad,) = torch.autograd.grad((out**2).sum(), x)
+            results.append((out.detach(), grad))
+        finally:
+            tg_lpe.ops.segment.torch_scatter = saved
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_no_rows_and_no_groups(backend) -> None:
+    empty = torch.zeros(0, dtype=torch.int64)
+    assert RowGroups(empty, 3).sum(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]] * 3
+    assert RowGroups(empty, 3).mean(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]] * 3
+    assert RowGroups(empty, 0).sum(torch.zeros(0, 2)).shape == (0, 2)
+    assert RowGroups(empty, 3).gather(torch.ones(3, 2)).shape == (0, 2)
+
+
+def test_half_precision_takes_the_road_that_exists(backend) -> None:
+    rows = RowGroups(torch.tensor([1, 0, 1]), 2)
+    assert rows.sum(torch.ones(3, 1, dtype=torch.bfloat16)).tolist() == [[1.0], [2.0]]
+
+
+def test_arguments_are_not_changed(backend) -> None:
+    index, src = torch.tensor([2, 0, 1]), normal(3, 2)
+    index_before, src_before = index.clone(), src.clone()
+    rows = RowGroups(index, 3)
+    rows.sum(src), rows.mean(src), rows.gather(src)
+    assert torch.equal(index, index_before) and torch.equal(src, src_before)
+
+
+def test_environment_variable_switches_torch_scatter_off() -> None:
+    code = "import tg_lpe.ops.segment as s; print(s.has_torch_scatter())"
+    env = {**os.environ, "TG_LPE_NO_SCATTER": "1"}
+    out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

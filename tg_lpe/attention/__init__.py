@@ -1,5 +1,0 @@
-"""Attention layers, one file each."""
-
-from tg_lpe.attention.edge import EdgeAttention, EdgeAttentionLayer
-
-__all__ = ["EdgeAttention", "EdgeAttentionLayer"]

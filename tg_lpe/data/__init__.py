@@ -1,0 +1,1 @@
+"""PyTorch Geometric's in-memory storage, read and written in bulk."""

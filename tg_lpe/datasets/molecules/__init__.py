@@ -1,0 +1,29 @@
+"""Molecules as graphs, from SMILES files, RDKit's collection and PyTorch Geometric's datasets. Needs RDKit."""
+
+from tg_lpe.datasets.molecules import _molecule as _molecule  # first: it says what to install where RDKit is missing
+from tg_lpe.datasets.molecules.load import DatasetName, load_molecules, read_molecules
+from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.datasets.molecules.pyg import from_pyg
+from tg_lpe.datasets.molecules.report import FileCount, LoadReport, SkippedMolecule
+from tg_lpe.datasets.molecules.smiles import smiles_to_data
+from tg_lpe.datasets.molecules.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
+from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
+
+__all__ = [
+    "BOND_TYPES",
+    "ZINC_VOCABULARY",
+    "AtomVocabulary",
+    "DatasetName",
+    "FileCount",
+    "LoadReport",
+    "MoleculeDataset",
+    "MoleculeSplits",
+    "SkippedMolecule",
+    "SolubilityNormalization",
+    "constrained_solubility",
+    "from_pyg",
+    "load_molecules",
+    "read_molecules",
+    "smiles_to_data",
+    "solubility_terms",
+]

@@ -1,0 +1,120 @@
+"""Processed splits on disk: safetensors, with the rest as JSON in its header."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch_geometric.data import Data
+
+from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.datasets.molecules.report import FileCount, LoadReport, SkippedMolecule
+from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
+from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
+
+# Raise it whenever the same files and options would give other tensors or metadata.
+FORMAT_VERSION = 1
+
+_SPLITS = ("train", "val", "test")
+_KEYS = ("x", "edge_index", "edge_attr", "y")
+_LOGGER = logging.getLogger("tg_lpe.datasets")
+
+
+def default_dir() -> Path:
+    """`$XDG_CACHE_HOME/tg_lpe`, or `~/.cache/tg_lpe`."""
+    # The XDG specification wants relative paths in the variable ignored.
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "tg_lpe"
+
+
+def cache_key(content: Mapping[str, Any]) -> str:
+    """Digest of everything that determines the processed splits, as JSON-able values."""
+    text = json.dumps({"format": FORMAT_VERSION, **content}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def store(splits: MoleculeSplits, path: Path) -> None:
+    """Writes splits so that a reader sees either all of the file or none of it.
+
+    A folder that cannot be written costs the next start its time, so it is logged and not raised.
+    """
+    tensors = _tensors(splits)
+    document = {
+        "digest": _digest(tensors),
+        "types": splits.vocabulary.types,
+        "normalization": None if splits.normalization is None else dataclasses.asdict(splits.normalization),
+        "files": splits.report.files,
+        "skipped": splits.report.skipped,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            save_file(tensors, temporary, metadata={"tg_lpe": json.dumps(document)})
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, SafetensorError) as error:
+        _LOGGER.warning("the processed molecules could not be cached in %s: %s", path.parent, error)
+
+
+def load(path: Path) -> MoleculeSplits | None:
+    """Reads what :func:`store` wrote; `None` where there is no file or it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            document = json.loads(file.metadata()["tg_lpe"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        if _digest(tensors) != document["digest"]:
+            raise ValueError("its content does not match its digest")
+        return _splits(tensors, document)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        _LOGGER.warning("the cached molecules in %s are damaged and are made anew: %s", path, error)
+        return None
+
+
+def _tensors(splits: MoleculeSplits) -> dict[str, Tensor]:
+    tensors = {}
+    for name in _SPLITS:
+        dataset: MoleculeDataset = getattr(splits, name)
+        for key in _KEYS:
+            tensors[f"{name}.{key}"] = dataset._data[key].contiguous()
+            tensors[f"{name}.{key}.slices"] = dataset.slices[key].contiguous()
+    return tensors
+
+
+def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> MoleculeSplits:
+    datasets = {}
+    for name in _SPLITS:
+        data = Data(**{key: tensors[f"{name}.{key}"] for key in _KEYS})
+        datasets[name] = MoleculeDataset(data, {key: tensors[f"{name}.{key}.slices"] for key in _KEYS})
+    constants = document["normalization"]
+    return MoleculeSplits(
+        **datasets,
+        vocabulary=AtomVocabulary(tuple(document["types"])),
+        normalization=None if constants is None else SolubilityNormalization(**constants),
+        report=LoadReport(
+            files=tuple(FileCount(*count) for count in document["files"]),
+            skipped=tuple(SkippedMolecule(*entry) for entry in document["skipped"]),
+        ),
+    )
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().data)
+    return digest.hexdigest()

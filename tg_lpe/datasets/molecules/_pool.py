@@ -1,0 +1,134 @@
+"""Reads SMILES strings on several cores, without multiprocessing.
+
+A process pool would run the user's script again in every worker (spawn) or copy a process that has torch's threads
+(fork). Here a worker is a bare interpreter that loads `_molecule.py` and answers JSON lines: it needs no
+`if __name__ == "__main__"` guard, never imports torch, and works from scripts, notebooks and test runners alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tg_lpe.datasets.molecules import _molecule
+
+_CHUNK = 250
+# Below this many molecules one process is done before a second one has started.
+_WORTH_A_PROCESS = 1500
+
+_BOOTSTRAP = """
+import importlib.util, json, sys
+setup = json.loads(sys.stdin.buffer.readline())
+sys.path[:] = setup["path"]
+spec = importlib.util.spec_from_file_location("tg_lpe_molecule_worker", setup["file"])
+module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.serve(sys.stdin.buffer, sys.stdout.buffer)
+"""
+
+
+def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
+    """How many worker processes to start; 0 means that the calling process does the work.
+
+    Raises:
+        ValueError: If `num_workers` is negative.
+    """
+    if num_workers is not None and num_workers < 0:
+        raise ValueError(f"num_workers must be None, 0 or positive, got {num_workers}")
+    if num_workers is not None:
+        return num_workers
+    if num_molecules < _WORTH_A_PROCESS:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if cores > 1 else 0
+
+
+def read_smiles(
+    smiles: Sequence[str], *, repair_radicals: bool, with_terms: bool, num_workers: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yields the answers of :func:`_molecule.process` chunk by chunk, in the order of `smiles`.
+
+    Raises:
+        ValueError: If `num_workers` is negative.
+        RuntimeError: If a worker process dies or cannot do its work.
+    """
+    options = {"repair_radicals": repair_radicals, "with_terms": with_terms}
+    chunks = [list(smiles[start : start + _CHUNK]) for start in range(0, len(smiles), _CHUNK)]
+    workers = min(resolve_num_workers(num_workers, len(smiles)), len(chunks))
+    if workers == 0:
+        for chunk in chunks:
+            yield _molecule.process(chunk, **options)
+        return
+    yield from _in_workers([{"smiles": chunk, **options} for chunk in chunks], workers)
+
+
+def _in_workers(requests: Sequence[dict[str, Any]], num_workers: int) -> Iterator[dict[str, Any]]:
+    workers: list[_Worker] = []
+    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        worker = idle.get()
+        try:
+            return worker.ask(request)
+        finally:
+            idle.put(worker)
+
+    threads = ThreadPoolExecutor(num_workers, thread_name_prefix="tg_lpe-molecules")
+    try:
+        for _ in range(num_workers):
+            workers.append(_Worker())
+            idle.put(workers[-1])
+        yield from threads.map(answer, requests)
+    finally:
+        # Stopping the workers first frees a thread that still waits for an answer.
+        for worker in workers:
+            worker.stop()
+        threads.shutdown(cancel_futures=True)
+
+
+class _Worker:
+    def __init__(self) -> None:
+        # Isolated (-I) so that a json.py in the current folder is not taken for the real one before sys.path is set.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOTSTRAP], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._send({"path": [str(entry) for entry in sys.path], "file": _molecule.__file__})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._process.stdin is None:
+            raise RuntimeError("a molecule worker has no input pipe")
+        self._process.stdin.write(json.dumps(message).encode("ascii") + b"\n")
+        self._process.stdin.flush()
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Sends one request and waits for its answer; a `RuntimeError` if the worker dies or fails over it."""
+        line = b""
+        with contextlib.suppress(BrokenPipeError):  # of a dead worker; the empty line says so below
+            self._send(request)
+            line = self._process.stdout.readline() if self._process.stdout is not None else b""
+        if not line.endswith(b"\n"):
+            raise RuntimeError(
+                f"a molecule worker died with exit code {self._process.wait()} while it read the "
+                f"{len(request['smiles'])} molecules from {request['smiles'][0]!r} on; "
+                "num_workers=0 reads them without workers"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"a molecule worker failed: {answer['error']}")
+        return answer
+
+    def stop(self) -> None:
+        # It keeps no state worth an orderly end, and may be in the middle of a chunk nobody waits for.
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()

@@ -1,0 +1,134 @@
+"""Molecules in PyTorch Geometric's in-memory storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from tg_lpe.datasets.molecules.report import LoadReport
+from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
+from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+
+_KEYS = ("x", "edge_index", "edge_attr", "y")
+
+
+class MoleculeDataset(InMemoryDataset):
+    r"""One split of molecules. Indexing, slicing and loaders work as for any PyG dataset.
+
+    Each element holds `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions,
+    sorted by row, then column), `edge_attr: int64 [num_edges]` (bond type) and `y: float32 [1]`.
+
+    Args:
+        data: The graphs one after the other, node numbers counted per graph.
+        slices: Where each graph starts: `{key: int64 [num_graphs + 1]}`.
+        transform: Applied to every element on access.
+
+    Raises:
+        ValueError: If an attribute or its slices are missing or do not fit each other.
+    """
+
+    def __init__(self, data: Data, slices: dict[str, Tensor], transform: Callable[[Data], Data] | None = None) -> None:
+        _check_storage(data, slices)
+        super().__init__(None, transform)
+        self._data = data
+        self.slices = dict(slices)
+
+    @classmethod
+    def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
+        """Builds the storage from single graphs.
+
+        Args:
+            graphs: Data with `x`, `edge_index`, `edge_attr` and `y` in the form of this dataset's elements.
+
+        Raises:
+            ValueError: If there are no graphs.
+        """
+        if not graphs:
+            raise ValueError("a molecule dataset needs at least one graph")
+        axes = {key: 1 if key == "edge_index" else 0 for key in _KEYS}
+        data = Data(**{key: torch.cat([graph[key] for graph in graphs], dim=axis) for key, axis in axes.items()})
+        sizes = {key: torch.tensor([graph[key].size(axis) for graph in graphs]) for key, axis in axes.items()}
+        return cls(data, {key: _starts(counts) for key, counts in sizes.items()})
+
+    def whole(self) -> MoleculeDataset:
+        """This very dataset if its storage holds its elements and nothing else; a copy of those that were selected."""
+        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
+
+    @classmethod
+    def from_graphs(
+        cls, atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], labels: Sequence[float]
+    ) -> MoleculeDataset:
+        """Builds the storage from plain lists.
+
+        Args:
+            atoms: Atom type indices per graph.
+            bonds: Bonds per graph, each once, flat as atom, atom, bond type, atom, ...
+            labels: One number per graph.
+
+        Raises:
+            ValueError: If the three differ in length.
+        """
+        if not len(atoms) == len(bonds) == len(labels):
+            raise ValueError(f"got {len(atoms)} atom lists, {len(bonds)} bond lists and {len(labels)} labels")
+        flat = torch.tensor([number for graph in bonds for number in graph], dtype=torch.long).view(-1, 3)
+        num_bonds = torch.tensor([len(graph) // 3 for graph in bonds], dtype=torch.long)
+        owner = torch.repeat_interleave(torch.arange(len(bonds)), num_bonds).repeat(2)
+        row, col, kind = (torch.cat([flat[:, a], flat[:, b]]) for a, b in ((0, 1), (1, 0), (2, 2)))
+        longest = max((len(graph) for graph in atoms), default=0)
+        # One integer orders by graph, then row, then column; it overflows only past 2^63 = graphs * longest^2.
+        order = ((owner * longest + row) * longest + col).argsort()
+        data = Data(
+            x=torch.tensor([code for graph in atoms for code in graph], dtype=torch.long).view(-1, 1),
+            edge_index=torch.stack([row, col])[:, order],
+            edge_attr=kind[order],
+            y=torch.tensor(labels, dtype=torch.float32),
+        )
+        edges = _starts(2 * num_bonds)
+        slices = {
+            "x": _starts(torch.tensor([len(graph) for graph in atoms], dtype=torch.long)),
+            "edge_index": edges,
+            "edge_attr": edges.clone(),
+            "y": torch.arange(len(labels) + 1),
+        }
+        return cls(data, slices)
+
+
+@dataclass(frozen=True)
+class MoleculeSplits:
+    """Three splits that share their atom and bond types.
+
+    Args:
+        train: The training set.
+        val: The validation set.
+        test: The test set.
+        vocabulary: Atom types by their index in `x`.
+        normalization: Constants of the computed target, `None` where labels were taken as published.
+        report: What the source held and what of it is left out.
+        bond_types: Bond types by their index in `edge_attr`.
+    """
+
+    train: MoleculeDataset
+    val: MoleculeDataset
+    test: MoleculeDataset
+    vocabulary: AtomVocabulary
+    normalization: SolubilityNormalization | None
+    report: LoadReport
+    bond_types: tuple[str, ...] = BOND_TYPES
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def _check_storage(data: Data, slices: dict[str, Tensor]) -> None:
+    missing = [key for key in _KEYS if key not in data or key not in slices]
+    if missing:
+        raise ValueError(f"a molecule dataset needs {', '.join(_KEYS)} and their slices; missing: {', '.join(missing)}")
+    for key in _KEYS:
+        end, size = slices[key], data[key].size(1 if key == "edge_index" else 0)
+        if end.dim() != 1 or len(end) != len(slices["y"]) or int(end[0]) != 0 or int(end[-1]) != size:
+            raise ValueError(f"the slices of {key} do not span its {size} entries in {len(slices['y']) - 1} graphs")

@@ -1,0 +1,127 @@
+"""PyTorch Geometric's own molecule datasets, in this package's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.datasets import ZINC
+
+from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.datasets.molecules.report import FileCount, LoadReport
+from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
+
+_QM9_ELEMENTS = ("H", "C", "N", "O", "F")
+_QM9_BONDS = 4
+
+
+def from_pyg(
+    train: Iterable[Data], val: Iterable[Data], test: Iterable[Data], *, target: int | None = None
+) -> MoleculeSplits:
+    """Accepts `torch_geometric.datasets.ZINC` and `QM9` as splits, whole or sliced.
+
+    Atom and bond features become type indices. ZINC keeps its published numbering. QM9 has explicit hydrogens, the
+    elements as atom types, and `AROMATIC` as a fifth bond type. Attributes other than `x`, `edge_index`, `edge_attr`
+    and `y` are left behind.
+
+    Args:
+        train: Training graphs.
+        val: Validation graphs.
+        test: Test graphs. Each graph has either `x: int64 [num_nodes, 1]` and `edge_attr: int64 [num_edges]` with
+            values 1 to 3 (ZINC), or `x: [num_nodes, 5 or more]` whose first five columns are one-hot and
+            `edge_attr: [num_edges, 4]` one-hot (QM9).
+        target: Column of `y` to learn; required where `y` has several.
+
+    Returns:
+        The splits. Labels are taken as they are.
+
+    Raises:
+        TypeError: If a graph lacks tensors named `x`, `edge_index`, `edge_attr` and `y`.
+        ValueError: If a split is empty, features are in neither form or differ in form, `target` is missing or out of
+            range, or a label is not finite.
+    """
+    graphs = {"train": list(train), "val": list(val), "test": list(test)}
+    for split, part in graphs.items():
+        if not part:
+            raise ValueError(f"the {split} split has no graphs")
+    bond_types: tuple[str, ...] = BOND_TYPES
+    one_hot = _is_one_hot(graphs["train"][0], "train[0]")
+    datasets = {split: _convert(part, split, one_hot, target) for split, part in graphs.items()}
+    if one_hot:
+        vocabulary, bond_types = AtomVocabulary(_QM9_ELEMENTS), (*BOND_TYPES, "AROMATIC")
+    else:
+        vocabulary = _zinc_vocabulary(train, list(datasets.values()))
+    report = LoadReport(tuple(FileCount(split, len(part), len(part)) for split, part in graphs.items()))
+    return MoleculeSplits(**datasets, vocabulary=vocabulary, normalization=None, report=report, bond_types=bond_types)
+
+
+def _is_one_hot(graph: Data, where: str) -> bool:
+    for key in ("x", "edge_index", "edge_attr", "y"):
+        if not isinstance(getattr(graph, key, None), Tensor):
+            raise TypeError(f"{where} needs tensors x, edge_index, edge_attr and y; {key} is missing in {graph}")
+    x, bonds = graph.x, graph.edge_attr
+    if (
+        x.dim() == 2
+        and x.size(1) == 1
+        and bonds.dim() == 1
+        and not (x.is_floating_point() or bonds.is_floating_point())
+    ):
+        return False
+    if x.dim() == 2 and x.size(1) >= len(_QM9_ELEMENTS) and bonds.dim() == 2 and bonds.size(1) == _QM9_BONDS:
+        return True
+    raise ValueError(
+        f"{where} has x {x.dtype} {list(x.shape)} and edge_attr {bonds.dtype} {list(bonds.shape)}; allowed are ZINC's "
+        "form (integers [num_nodes, 1] and [num_edges]) and QM9's (one-hot [num_nodes, 5 or more] and [num_edges, 4])"
+    )
+
+
+def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | None) -> MoleculeDataset:
+    converted = []
+    for number, graph in enumerate(graphs):
+        where = f"{split}[{number}]"
+        if _is_one_hot(graph, where) != one_hot:
+            raise ValueError(f"{where} has features of another form than train[0]")
+        if one_hot:
+            atoms = _indices(graph.x[:, : len(_QM9_ELEMENTS)], f"{where}.x[:, :5]").view(-1, 1)
+            bonds = _indices(graph.edge_attr, f"{where}.edge_attr") + 1
+        else:
+            atoms, bonds = graph.x.long(), graph.edge_attr.long()
+            if bool((atoms < 0).any()):
+                raise ValueError(f"{where}.x holds negative atom types: {atoms.unique().tolist()}")
+            if bonds.numel() and not bool(((bonds >= 1) & (bonds < len(BOND_TYPES))).all()):
+                raise ValueError(
+                    f"{where}.edge_attr must lie in 1..{len(BOND_TYPES) - 1}, got {bonds.unique().tolist()}"
+                )
+        order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
+        label = _label(graph.y, target, where)
+        converted.append(Data(x=atoms, edge_index=graph.edge_index[:, order], edge_attr=bonds[order], y=label))
+    return MoleculeDataset.from_data_list(converted)
+
+
+def _indices(one_hot: Tensor, where: str) -> Tensor:
+    if one_hot.numel() and not (bool(((one_hot == 0) | (one_hot == 1)).all()) and bool((one_hot.sum(1) == 1).all())):
+        raise ValueError(f"{where} is not one-hot: each row needs a single 1")
+    return one_hot.argmax(1) if one_hot.numel() else one_hot.new_zeros(len(one_hot), dtype=torch.long)
+
+
+def _label(y: Tensor, target: int | None, where: str) -> Tensor:
+    values = y.reshape(-1)
+    if target is None and len(values) != 1:
+        raise ValueError(f"{where}.y has {len(values)} columns; choose one with target=0..{len(values) - 1}")
+    if target is not None and not 0 <= target < len(values):
+        raise ValueError(f"target must be in 0..{len(values) - 1}, got {target}")
+    label = values[target or 0].float().view(1)
+    if not bool(label.isfinite()):
+        raise ValueError(f"the label of {where} is not finite: {label.item()}")
+    return label
+
+
+def _zinc_vocabulary(train: Any, datasets: list[MoleculeDataset]) -> AtomVocabulary:
+    largest = max(int(dataset._data["x"].max()) for dataset in datasets)
+    if isinstance(train, ZINC) and largest < len(ZINC_VOCABULARY):
+        return ZINC_VOCABULARY
+    # Other integer features have no names to tell.
+    return AtomVocabulary(tuple(f"type {index}" for index in range(largest + 1)))

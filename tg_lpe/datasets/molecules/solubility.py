@@ -1,0 +1,141 @@
+"""Constrained solubility: logP minus synthetic accessibility minus long rings, each normalised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tg_lpe.datasets.molecules import _molecule
+
+
+@dataclass(frozen=True)
+class SolubilityNormalization:
+    """Means and standard deviations of the three terms over a training set.
+
+    Args:
+        logp_mean: Mean of Crippen's logP.
+        logp_std: Its standard deviation.
+        sa_mean: Mean of the synthetic accessibility score.
+        sa_std: Its standard deviation.
+        cycle_mean: Mean of the longest ring's excess over six atoms.
+        cycle_std: Its standard deviation.
+
+    Raises:
+        ValueError: If a number is not finite or a standard deviation is not positive.
+    """
+
+    logp_mean: float
+    logp_std: float
+    sa_mean: float
+    sa_std: float
+    cycle_mean: float
+    cycle_std: float
+
+    ZINC: ClassVar[SolubilityNormalization]
+    QM9: ClassVar[SolubilityNormalization]
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not math.isfinite(value) or (name.endswith("_std") and value <= 0):
+                wanted = "positive and finite" if name.endswith("_std") else "finite"
+                raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+    @classmethod
+    def resolve(cls, normalization: SolubilityNormalization | str) -> SolubilityNormalization:
+        """The constants of a known training set, or those that are given.
+
+        Args:
+            normalization: The constants, or `"zinc"` or `"qm9"`.
+
+        Raises:
+            TypeError: If it is neither constants nor a name.
+            ValueError: If the name is unknown.
+        """
+        if isinstance(normalization, SolubilityNormalization):
+            return normalization
+        if not isinstance(normalization, str):
+            raise TypeError(f"normalization must be a SolubilityNormalization or a name, got {normalization!r}")
+        known = {"zinc": cls.ZINC, "qm9": cls.QM9}
+        if normalization not in known:
+            raise ValueError(f"unknown normalization {normalization!r}; there are {', '.join(map(repr, known))}")
+        return known[normalization]
+
+    @classmethod
+    def from_terms(cls, terms: Sequence[tuple[float, float, float]]) -> SolubilityNormalization:
+        """Measures the constants on a training set. A term that does not vary gets the standard deviation 1.
+
+        Args:
+            terms: One (logP, SA, cycle) per molecule, as :func:`solubility_terms` gives them.
+
+        Raises:
+            ValueError: If there are no terms.
+        """
+        if not terms:
+            raise ValueError("normalization constants need at least one molecule, got none")
+        constants: list[float] = []
+        for column in zip(*terms, strict=True):
+            mean = math.fsum(column) / len(column)
+            std = math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(column))
+            # Rounding leaves a constant column with a std of about 1e-16 of its size; dividing by that makes noise.
+            constants += [mean, std if std > 1e-12 * max(1.0, abs(mean)) else 1.0]
+        return cls(*constants)
+
+    def __call__(self, logp: float, sa: float, cycle: float) -> float:
+        """The target of one molecule from its three terms."""
+        return (
+            (logp - self.logp_mean) / self.logp_std
+            - (sa - self.sa_mean) / self.sa_std
+            - (cycle - self.cycle_mean) / self.cycle_std
+        )
+
+
+SolubilityNormalization.ZINC = SolubilityNormalization(
+    2.4570953396, 1.4343244011, 3.0525811293, 0.8335207025, 0.0485696877, 0.2860212110
+)
+SolubilityNormalization.QM9 = SolubilityNormalization(0.28263, 0.98468, 4.24280, 0.94001, 0.03635, 0.21501)
+
+
+def solubility_terms(molecule: Any) -> tuple[float, float, float]:
+    """The three terms of the target before normalisation.
+
+    Args:
+        molecule: A SMILES string or a sanitised RDKit molecule.
+
+    Returns:
+        Crippen's logP, the synthetic accessibility score, and `max(0, longest ring of a cycle basis - 6)`.
+
+    Raises:
+        TypeError: If `molecule` is neither a string nor an RDKit molecule.
+        ValueError: If RDKit refuses the string or the molecule has no atoms.
+        ImportError: If RDKit was installed without its Contrib folder.
+    """
+    if isinstance(molecule, str):
+        try:
+            return _molecule.solubility_terms(_molecule.parse(molecule))
+        except _molecule.UnusableMoleculeError as error:
+            raise ValueError(f"unusable SMILES {molecule!r}: {error}") from error
+    if not hasattr(molecule, "GetNumAtoms"):
+        raise TypeError(f"expected a SMILES string or an RDKit molecule, got {type(molecule).__name__}")
+    if molecule.GetNumAtoms() == 0:
+        raise ValueError("the molecule has no atoms")
+    return _molecule.solubility_terms(molecule)
+
+
+def constrained_solubility(molecule: Any, normalization: SolubilityNormalization | str) -> float:
+    """The regression target `logP - SA - cycle`, each term normalised by a training set's mean and deviation.
+
+    Args:
+        molecule: A SMILES string or a sanitised RDKit molecule.
+        normalization: The constants, or `"zinc"` or `"qm9"`.
+
+    Returns:
+        The target.
+
+    Raises:
+        TypeError: If `molecule` is neither a string nor an RDKit molecule, or `normalization` neither of its forms.
+        ValueError: If the molecule is unusable or the normalization's name unknown.
+        ImportError: If RDKit was installed without its Contrib folder.
+    """
+    return SolubilityNormalization.resolve(normalization)(*solubility_terms(molecule))

@@ -1,0 +1,328 @@
+"""The linear transformer read through Gram matrices: equivariant, blind to sign and basis, on nodes and edges."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tg_lpe.graph.incidence import Incidence, inverse_sqrt
+from tg_lpe.graph.padding import GraphBlocks
+from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.nn.conductances import LearnedConductances
+from tg_lpe.nn.probes import counter_signs, draw_seed
+from tg_lpe.ops import native
+from tg_lpe.ops.walks import (
+    BASES,
+    EdgePositions,
+    SparseSymmetric,
+    compiled_walks_pay,
+    estimated_walks,
+    graph_walks,
+    walks,
+)
+
+GRAM_PROBES = ("auto", "identity", "rademacher")
+
+EXACT_NODES = 256
+"""Largest graph for which ``probes="auto"`` computes exactly."""
+
+IDENTITY_LIMIT = 4096
+"""Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
+
+MAX_FILL = 1.15
+"""Work grows with the cube of a block's height, so graphs of one block differ by no more than this factor."""
+
+ROWS_AT_ONCE = 2**23
+"""Rows times columns of random probes that are propagated together: bounds memory."""
+
+
+class Encoding(NamedTuple):
+    """What an encoder says of a graph."""
+
+    node: Tensor
+    """``[num_nodes, out_channels]``."""
+    edge: Tensor | None
+    """``[num_listed_edges, edge_channels]``, the same in both directions; ``None`` where none was asked for."""
+
+
+class GramTransformer(CheckpointMixin, nn.Module):
+    r"""Linear transformer with the incidence held fixed, identity or random probes, and Gram read-outs.
+
+    For each of ``num_filters`` filters, the incidence matrix ``B`` is weighted by learned conductances ``w`` (eq. (1)
+    of the paper with ``w = 1/r``), nodes are grounded through learned conductances ``q``, and with
+    ``L = B B^T + diag(q)``, ``D = diag(L)``, ``S = D^{-1/2} L D^{-1/2}`` the layers of eq. (16), with ``alpha^V = 0``,
+    ``W^V = -I`` and no similarity between nodes, read
+
+    .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
+
+    So ``Phi_t = f_t(S) V``, and what is read of every layer is ``f_t(S)`` itself: its diagonal at the nodes and its
+    entries at the edges. Both follow any relabelling of the nodes and know no sign and no basis. With ``V = I`` they
+    are exact. With ``num_probes`` columns of random signs the Gram matrix of two layers,
+    ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
+    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size. Multiplicative layers
+    ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need ``V = I``.
+
+    A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
+
+    `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
+
+    Args:
+        out_channels: width of the node encoding, through a linear map; if absent, all that is read:
+            ``num_filters * (num_layers + num_squarings)`` values.
+        edge_channels: width of the edge encoding likewise; 0 for none.
+        num_filters: filters, each with conductances of its own.
+        num_layers: layers, each of them read.
+        num_squarings: multiplicative layers after them, read too; exact probes only.
+        basis: ``"power"`` as above, or ``"chebyshev"``: ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``, the same space of
+            filters in a basis that does not decay.
+        probes: ``"identity"``, ``"rademacher"``, or ``"auto"``: exact up to 256 nodes, random above.
+        num_probes: number of random probes.
+        seed: of random probes.
+        num_edge_types, edge_in_channels: categories or width of the edge features that decide conductances.
+        num_node_types, in_channels: categories or width of the node features that decide ground conductances.
+        learned_conductances: whether edges conduct differently by their features.
+        ground: whether nodes are grounded.
+        end_features: whether the conductance of an edge depends on the node features of its ends too.
+
+    Raises:
+        ValueError: if an argument is out of range or two exclude each other.
+    """
+
+    unit: Tensor
+
+    def __init__(
+        self,
+        out_channels: int | None = None,
+        edge_channels: int | None = None,
+        num_filters: int = 4,
+        num_layers: int = 16,
+        *,
+        num_squarings: int = 0,
+        basis: str = "power",
+        probes: str = "auto",
+        num_probes: int = 64,
+        seed: int = 0,
+        num_edge_types: int | None = None,
+        edge_in_channels: int | None = None,
+        num_node_types: int | None = None,
+        in_channels: int | None = None,
+        learned_conductances: bool = True,
+        ground: bool = True,
+        end_features: bool = False,
+    ) -> None:
+        super().__init__()
+        counts = {"num_filters": num_filters, "num_layers": num_layers, "num_probes": num_probes}
+        if out_channels is not None:
+            counts["out_channels"] = out_channels
+        for name, value in counts.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        for name, value in {"num_squarings": num_squarings, "edge_channels": edge_channels or 0}.items():
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
+        if basis not in BASES:
+            raise ValueError(f"basis must be one of {tuple(BASES)}, got {basis!r}")
+        if probes not in GRAM_PROBES:
+            raise ValueError(f"probes must be one of {GRAM_PROBES}, got {probes!r}")
+        if num_squarings and probes != "identity":
+            raise ValueError(f"num_squarings={num_squarings} needs probes='identity', got {probes!r}")
+        self.num_filters, self.num_layers, self.num_squarings = num_filters, num_layers, num_squarings
+        self.basis, self.probe_kind, self.num_probes, self.seed = basis, probes, num_probes, seed
+        self.conductances = LearnedConductances(
+            num_filters,
+            num_edge_types,
+            edge_in_channels,
+            num_node_types,
+            in_channels,
+            learned_conductances,
+            ground,
+            end_features,
+        )
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's device and dtype
+        width = num_filters * (num_layers + num_squarings)
+        self.out_channels = width if out_channels is None else out_channels
+        self.edge_channels = width if edge_channels is None else edge_channels
+        # The bias reads Phi_0 = I, whose diagonal is one and whose entries at the edges are zero.
+        self.readout = None if out_channels is None else nn.Linear(width, out_channels)
+        self.edge_readout = nn.Linear(width, edge_channels, bias=False) if edge_channels else None
+
+    @property
+    def reads_nodes(self) -> bool:
+        """Whether the encoding depends on node features ``x``."""
+        c = self.conductances
+        grounded_by_features = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
+        return grounded_by_features or c.ends is not None
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether the encoding depends on edge features ``edge_attr``."""
+        return self.conductances.edge is not None
+
+    def forward(
+        self,
+        edge_index: Tensor,
+        num_nodes: int | None = None,
+        batch: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        num_graphs: int | None = None,
+    ) -> Encoding:
+        """Encode the nodes and edges of a graph, or of each graph of a batch by itself.
+
+        Args:
+            edge_index: int64 ``[2, num_listed_edges]``; see :class:`~tg_lpe.Incidence` for what a list of edges means.
+            num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
+            batch: graph of each node, int64 ``[num_nodes]``.
+            edge_weight: conductances ``[num_listed_edges]``, factors on the learned ones; all one if absent.
+            x: node features, where ground conductances depend on them.
+            edge_attr: edge features, where conductances depend on them.
+            generator: for random probes, draws anew at each call; without it the module's seed gives the same always.
+            num_graphs: number of graphs; found from ``batch`` if absent.
+
+        Returns:
+            Encodings of nodes ``[num_nodes, out_channels]`` and edges ``[num_listed_edges, edge_channels]``, zero at
+            self-loops; the latter ``None`` with ``edge_channels=0``.
+
+        Raises:
+            ValueError: on a malformed graph, missing features, or a graph too large for identity probes.
+        """
+        if num_nodes is None and batch is None and x is not None:
+            num_nodes = x.size(0)
+        graph = Incidence(edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs)
+        return self.encode(graph, x, edge_attr, generator=generator)
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Encoding:
+        """As :meth:`forward`, for a graph whose incidence is at hand."""
+        if torch.is_autocast_enabled(graph.device.type):
+            # Sixteen products in a row: 8 bits of mantissa would not survive them, and save little.
+            with torch.autocast(graph.device.type, enabled=False):
+                return self.encode(graph, x, edge_attr, generator=generator)
+        node, edge = self.gram(graph, x, edge_attr, generator=generator)
+        node = node if self.readout is None else self.readout(node)
+        if not self.edge_channels:
+            return Encoding(node, None)
+        edge = edge if self.edge_readout is None else self.edge_readout(edge)
+        return Encoding(node, graph.spread_to_listings(edge))
+
+    def gram(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """What the layers compute, before any read-out.
+
+        Returns:
+            Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
+            ``[num_edges, num_filters * T]`` (one row per column of ``B``), filter by filter.
+        """
+        exact = {"identity": IDENTITY_LIMIT, "rademacher": 0, "auto": EXACT_NODES}[self.probe_kind]
+        if self.probe_kind == "identity" and graph.max_nodes > exact:
+            raise ValueError(
+                f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to {exact} "
+                f"nodes, got one of {graph.max_nodes}; probes='rademacher' takes any"
+            )
+        coupling = self._couplings(graph, x, edge_attr)
+        if self.num_squarings == 0 and graph.max_nodes <= exact and compiled_walks_pay(coupling, graph):
+            return graph_walks(coupling, graph, self.basis, self.num_layers)
+        layout = GraphBlocks(graph, dense_height=exact, max_fill=MAX_FILL)
+        seed = self.seed if generator is None else draw_seed(generator)
+        nodes, edges, columns = [], [], []
+        for block, where in zip(layout.blocks, layout.edge_positions(), strict=True):
+            part = coupling if len(layout.blocks) == 1 else coupling.index_select(1, where.columns)
+            if block.dense:
+                diagonal, entries = walks(part, where, self.basis, self.num_layers, self.num_squarings)
+            else:
+                diagonal, entries = self._estimate(part, where, seed)
+            nodes.append(diagonal.flatten(0, 1).mT)
+            edges.append(entries.flatten(0, 1).mT)
+            columns.append(where.columns)
+        width = self.num_filters * (self.num_layers + self.num_squarings)
+        if not nodes:
+            return coupling.new_zeros(graph.num_nodes, width), coupling.new_zeros(0, width)
+        if len(edges) == 1:
+            return layout.collect_rows(nodes), edges[0].contiguous() if self.edge_channels else edges[0]
+        return layout.collect_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(columns)))
+
+    def _couplings(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
+        """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
+        w, q = self.conductances(graph, x, edge_attr)
+        if w is None:
+            diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
+        else:
+            w = w.to(self.unit.dtype)
+            diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
+            diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
+            if graph.ground is not None:  # given, beside what is learned
+                diagonal = diagonal + graph.ground.to(self.unit.dtype)
+        if q is not None:
+            diagonal = diagonal + q.to(self.unit.dtype)
+        scale = inverse_sqrt(diagonal)
+        both = scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
+        return both if w is None else w * both
+
+    def _estimate(self, coupling: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
+        """As :func:`~tg_lpe.ops.walks.walks`, from random signs in place of the identity: linear in nodes and edges."""
+        if native.takes(coupling) and not (torch.is_grad_enabled() and coupling.requires_grad):
+            ends, num_rows = (where.tail, where.head), where.num_graphs * where.height
+            found = native.native_estimated_walks(
+                coupling,
+                ends,
+                where.height,
+                num_rows,
+                *BASES[self.basis],
+                self.num_layers,
+                self.num_probes,
+                seed,
+                read_edges=self.edge_channels > 0,
+            )
+            diagonal, entries = (part.unflatten(1, (self.num_filters, -1)).permute(1, 2, 0) for part in found)
+            return diagonal, entries
+        edges = SparseSymmetric(where)
+        totals: list[tuple[Tensor, Tensor]] = []
+        for row in coupling:
+            diagonal, entries = row.new_zeros(()), row.new_zeros(())
+            at_once = max(1, ROWS_AT_ONCE // max(where.num_graphs * where.height, 1))
+            for columns in torch.arange(self.num_probes).split(at_once):
+                # Row by row within each graph: the draw does not know the batch.
+                signs = counter_signs(seed, where.height, columns, row).repeat(where.num_graphs, 1)
+                # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.
+                part = checkpoint(
+                    estimated_walks,
+                    row,
+                    signs,
+                    edges,
+                    self.basis,
+                    self.num_layers,
+                    self.edge_channels > 0,
+                    use_reentrant=False,
+                )
+                diagonal, entries = diagonal + part[0], entries + part[1]
+            totals.append((diagonal / self.num_probes, entries / self.num_probes))
+        return torch.stack([d for d, _ in totals]), torch.stack([e for _, e in totals])
+
+    def extra_repr(self) -> str:
+        """What decides the output beside the weights."""
+        c = self.conductances
+        return (
+            f"out_channels={self.out_channels}, edge_channels={self.edge_channels}, num_filters={self.num_filters}, "
+            f"num_layers={self.num_layers}, num_squarings={self.num_squarings}, basis={self.basis!r}, "
+            f"probes={self.probe_kind!r}, num_probes={self.num_probes}, seed={self.seed}, "
+            f"num_edge_types={c.num_edge_types}, edge_in_channels={c.edge_channels}, "
+            f"num_node_types={c.num_node_types}, in_channels={c.in_channels}, end_features={c.ends is not None}"
+        )

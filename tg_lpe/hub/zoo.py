@@ -1,0 +1,41 @@
+"""Where the checkpoints of :mod:`tg_lpe.zoo` lie, and their cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tg_lpe.hub.files import read_json
+
+_FOLDER = Path(__file__).parents[1] / "zoo"
+
+
+def names() -> list[str]:
+    """Names that ``from_pretrained`` knows without a network."""
+    return sorted(path.parent.name for path in _FOLDER.glob("*/config.json"))
+
+
+def path(name: str) -> Path:
+    """Folder of a shipped checkpoint.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    if name not in names():
+        raise ValueError(f"no checkpoint named {name!r} ships with tg_lpe; there are {names()}")
+    return _FOLDER / name
+
+
+def card(name: str) -> dict[str, Any]:
+    """How a shipped checkpoint was made and what it scores.
+
+    Returns:
+        ``class``, ``summary``, ``data`` (with ``atom_types`` and ``bond_types`` where it reads them), ``command``,
+        ``seed``, ``epochs``, ``metrics`` on the test split, and ``sample``: a figure that
+        :func:`tg_lpe.training.score.score` computes anew from molecules that ship with RDKit.
+
+    Raises:
+        ValueError: if there is no such checkpoint.
+    """
+    content: dict[str, Any] = read_json(path(name) / "card.json")
+    return content

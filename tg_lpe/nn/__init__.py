@@ -1,0 +1,1 @@
+"""Building blocks of encoders and models."""

@@ -1,0 +1,229 @@
+"""Where the starting vectors ``Phi_0`` of the linear transformer come from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.graph.incidence import Incidence
+
+PROBES = ("features", "random", "learned")
+
+REMEMBERED_ROWS = 256
+"""Rows of random probes that are kept between calls."""
+
+
+class FeatureProbes(nn.Module):
+    """``Phi_0`` from node features: deterministic, and equivariant under relabelling of the nodes.
+
+    Args:
+        k: number of probe vectors.
+        num_node_types: number of categories of integer features ``[num_nodes]`` or ``[num_nodes, 1]``; each gets a row.
+        in_channels: width of real features ``[num_nodes, in_channels]``, which go through a linear map.
+
+    Raises:
+        ValueError: unless exactly one of the two is given.
+    """
+
+    def __init__(self, k: int, num_node_types: int | None = None, in_channels: int | None = None) -> None:
+        super().__init__()
+        if (num_node_types is None) == (in_channels is None):
+            raise ValueError(
+                "probes='features' needs exactly one of num_node_types and in_channels, "
+                f"got num_node_types={num_node_types} and in_channels={in_channels}"
+            )
+        self.num_node_types = num_node_types
+        self.embedding = nn.Embedding(num_node_types, k) if num_node_types is not None else None
+        self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
+
+    def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """``Phi_0``, ``[num_nodes, k]``; ``generator`` is not used."""
+        if x is None or x.size(0) != graph.num_nodes:
+            got = None if x is None else list(x.shape)
+            raise ValueError(f"probes='features' needs node features of {graph.num_nodes} rows, got {got}")
+        if self.linear is not None:
+            if x.dim() != 2 or x.size(1) != self.linear.in_features:
+                raise ValueError(f"node features must be [num_nodes, {self.linear.in_features}], got {list(x.shape)}")
+            return self.linear(x.to(self.linear.weight.dtype))
+        table = self.embedding.weight  # type: ignore[union-attr]
+        types = x.squeeze(-1) if x.dim() == 2 else x
+        if types.dim() != 1 or types.dtype != torch.int64:
+            raise ValueError(f"node types must be int64 [num_nodes] or [num_nodes, 1], got {x.dtype} {list(x.shape)}")
+        if types.numel() and not 0 <= int(types.min()) <= int(types.max()) < table.size(0):
+            raise ValueError(
+                f"node types must lie in 0..{table.size(0) - 1}, got {int(types.min())}..{int(types.max())}"
+            )
+        return table[types]
+
+
+class RandomProbes(nn.Module):
+    """``Phi_0`` with independent standard normal entries.
+
+    An entry depends on the seed, the node's index within its graph and the column, on nothing else: the same graph gets
+    the same draw alone, in any batch, on any device. Relabelling nodes moves the encoding in distribution only; it is
+    exact when the probes move along.
+
+    Args:
+        k: number of probe vectors.
+        seed: used where a call brings no generator.
+    """
+
+    unit: Tensor
+
+    def __init__(self, k: int, seed: int = 0) -> None:
+        super().__init__()
+        self.k = k
+        self.seed = seed
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's device and dtype
+        self._table: Tensor | None = None
+        self._table_key: tuple[int, torch.device, torch.dtype] | None = None
+
+    def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """``Phi_0``, ``[num_nodes, k]``.
+
+        Args:
+            graph: the batch.
+            x: not used.
+            generator: draws the seed of this call, so that every call differs; the module's own seed if ``None``.
+        """
+        largest = graph.num_nodes if graph.num_graphs == 1 else graph.max_nodes
+        rows = (
+            self._own_rows(largest)
+            if generator is None
+            else counter_normal(draw_seed(generator), largest, self.k, self.unit)
+        )
+        return rows if graph.num_graphs == 1 else rows[graph.local_index]
+
+    def _own_rows(self, num_rows: int) -> Tensor:
+        """The draw of the module's own seed, remembered for small graphs: it never changes."""
+        if num_rows > REMEMBERED_ROWS:
+            return counter_normal(self.seed, num_rows, self.k, self.unit)
+        key = (self.seed, self.unit.device, self.unit.dtype)
+        if self._table is None or self._table_key != key:
+            with torch.inference_mode(False):  # or it could never take part in training
+                self._table = counter_normal(self.seed, REMEMBERED_ROWS, self.k, self.unit)
+            self._table_key = key
+        return self._table[:num_rows]
+
+
+class LearnedProbes(nn.Module):
+    """``Phi_0`` with one learned row per node index: the published experiment's, section 14.3 of the paper.
+
+    Not equivariant: the encoding reads the order in which the nodes happen to be listed. It exists for fidelity.
+
+    Args:
+        k: number of probe vectors.
+        max_nodes: largest graph that can be encoded.
+    """
+
+    def __init__(self, k: int, max_nodes: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(max_nodes, k))
+
+    def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        """``Phi_0``, ``[num_nodes, k]``; ``x`` and ``generator`` are not used."""
+        largest = graph.max_nodes
+        if largest > self.rows.size(0):
+            raise ValueError(
+                f"probes='learned' have max_nodes={self.rows.size(0)} rows, got a graph of {largest} nodes; "
+                "probes='random' or 'features' serve graphs of any size"
+            )
+        return self.rows[graph.local_index]
+
+
+def make_probes(
+    kind: str,
+    k: int,
+    *,
+    max_nodes: int | None = None,
+    num_node_types: int | None = None,
+    in_channels: int | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """The probes of a name.
+
+    Args:
+        kind: one of :data:`PROBES`.
+        k: number of probe vectors.
+        max_nodes: required by ``learned``.
+        num_node_types, in_channels: exactly one is required by ``features``.
+        seed: of ``random``.
+
+    Raises:
+        ValueError: if ``kind`` is unknown, or an argument it needs is missing or one it has no use for is given.
+    """
+    if kind not in PROBES:
+        raise ValueError(f"probes must be one of {PROBES}, got {kind!r}")
+    if kind != "features" and (num_node_types is not None or in_channels is not None):
+        raise ValueError(f"num_node_types and in_channels belong to probes='features', got probes={kind!r}")
+    if kind != "learned" and max_nodes is not None:
+        raise ValueError(f"max_nodes belongs to probes='learned', got probes={kind!r}")
+    if kind == "features":
+        return FeatureProbes(k, num_node_types, in_channels)
+    if kind == "random":
+        return RandomProbes(k, seed)
+    if max_nodes is None or max_nodes < 1:
+        raise ValueError(f"probes='learned' need max_nodes of at least 1, got {max_nodes}")
+    return LearnedProbes(k, max_nodes)
+
+
+def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
+    """Standard normal numbers, each a function of ``(seed, row, column)`` alone.
+
+    A counter-based generator (the finaliser of SplitMix64 on a Weyl sequence, then Box-Muller): unlike a stateful one
+    it gives row 7 the same values whether 8 rows are asked for or a million, and the same on every device up to
+    rounding.
+
+    Args:
+        seed: any 64-bit integer.
+        num_rows, num_columns: shape of the result.
+        like: tensor whose device and dtype the result takes.
+
+    Returns:
+        ``[num_rows, num_columns]``.
+    """
+    row = torch.arange(num_rows, device=like.device).unsqueeze(-1)
+    column = torch.arange(2 * num_columns, device=like.device)
+    # Two rounds keep rows and columns of neighbouring counters unrelated; int64 products wrap around as intended.
+    bits = _mix(_mix((row + 1) * _WEYL + _signed(seed)) + (column + 1) * _WEYL)
+    uniform = ((bits >> 11) & (2**53 - 1)).to(torch.float64).add_(0.5).mul_(2.0**-53)
+    radius = uniform[:, 0::2].log().mul_(-2.0).sqrt_()
+    return radius.mul_(uniform[:, 1::2].mul(2 * torch.pi).cos_()).to(like.dtype)
+
+
+def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor) -> Tensor:
+    """Random signs, each a function of ``(seed, row, column)`` alone; see :func:`counter_normal`.
+
+    Args:
+        seed: any 64-bit integer.
+        num_rows: number of rows.
+        columns: which columns, int64 ``[num_columns]``.
+        like: tensor whose device and dtype the result takes.
+
+    Returns:
+        Plus and minus ones, ``[num_rows, num_columns]``.
+    """
+    row = torch.arange(num_rows, device=like.device).unsqueeze(-1)
+    bits = _mix(_mix((row + 1) * _WEYL + _signed(seed)) + (columns.to(like.device) + 1) * _WEYL)
+    return (((bits >> 40) & 1) * 2 - 1).to(like.dtype)
+
+
+def _signed(value: int) -> int:
+    """A 64-bit pattern as the signed integer torch knows."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+_WEYL = _signed(0x9E3779B97F4A7C15)
+_MIX1 = _signed(0xBF58476D1CE4E5B9)
+_MIX2 = _signed(0x94D049BB133111EB)
+
+
+def _mix(z: Tensor) -> Tensor:
+    z = (z ^ ((z >> 30) & (2**34 - 1))) * _MIX1
+    z = (z ^ ((z >> 27) & (2**37 - 1))) * _MIX2
+    return z ^ ((z >> 31) & (2**33 - 1))
+
+
+def draw_seed(generator: torch.Generator) -> int:
+    """The seed of one call's random probes."""
+    return int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
