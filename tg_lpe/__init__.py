@@ -1,13 +1,14 @@
 """Learned positional encodings for PyTorch Geometric."""
 
-from tg_lpe import constructions, zoo
-from tg_lpe.encoders.gram_transformer import Encoding, GramTransformer
-from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe import constructions, encoders, zoo
+from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.models.graph_transformer import GraphTransformer
-from tg_lpe.transforms import LinearTransformerPE
+from tg_lpe.transforms import AddPositionalEncoding, LinearTransformerPE
 
 __all__ = [
+    "AddPositionalEncoding",
+    "Encoder",
     "Encoding",
     "GramTransformer",
     "GraphTransformer",
@@ -15,6 +16,7 @@ __all__ = [
     "LinearTransformer",
     "LinearTransformerPE",
     "constructions",
+    "encoders",
     "zoo",
 ]
 

@@ -195,7 +195,7 @@ def _train(args: argparse.Namespace) -> None:
 
 def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Width and probes of the encoding: a pretrained encoder's own, else what was asked for, else the defaults."""
-    from tg_lpe.encoders.gram_transformer import GRAM_PROBES, GramTransformer
+    from tg_lpe.encoders.gram_transformer import GRAM_PROBES
     from tg_lpe.encoders.registry import load_encoder
 
     if args.pe != "linear-transformer":
@@ -213,7 +213,7 @@ def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
     for name, value in own.items():
         if getattr(args, name) not in (None, value):
             raise ValueError(f"encoder {args.encoder} has {name}={value!r}, got {name}={getattr(args, name)!r}")
-    return own if isinstance(encoder, GramTransformer) else {**own, "k": encoder.k}
+    return {**own, "k": getattr(encoder, "k", 8)}
 
 
 def _refuse_unread(args: argparse.Namespace, names: Sequence[str], instead: str) -> None:
@@ -374,7 +374,7 @@ def _encode(args: argparse.Namespace) -> None:
         raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
     encoder = load_encoder(args.encoder)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
-    known = _atom_types_of(args.encoder) if encoder.reads_nodes else None
+    known = _atom_types_of(args.encoder) if "x" in encoder.reads else None
     dataset, vocabulary, report, used = read_molecules(
         args.input, vocabulary=known, strict=args.strict, progress=not args.quiet
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tg_lpe.data.spec import DataSpec
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import GraphBlocks
-from tg_lpe.hub.checkpoints import CheckpointMixin
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import counter_signs, draw_seed
 from tg_lpe.ops import native
@@ -39,16 +42,8 @@ ROWS_AT_ONCE = 2**23
 """Rows times columns of random probes that are propagated together: bounds memory."""
 
 
-class Encoding(NamedTuple):
-    """What an encoder says of a graph."""
-
-    node: Tensor
-    """``[num_nodes, out_channels]``."""
-    edge: Tensor | None
-    """``[num_listed_edges, edge_channels]``, the same in both directions; ``None`` where none was asked for."""
-
-
-class GramTransformer(CheckpointMixin, nn.Module):
+@register
+class GramTransformer(Encoder):
     r"""Linear transformer with the incidence held fixed, identity or random probes, and Gram read-outs.
 
     For each of ``num_filters`` filters, the incidence matrix ``B`` is weighted by learned conductances ``w`` (eq. (1)
@@ -72,7 +67,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
     Args:
         out_channels: width of the node encoding, through a linear map; if absent, all that is read:
             ``num_filters * (num_layers + num_squarings)`` values.
-        edge_channels: width of the edge encoding likewise; 0 for none.
+        edge_out_channels: width of the edge encoding likewise; 0 for none.
         num_filters: filters, each with conductances of its own.
         num_layers: layers, each of them read.
         num_squarings: multiplicative layers after them, read too; exact probes only.
@@ -81,7 +76,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
         probes: ``"identity"``, ``"rademacher"``, or ``"auto"``: exact up to 256 nodes, random above.
         num_probes: number of random probes.
         seed: of random probes.
-        num_edge_types, edge_in_channels: categories or width of the edge features that decide conductances.
+        num_edge_types, edge_dim: categories or width of the edge features that decide conductances.
         num_node_types, in_channels: categories or width of the node features that decide ground conductances.
         learned_conductances: whether edges conduct differently by their features.
         ground: whether nodes are grounded.
@@ -96,7 +91,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
     def __init__(
         self,
         out_channels: int | None = None,
-        edge_channels: int | None = None,
+        edge_out_channels: int | None = None,
         num_filters: int = 4,
         num_layers: int = 16,
         *,
@@ -106,7 +101,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
         num_probes: int = 64,
         seed: int = 0,
         num_edge_types: int | None = None,
-        edge_in_channels: int | None = None,
+        edge_dim: int | None = None,
         num_node_types: int | None = None,
         in_channels: int | None = None,
         learned_conductances: bool = True,
@@ -120,7 +115,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
         for name, value in counts.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        for name, value in {"num_squarings": num_squarings, "edge_channels": edge_channels or 0}.items():
+        for name, value in {"num_squarings": num_squarings, "edge_out_channels": edge_out_channels or 0}.items():
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
         if basis not in BASES:
@@ -134,68 +129,34 @@ class GramTransformer(CheckpointMixin, nn.Module):
         self.conductances = LearnedConductances(
             num_filters,
             num_edge_types,
-            edge_in_channels,
+            edge_dim,
             num_node_types,
             in_channels,
             learned_conductances,
             ground,
             end_features,
         )
+        c = self.conductances
+        by_nodes = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
+        read = {"edge_weight": True, "edge_attr": c.edge is not None, "x": by_nodes or c.ends is not None}
+        self.reads = frozenset(name for name, is_read in read.items() if is_read)
         self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's device and dtype
         width = num_filters * (num_layers + num_squarings)
         self.out_channels = width if out_channels is None else out_channels
-        self.edge_channels = width if edge_channels is None else edge_channels
+        self.edge_out_channels = width if edge_out_channels is None else edge_out_channels
         # The bias reads Phi_0 = I, whose diagonal is one and whose entries at the edges are zero.
         self.readout = None if out_channels is None else nn.Linear(width, out_channels)
-        self.edge_readout = nn.Linear(width, edge_channels, bias=False) if edge_channels else None
+        self.edge_readout = nn.Linear(width, edge_out_channels, bias=False) if edge_out_channels else None
 
-    @property
-    def reads_nodes(self) -> bool:
-        """Whether the encoding depends on node features ``x``."""
-        c = self.conductances
-        grounded_by_features = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
-        return grounded_by_features or c.ends is not None
-
-    @property
-    def reads_edges(self) -> bool:
-        """Whether the encoding depends on edge features ``edge_attr``."""
-        return self.conductances.edge is not None
-
-    def forward(
-        self,
-        edge_index: Tensor,
-        num_nodes: int | None = None,
-        batch: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        num_graphs: int | None = None,
-    ) -> Encoding:
-        """Encode the nodes and edges of a graph, or of each graph of a batch by itself.
-
-        Args:
-            edge_index: int64 ``[2, num_listed_edges]``; see :class:`~tg_lpe.Incidence` for what a list of edges means.
-            num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
-            batch: graph of each node, int64 ``[num_nodes]``.
-            edge_weight: conductances ``[num_listed_edges]``, factors on the learned ones; all one if absent.
-            x: node features, where ground conductances depend on them.
-            edge_attr: edge features, where conductances depend on them.
-            generator: for random probes, draws anew at each call; without it the module's seed gives the same always.
-            num_graphs: number of graphs; found from ``batch`` if absent.
-
-        Returns:
-            Encodings of nodes ``[num_nodes, out_channels]`` and edges ``[num_listed_edges, edge_channels]``, zero at
-            self-loops; the latter ``None`` with ``edge_channels=0``.
-
-        Raises:
-            ValueError: on a malformed graph, missing features, or a graph too large for identity probes.
-        """
-        if num_nodes is None and batch is None and x is not None:
-            num_nodes = x.size(0)
-        graph = Incidence(edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs)
-        return self.encode(graph, x, edge_attr, generator=generator)
+    @classmethod
+    def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The sizes of the features that learned conductances read; none where conductances are fixed."""
+        if not arguments.get("learned_conductances", True):
+            return {}
+        found = super().data_arguments(spec, arguments)
+        if not arguments.get("ground", True) and not arguments.get("end_features", False):
+            found = {name: size for name, size in found.items() if name not in ("num_node_types", "in_channels")}
+        return found
 
     def encode(
         self,
@@ -204,15 +165,30 @@ class GramTransformer(CheckpointMixin, nn.Module):
         edge_attr: Tensor | None = None,
         *,
         generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """As :meth:`forward`, for a graph whose incidence is at hand."""
+        """Encode the nodes and edges of a graph, or of each graph of a batch by itself.
+
+        Args:
+            graph: the graph or batch; its conductances are factors on the learned ones.
+            x: node features, where ground conductances depend on them.
+            edge_attr: edge features, where conductances depend on them.
+            generator: for random probes, draws them anew; without it the module's seed gives the same always.
+            precomputed: not read.
+
+        Returns:
+            Encodings of the nodes ``[num_nodes, out_channels]`` and edges ``[num_directed_edges, edge_out_channels]``.
+
+        Raises:
+            ValueError: on missing features, or a graph too large for identity probes.
+        """
         if torch.is_autocast_enabled(graph.device.type):
             # Sixteen products in a row: 8 bits of mantissa would not survive them, and save little.
             with torch.autocast(graph.device.type, enabled=False):
                 return self.encode(graph, x, edge_attr, generator=generator)
         node, edge = self.gram(graph, x, edge_attr, generator=generator)
         node = node if self.readout is None else self.readout(node)
-        if not self.edge_channels:
+        if not self.edge_out_channels:
             return Encoding(node, None)
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
         return Encoding(node, graph.spread_to_listings(edge))
@@ -256,7 +232,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
         if not nodes:
             return coupling.new_zeros(graph.num_nodes, width), coupling.new_zeros(0, width)
         if len(edges) == 1:
-            return layout.collect_rows(nodes), edges[0].contiguous() if self.edge_channels else edges[0]
+            return layout.collect_rows(nodes), edges[0].contiguous() if self.edge_out_channels else edges[0]
         return layout.collect_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(columns)))
 
     def _couplings(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
@@ -289,7 +265,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
                 self.num_layers,
                 self.num_probes,
                 seed,
-                read_edges=self.edge_channels > 0,
+                read_edges=self.edge_out_channels > 0,
             )
             diagonal, entries = (part.unflatten(1, (self.num_filters, -1)).permute(1, 2, 0) for part in found)
             return diagonal, entries
@@ -309,7 +285,7 @@ class GramTransformer(CheckpointMixin, nn.Module):
                     edges,
                     self.basis,
                     self.num_layers,
-                    self.edge_channels > 0,
+                    self.edge_out_channels > 0,
                     use_reentrant=False,
                 )
                 diagonal, entries = diagonal + part[0], entries + part[1]
@@ -320,9 +296,9 @@ class GramTransformer(CheckpointMixin, nn.Module):
         """What decides the output beside the weights."""
         c = self.conductances
         return (
-            f"out_channels={self.out_channels}, edge_channels={self.edge_channels}, num_filters={self.num_filters}, "
-            f"num_layers={self.num_layers}, num_squarings={self.num_squarings}, basis={self.basis!r}, "
-            f"probes={self.probe_kind!r}, num_probes={self.num_probes}, seed={self.seed}, "
-            f"num_edge_types={c.num_edge_types}, edge_in_channels={c.edge_channels}, "
+            f"out_channels={self.out_channels}, edge_out_channels={self.edge_out_channels}, "
+            f"num_filters={self.num_filters}, num_layers={self.num_layers}, num_squarings={self.num_squarings}, "
+            f"basis={self.basis!r}, probes={self.probe_kind!r}, num_probes={self.num_probes}, seed={self.seed}, "
+            f"num_edge_types={c.num_edge_types}, edge_dim={c.edge_dim}, "
             f"num_node_types={c.num_node_types}, in_channels={c.in_channels}, end_features={c.ends is not None}"
         )

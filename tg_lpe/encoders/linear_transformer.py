@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tg_lpe.data.spec import DataSpec
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import Block, GraphBlocks
-from tg_lpe.hub.checkpoints import CheckpointMixin
 from tg_lpe.nn.probes import RandomProbes, make_probes
 from tg_lpe.ops import fused, native
 
@@ -26,7 +28,8 @@ DENSE_BUDGET = 2**28
 """Entries of the written-out incidence matrices above which ``update_incidence=True`` refuses a batch (1 GiB)."""
 
 
-class LinearTransformer(CheckpointMixin, nn.Module):
+@register
+class LinearTransformer(Encoder):
     r"""Linear transformer on the incidence matrix ``B`` and node vectors ``Phi``, eq. (16) of the paper.
 
     One layer:
@@ -98,6 +101,7 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         self.degree_scaling = degree_scaling
         self.normalize = normalize
         self.probe_kind = probes
+        self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
         self.probes = make_probes(
             probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed
         )
@@ -116,10 +120,12 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         self._frozen: list[_Layer] | None = None
         self._frozen_stack: native.LayerStack | None = None
 
-    @property
-    def reads_nodes(self) -> bool:
-        """Whether the encoding depends on node features ``x``."""
-        return self.probe_kind == "features"
+    @classmethod
+    def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The sizes that the chosen probes need."""
+        needed = {"features": ("num_node_types", "in_channels"), "learned": ("max_nodes",)}
+        wanted = needed.get(arguments.get("probes", "random"), ())
+        return {name: size for name, size in super().data_arguments(spec, arguments).items() if name in wanted}
 
     def freeze(self) -> LinearTransformer:
         """Put the module into eval mode, without gradients, for good: its products of parameters are formed once.
@@ -137,57 +143,32 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
         return self if self._frozen is None else self.freeze()
 
-    def forward(
-        self,
-        edge_index: Tensor,
-        num_nodes: int | None = None,
-        batch: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-        x: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        num_graphs: int | None = None,
-    ) -> Tensor:
-        """Encode the nodes of a graph, or of each graph of a batch by itself.
-
-        Args:
-            edge_index: int64 ``[2, num_edges]``; see :class:`~tg_lpe.Incidence` for what a list of edges means.
-            num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
-            batch: graph of each node, int64 ``[num_nodes]``.
-            edge_weight: conductances ``[num_edges]``; all one if absent.
-            x: node features, for feature probes.
-            generator: for random probes, draws anew at each call; without it the module's seed gives the same always.
-            num_graphs: number of graphs; found from ``batch`` if absent.
-
-        Returns:
-            Encoding ``[num_nodes, out_channels]``.
-
-        Raises:
-            ValueError: on a malformed graph or missing features; if ``update_incidence`` is set and the batch is large.
-        """
-        if num_nodes is None and batch is None and x is not None:
-            num_nodes = x.size(0)
-        graph = Incidence(edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs)
-        return self.encode(graph, x, generator=generator)
-
     def encode(
         self,
         graph: Incidence,
         x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
         *,
         generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
         probes: Tensor | None = None,
-    ) -> Tensor:
-        """As :meth:`forward`, for a graph whose incidence is at hand.
+    ) -> Encoding:
+        """Encode the nodes of a graph, or of each graph of a batch by itself.
 
         Args:
             graph: the graph or batch.
             x: node features, for feature probes.
-            generator: for random probes.
+            edge_attr: not read.
+            generator: for random probes, draws them anew; without it the module's seed gives the same always.
+            precomputed: not read.
             probes: ``Phi_0`` itself, ``[num_nodes, k]``, in place of the module's probes.
 
         Returns:
-            Encoding ``[num_nodes, out_channels]``.
+            Encoding of the nodes, ``[num_nodes, out_channels]``.
+
+        Raises:
+            ValueError: on missing features or probes of another shape; if ``update_incidence`` is set and the batch is
+                large.
         """
         if torch.is_autocast_enabled(graph.device.type):
             # Nine layers of products and normalisations: 8 bits of mantissa would not survive them, and save nothing.
@@ -196,6 +177,10 @@ class LinearTransformer(CheckpointMixin, nn.Module):
         phi = self.probes(graph, x, generator) if probes is None else probes
         if phi.shape != (graph.num_nodes, self.k):
             raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
+        return Encoding(self._run(graph, phi))
+
+    def _run(self, graph: Incidence, phi: Tensor) -> Tensor:
+        """All layers and the read-out, by the fastest way there is."""
         if graph.num_nodes == 0:
             return phi.new_zeros(0, self.out_channels)
         if self.update_incidence:

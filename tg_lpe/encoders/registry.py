@@ -1,44 +1,73 @@
-"""The encoders by name."""
+"""Encoders by name: those of this package, and those that users register."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tg_lpe.encoders.gram_transformer import GRAM_PROBES, GramTransformer
-from tg_lpe.encoders.linear_transformer import LinearTransformer
-from tg_lpe.hub.checkpoints import read_config
+from tg_lpe.data.spec import DataSpec
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.hub.checkpoints import CLASSES, load, read_config
+from tg_lpe.hub.layouts import upgrade
+from tg_lpe.hub.registry import Registry
+
+E = TypeVar("E", bound=type[Encoder])
+
+ENCODERS = Registry("encoder")
+"""Every encoder by the name of its class, which is what ``config.json`` and the command line say."""
 
 
-def load_encoder(name_or_dir: str | Path) -> LinearTransformer | GramTransformer:
+def register(cls: E) -> E:
+    """Make a class of encoders known by its name, as a decorator::
+
+        @tg_lpe.encoders.register
+        class Degree(tg_lpe.Encoder): ...
+
+    Raises:
+        TypeError: if it is no subclass of :class:`~tg_lpe.Encoder`.
+        ValueError: if another class has that name.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Encoder)):
+        raise TypeError(f"an encoder must be a subclass of tg_lpe.Encoder, got {cls!r}")
+    ENCODERS.register(cls)
+    CLASSES.register(cls)
+    return cls
+
+
+def load_encoder(name_or_dir: str | Path) -> Encoder:
     """A pretrained encoder of whichever class it is.
 
     Args:
-        name_or_dir: as :meth:`LinearTransformer.from_pretrained <tg_lpe.LinearTransformer.from_pretrained>`.
+        name_or_dir: as :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
 
     Raises:
-        ValueError: as there.
+        ValueError: as there, or if the checkpoint holds no encoder.
     """
     config = read_config(name_or_dir)
-    if "num_node_types" not in config or "probes" not in config:
-        raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {sorted(config)}")
-    return _class_of(config).from_pretrained(name_or_dir)
+    if config.get("class") not in ENCODERS:
+        held = config.get("class", sorted(config))
+        raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {held}; encoders are {list(ENCODERS)}")
+    encoder: Encoder = load(name_or_dir)
+    return encoder
 
 
-def make_encoder(config: dict[str, Any]) -> LinearTransformer | GramTransformer:
+def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Encoder:
     """An encoder with fresh weights.
 
     Args:
-        config: its constructor's arguments; ``probes`` tells the class.
+        config: ``"class"`` and the arguments of its constructor.
+        spec: sizes of the data, for arguments that are absent or ``None``.
 
     Raises:
-        ValueError: if an argument is out of range or unknown.
+        ValueError: if the class is unknown, or an argument is out of range or unknown.
     """
+    arguments = upgrade(dict(config))
+    cls = ENCODERS[arguments.pop("class", None)]
+    if spec is not None:
+        arguments.update(cls.data_arguments(spec, arguments))
     try:
-        return _class_of(config)(**config)
+        encoder: Encoder = cls(**arguments)
     except TypeError as error:
-        raise ValueError(f"these are no arguments of an encoder: {error}") from error
-
-
-def _class_of(config: dict[str, Any]) -> type[LinearTransformer] | type[GramTransformer]:
-    return GramTransformer if config.get("probes", "random") in GRAM_PROBES else LinearTransformer
+        raise ValueError(f"these are no arguments of {cls.__name__}: {error}") from error
+    return encoder

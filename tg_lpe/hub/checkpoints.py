@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import tempfile
@@ -15,6 +16,8 @@ from torch import nn
 
 from tg_lpe.hub import zoo
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.hub.layouts import upgrade
+from tg_lpe.hub.registry import Registry
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -23,12 +26,28 @@ DIGEST = "sha256"
 T = TypeVar("T", bound="CheckpointMixin")
 
 
+CLASSES = Registry("class of a checkpoint")
+"""Every class that :func:`load` can make, by the name that ``config.json`` says."""
+
+
 class CheckpointMixin(PyTorchModelHubMixin):
     """``save_pretrained`` and ``from_pretrained`` for a module whose constructor takes JSON-able arguments.
 
-    A checkpoint is a folder with ``config.json`` (the arguments and a digest) and ``model.safetensors``. Nothing is
-    ever unpickled, parameters must match to the last name, and a file that was truncated or altered is refused.
+    A checkpoint is a folder with ``config.json`` (the class, its arguments and a digest) and ``model.safetensors``.
+    Nothing is ever unpickled, parameters must match to the last name, and a file that was truncated or altered is
+    refused.
     """
+
+    def config_dict(self) -> dict[str, Any]:
+        """The class and the constructor's arguments, JSON-able: what ``config.json`` says.
+
+        Raises:
+            TypeError: if an argument of the constructor is not JSON-able.
+        """
+        arguments = self._hub_mixin_config or {}
+        if not isinstance(arguments, dict):
+            raise TypeError(f"{type(self).__name__} takes a dataclass, but a checkpoint holds plain arguments only")
+        return {"class": type(self).__name__, **arguments}
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
         """Write a checkpoint folder; each file is replaced as a whole, the configuration last.
@@ -49,62 +68,66 @@ class CheckpointMixin(PyTorchModelHubMixin):
         return result
 
     def _save_pretrained(self, save_directory: Path) -> None:
+        config = self.config_dict()
         save_tensors(save_directory / WEIGHTS, self.state_dict())  # type: ignore[attr-defined]
-        config = self._hub_mixin_config or {}
-        if not isinstance(config, dict):
-            raise TypeError(f"{type(self).__name__} takes a dataclass, but a checkpoint holds plain arguments only")
         write_json(save_directory / CONFIG, {**config, DIGEST: _digest(config, save_directory / WEIGHTS)})
 
     @classmethod
-    def from_pretrained(cls: type[T], pretrained_model_name_or_path: str | Path, **kwargs: Any) -> T:
+    def from_pretrained(  # type: ignore[override]
+        cls: type[T],
+        pretrained_model_name_or_path: str | Path,
+        *,
+        map_location: str | torch.device = "cpu",
+        **download: Any,
+    ) -> T:
         """Load a checkpoint, in eval mode.
 
         Args:
             pretrained_model_name_or_path: name of a checkpoint that ships with the package, a folder that
                 :meth:`save_pretrained` wrote, or ``OWNER/NAME`` on the Hugging Face Hub.
-            kwargs: as :meth:`huggingface_hub.ModelHubMixin.from_pretrained`, such as ``revision``.
+            map_location: the device of the parameters.
+            download: for the Hub, as :func:`huggingface_hub.hf_hub_download`: ``revision``, ``cache_dir``, ``token``,
+                ``force_download``, ``local_files_only``.
 
         Raises:
             ValueError: if there is no such checkpoint, or it is incomplete, damaged or of another class.
+            TypeError: if an option of the download is unknown.
         """
-        return super().from_pretrained(_resolve(pretrained_model_name_or_path), **kwargs)
-
-    @classmethod
-    def _from_pretrained(cls: type[T], *, model_id: str, map_location: str = "cpu", **kwargs: Any) -> T:
-        download = {
-            key: kwargs.pop(key)
-            for key in ("revision", "cache_dir", "force_download", "local_files_only", "token")
-            if key in kwargs
-        }
-        for obsolete in ("proxies", "resume_download", "strict"):  # older releases of huggingface_hub pass these
-            kwargs.pop(obsolete, None)
-        if os.path.isdir(model_id):
-            config_file, weights_file = Path(model_id) / CONFIG, Path(model_id) / WEIGHTS
-        else:
-            config_file, weights_file = (
-                Path(hf_hub_download(repo_id=model_id, filename=name, **download)) for name in (CONFIG, WEIGHTS)
-            )
-        config = read_json(config_file)
-        expected = config.pop(DIGEST, None)
-        if expected != _digest(config, weights_file):
-            raise ValueError(
-                f"checkpoint {model_id} was truncated or altered: "
-                f"its files do not match the digest in {CONFIG} ({expected})"
-            )
-        tensors, _ = load_tensors(weights_file)
+        folder = _folder(pretrained_model_name_or_path, **download)
+        config = _verified_config(folder)
+        name, arguments = config.get("class", cls.__name__), {k: v for k, v in config.items() if k != "class"}
+        if name != cls.__name__:
+            raise ValueError(f"checkpoint {folder} does not fit {cls.__name__}: it holds a {name}")
+        tensors, _ = load_tensors(folder / WEIGHTS)
         try:
-            model = cls(**kwargs)
+            inspect.signature(cls).bind(**arguments)
+            model = cls(**arguments)
             dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
             if len(dtypes) == 1:
                 model.to(dtypes.pop())  # type: ignore[attr-defined]
             model.load_state_dict(tensors)  # type: ignore[attr-defined]
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"checkpoint {model_id} does not fit {cls.__name__}: {error}") from error
+            raise ValueError(f"checkpoint {folder} does not fit {cls.__name__}: {error}") from error
         return model.to(map_location).eval()  # type: ignore[attr-defined]
 
 
+def load(name_or_dir: str | Path, **options: Any) -> Any:
+    """A checkpoint of whichever class it is.
+
+    Args:
+        name_or_dir, options: as :meth:`CheckpointMixin.from_pretrained`.
+
+    Raises:
+        ValueError: as there, or if the checkpoint's class is not registered.
+    """
+    config = read_config(name_or_dir)
+    if "class" not in config:
+        raise ValueError(f"checkpoint {name_or_dir} does not name its class; it holds {sorted(config)}")
+    return CLASSES[config["class"]].from_pretrained(name_or_dir, **options)
+
+
 def read_config(name_or_dir: str | Path) -> dict[str, Any]:
-    """The configuration of a checkpoint: its constructor's arguments and the digest.
+    """The configuration of a checkpoint: its class and its constructor's arguments.
 
     Args:
         name_or_dir: as :meth:`CheckpointMixin.from_pretrained`.
@@ -112,33 +135,42 @@ def read_config(name_or_dir: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: if there is no such checkpoint, or its configuration is damaged.
     """
-    folder = _resolve(name_or_dir)
-    file = Path(folder) / CONFIG if os.path.isdir(folder) else Path(hf_hub_download(str(folder), CONFIG))
-    config: dict[str, Any] = read_json(file)
-    return config
+    config: dict[str, Any] = dict(read_json(_folder(name_or_dir) / CONFIG))
+    config.pop(DIGEST, None)
+    return upgrade(config)
 
 
-def _resolve(name_or_dir: str | Path) -> str | Path:
-    """The folder of a checkpoint, seen to be complete, or its name on the Hub."""
+def _verified_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a checkpoint whose files match its digest."""
+    config = dict(read_json(folder / CONFIG))
+    expected = config.pop(DIGEST, None)
+    if expected != _digest(config, folder / WEIGHTS):
+        raise ValueError(
+            f"checkpoint {folder} was truncated or altered: its files do not match the digest in {CONFIG} ({expected})"
+        )
+    return upgrade(config)
+
+
+def _folder(name_or_dir: str | Path, **download: Any) -> Path:
+    """The folder of a checkpoint, seen to be complete; downloaded if it lies on the Hub."""
     name = str(name_or_dir)
     if name in zoo.names():
-        folder: str | Path = zoo.path(name)
-    elif os.path.isdir(name) or (
-        name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/"))
-    ):
-        folder = name
+        folder = zoo.path(name)
+    elif os.path.isdir(name):
+        folder = Path(name)
+    elif name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/")):
+        files = [Path(hf_hub_download(repo_id=name, filename=file, **download)) for file in (CONFIG, WEIGHTS)]
+        folder = files[0].parent
     else:
         raise ValueError(
             f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder, "
             "nor OWNER/NAME on the Hub"
         )
-    if os.path.isdir(folder):
-        for file in (CONFIG, WEIGHTS):
-            if not (Path(folder) / file).is_file():
-                raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
-        # A damaged file is named before the mixin stumbles over it.
-        if not isinstance(read_json(Path(folder) / CONFIG), dict):
-            raise ValueError(f"{Path(folder) / CONFIG} is no configuration of a checkpoint: it holds no JSON object")
+    for file in (CONFIG, WEIGHTS):
+        if not (folder / file).is_file():
+            raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
+    if not isinstance(read_json(folder / CONFIG), dict):
+        raise ValueError(f"{folder / CONFIG} is no configuration of a checkpoint: it holds no JSON object")
     return folder
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.encoders.gram_transformer import GramTransformer
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import make_encoder
-from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
 from tg_lpe.nn.attention.edge import EdgeAttentionLayer, RowBatchNorm
 from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.ops.segment import RowGroups
@@ -20,6 +20,7 @@ POOLINGS = ("mean", "sum", "both")
 ATTENTIONS = ("edge", "gps")
 
 
+@CLASSES.register
 class GraphTransformer(CheckpointMixin, nn.Module):
     r"""Embed, attend over edges, average over nodes, predict.
 
@@ -36,16 +37,16 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         num_node_types: number of categories of integer node features; exclusive with ``in_channels``.
         in_channels: width of real-valued node features; exclusive with ``num_node_types``. With neither, every
             node starts from the same learned row.
-        num_edge_types: number of categories of integer edge features; exclusive with ``edge_channels``.
-        edge_channels: width of real-valued edge features. With neither, every edge starts from the same learned row.
+        num_edge_types: number of categories of integer edge features; exclusive with ``edge_dim``.
+        edge_dim: width of real-valued edge features. With neither, every edge starts from the same learned row.
         pe_channels: width of the positional encoding that :meth:`forward` is given; ``None`` for none.
             With an ``encoder``, its ``out_channels``.
         edge_pe_channels: width of the encoding of edges that :meth:`forward` is given; ``None`` for none.
-            With an encoder that encodes edges too, its ``edge_channels``.
+            With an encoder that encodes edges too, its ``edge_out_channels``.
         pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm.
         encoder: a :class:`~tg_lpe.LinearTransformer` or :class:`~tg_lpe.GramTransformer` that computes the positional
             encoding, trained jointly; or the arguments of one, as checkpoints hold them.
-        channels: hidden width.
+        hidden_channels: hidden width.
         heads: attention heads.
         num_layers: attention layers.
         out_channels: number of predictions per graph.
@@ -53,7 +54,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             graph, or ``"both"``, one beside the other and each channel brought to variance one by batch norm, since
             sums are as many times larger than means as there are nodes.
         attention: ``"edge"``, Dwivedi & Bresson's, or ``"gps"``, PyTorch Geometric's ``GPSConv`` around a ``GINEConv``.
-        readout: ``"mlp"`` (channels -> channels -> out, trains reliably) or ``"paper"`` (channels -> 1 -> out).
+        readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably) or ``"paper"`` (hidden -> 1 -> out).
 
     Raises:
         ValueError: if arguments exclude each other or ``readout``, ``pooling`` or ``attention`` is unknown.
@@ -64,11 +65,11 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         num_node_types: int | None = None,
         in_channels: int | None = None,
         num_edge_types: int | None = None,
-        edge_channels: int | None = None,
+        edge_dim: int | None = None,
         pe_channels: int | None = None,
         edge_pe_channels: int | None = None,
-        encoder: nn.Module | dict[str, Any] | None = None,
-        channels: int = 128,
+        encoder: Encoder | Mapping[str, Any] | None = None,
+        hidden_channels: int = 128,
         heads: int = 8,
         num_layers: int = 4,
         out_channels: int = 1,
@@ -85,42 +86,42 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         for name, value, allowed in (("pooling", pooling, POOLINGS), ("attention", attention, ATTENTIONS)):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-        if isinstance(encoder, dict):
+        if encoder is not None and not isinstance(encoder, Encoder):
             encoder = make_encoder(encoder)
         if encoder is not None:
-            own = encoder.out_channels, getattr(encoder, "edge_channels", 0) or None
+            own = encoder.out_channels, encoder.edge_out_channels or None
             for name, given, has in zip(
                 ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
             ):
                 if given not in (None, has):
                     raise ValueError(f"{name}={given} contradicts the encoder's {has}")
             pe_channels, edge_pe_channels = own  # type: ignore[assignment]
-        self.channels = channels
+        self.hidden_channels = hidden_channels
         self.pooling = pooling
         self.encoder = encoder
-        self.node_embedding = _Embedding("node", num_node_types, in_channels, channels)
-        self.edge_embedding = _Embedding("edge", num_edge_types, edge_channels, channels)
+        self.node_embedding = _Embedding("node", num_node_types, in_channels, hidden_channels)
+        self.edge_embedding = _Embedding("edge", num_edge_types, edge_dim, hidden_channels)
         self.pe_embedding: _EncodingMap | None
         self.edge_pe_embedding: _EncodingMap | None
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # their place in the order of parameters
         self.layers = nn.ModuleList(
-            EdgeAttentionLayer(channels, heads, update_edges=i + 1 < num_layers)
+            EdgeAttentionLayer(hidden_channels, heads, update_edges=i + 1 < num_layers)
             if attention == "edge"
-            else GPSLayer(channels, heads)
+            else GPSLayer(hidden_channels, heads)
             for i in range(num_layers)
         )
-        width = channels if readout == "mlp" else 1
-        pooled = 2 * channels if pooling == "both" else channels
+        width = hidden_channels if readout == "mlp" else 1
+        pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
         self.readout = nn.Sequential(nn.Linear(pooled, width), nn.ReLU(), nn.Linear(width, out_channels))
         if readout == "paper":
             # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
             self.readout[1] = nn.Identity()
         self.pool_norm = RowBatchNorm(pooled) if pooling == "both" else None
         if pe_channels is not None:  # drawn last: under one seed all else starts the same with and without
-            self.pe_embedding = _EncodingMap("pe", pe_channels, channels, pe_norm)
+            self.pe_embedding = _EncodingMap("pe", pe_channels, hidden_channels, pe_norm)
         if edge_pe_channels is not None:
-            self.edge_pe_embedding = _EncodingMap("edge_pe", edge_pe_channels, channels, pe_norm)
+            self.edge_pe_embedding = _EncodingMap("edge_pe", edge_pe_channels, hidden_channels, pe_norm)
 
     def forward(
         self,
@@ -141,7 +142,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, 1]``, or node features ``[num_nodes, in_channels]``,
                 or ``None`` if the model was built for neither.
             edge_index: int64 ``[2, num_edges]``; messages run from row 0 to row 1.
-            edge_attr: edge types ``[num_edges]``, or features ``[num_edges, edge_channels]``, or ``None`` likewise.
+            edge_attr: edge types ``[num_edges]``, or features ``[num_edges, edge_dim]``, or ``None`` likewise.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
             edge_pe: encoding of the edges, ``[num_edges, edge_pe_channels]``, likewise.
@@ -174,11 +175,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         if self.encoder is not None:
             if pe is not None or edge_pe is not None:
                 raise ValueError("the model has an encoder of its own, so pe= and edge_pe= must not be given")
-            options: dict[str, Any] = {"x": x, "num_graphs": num_graphs, "generator": generator}
-            if isinstance(self.encoder, GramTransformer):
-                pe, edge_pe = self.encoder(edge_index, num_nodes, batch, edge_attr=edge_attr, **options)
-            else:
-                pe = self.encoder(edge_index, num_nodes, batch, **options)
+            sizes = {"num_nodes": num_nodes, "num_graphs": num_graphs}
+            pe, edge_pe = self.encoder(x, edge_index, edge_attr, batch, generator=generator, **sizes)
         h = self._embed_nodes(x, pe, num_nodes)
         if self.encoder is not None and not self.edge_embedding.expects_feature:
             edge_attr = None  # likewise
@@ -204,14 +202,10 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             return self.pool_norm(torch.cat([graphs.mean(h), graphs.sum(h)], dim=1))
         return graphs.mean(h) if self.pooling == "mean" else graphs.sum(h)
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        """Write a checkpoint, the encoder's weights and arguments included."""
-        config = dict(self._hub_mixin_config or {})  # type: ignore[arg-type]
-        own = getattr(self.encoder, "_hub_mixin_config", None)
-        if self.encoder is not None and not isinstance(own, dict):
-            raise TypeError(f"a checkpoint holds encoders of tg_lpe, got {type(self.encoder).__name__}")
-        self._hub_mixin_config = {**config, "encoder": own}
-        super()._save_pretrained(save_directory)
+    def config_dict(self) -> dict[str, Any]:
+        """The class and the constructor's arguments, those of the encoder included."""
+        encoder = None if self.encoder is None else self.encoder.config_dict()
+        return {**super().config_dict(), "encoder": encoder}
 
     def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, num_nodes: int) -> Tensor:
         if self.encoder is not None and not self.node_embedding.expects_feature:

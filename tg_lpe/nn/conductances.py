@@ -21,8 +21,8 @@ class LearnedConductances(nn.Module):
 
     Args:
         num_filters: number of sets.
-        num_edge_types: categories of integer edge features; exclusive with ``edge_channels``.
-        edge_channels: width of real edge features.
+        num_edge_types: categories of integer edge features; exclusive with ``edge_dim``.
+        edge_dim: width of real edge features.
         num_node_types: categories of integer node features; exclusive with ``in_channels``.
         in_channels: width of real node features.
         learned: whether edges conduct differently; all one (or ``edge_weight``) otherwise.
@@ -37,7 +37,7 @@ class LearnedConductances(nn.Module):
         self,
         num_filters: int,
         num_edge_types: int | None = None,
-        edge_channels: int | None = None,
+        edge_dim: int | None = None,
         num_node_types: int | None = None,
         in_channels: int | None = None,
         learned: bool = True,
@@ -45,21 +45,21 @@ class LearnedConductances(nn.Module):
         ends: bool = False,
     ) -> None:
         super().__init__()
-        if num_edge_types is not None and edge_channels is not None:
-            raise ValueError(f"edges have either types or channels, got {num_edge_types} types and {edge_channels}")
+        if num_edge_types is not None and edge_dim is not None:
+            raise ValueError(f"edges have either types or channels, got {num_edge_types} types and {edge_dim}")
         if num_node_types is not None and in_channels is not None:
             raise ValueError(f"nodes have either types or channels, got {num_node_types} types and {in_channels}")
         self.num_filters = num_filters
-        self.num_edge_types, self.edge_channels = num_edge_types, edge_channels
+        self.num_edge_types, self.edge_dim = num_edge_types, edge_dim
         self.num_node_types, self.in_channels = num_node_types, in_channels
-        has_edges = learned and (num_edge_types is not None or edge_channels is not None)
-        self.edge = _PositiveMap(num_filters, num_edge_types, edge_channels, EDGE_START) if has_edges else None
+        has_edges = learned and (num_edge_types is not None or edge_dim is not None)
+        self.edge = _PositiveMap(num_filters, num_edge_types, edge_dim, EDGE_START) if has_edges else None
         self.ground = _PositiveMap(num_filters, num_node_types, in_channels, GROUND_START) if ground else None
         if ends and (self.edge is None or (num_node_types is None and in_channels is None)):
             raise ValueError(
                 "conductances that depend on the ends of an edge (end_features, ends) must be learned and need edge "
                 f"and node features, got learned={learned}, num_edge_types={num_edge_types}, "
-                f"edge_channels={edge_channels}, num_node_types={num_node_types}, in_channels={in_channels}"
+                f"edge_dim={edge_dim}, num_node_types={num_node_types}, in_channels={in_channels}"
             )
         # Starts at zero: the ends of an edge matter as far as training finds.
         rows = num_node_types if num_node_types is not None else in_channels or 0

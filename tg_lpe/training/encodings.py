@@ -7,13 +7,13 @@ from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
 from tg_lpe.data.storage import iterate_chunks, with_edge_attribute, with_node_attribute
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
 from tg_lpe.nn.pair_forms import pair_forms
-from tg_lpe.nn.probes import FeatureProbes
 from tg_lpe.training.config import TrainConfig
 
 PE_ATTRIBUTE = "pe"
@@ -57,9 +57,7 @@ def flip_signs(pe: Tensor, batch: Tensor, num_graphs: int, generator: torch.Gene
     return pe * signs.to(pe.device, pe.dtype)[batch]
 
 
-def build_encoder(
-    config: TrainConfig, num_node_types: int, num_edge_types: int, max_nodes: int
-) -> LinearTransformer | GramTransformer | None:
+def build_encoder(config: TrainConfig, num_node_types: int, num_edge_types: int, max_nodes: int) -> Encoder | None:
     """The linear transformer of a run, pretrained if the settings name one; ``None`` for other encodings.
 
     Args:
@@ -79,7 +77,7 @@ def build_encoder(
         learned = config.conductances == "learned"
         return GramTransformer(
             out_channels=config.pe_dim,
-            edge_channels=config.pe_dim if config.edge_pe else 0,
+            edge_out_channels=config.pe_dim if config.edge_pe else 0,
             num_filters=config.num_filters,
             num_layers=config.encoder_layers,
             num_squarings=config.num_squarings,
@@ -100,33 +98,16 @@ def build_encoder(
     )
 
 
-def _pretrained(
-    name: str, config: TrainConfig, num_node_types: int, num_edge_types: int
-) -> LinearTransformer | GramTransformer:
+def _pretrained(name: str, config: TrainConfig, num_node_types: int, num_edge_types: int) -> Encoder:
     encoder = load_encoder(name)
     if config.pe_dim not in (None, encoder.out_channels):
         raise ValueError(f"encoder {name!r} gives {encoder.out_channels} channels, pe_dim is {config.pe_dim}")
-    if isinstance(encoder, GramTransformer):
-        _check_types(name, "node", encoder.conductances.num_node_types, num_node_types)
-        _check_types(name, "edge", encoder.conductances.num_edge_types, num_edge_types)
-        if encoder.edge_channels and not config.edge_pe:
-            encoder = _for_nodes_alone(encoder)
-    elif isinstance(encoder.probes, FeatureProbes):
-        _check_types(name, "node", encoder.probes.num_node_types, num_node_types)
-    return encoder.train()
-
-
-def _for_nodes_alone(encoder: GramTransformer) -> GramTransformer:
-    """The same encoder without its edge encoding."""
-    slim = GramTransformer(**{**encoder._hub_mixin_config, "edge_channels": 0})  # type: ignore[dict-item]
-    weights = encoder.state_dict()
-    slim.load_state_dict({name: value for name, value in weights.items() if not name.startswith("edge_readout.")})
-    return slim
-
-
-def _check_types(encoder: str, what: str, has: int | None, data: int) -> None:
-    if has not in (None, data):
-        raise ValueError(
-            f"encoder {encoder!r} knows {has} {what} types, the data has {data}: pretrain one on this data, "
-            f"or take one that reads no {what} types"
-        )
+    arguments = encoder.config_dict()
+    for what, data in (("node", num_node_types), ("edge", num_edge_types)):
+        has = arguments.get(f"num_{what}_types")
+        if has not in (None, data):
+            raise ValueError(
+                f"encoder {name!r} knows {has} {what} types, the data has {data}: pretrain one on this data, "
+                f"or take one that reads no {what} types"
+            )
+    return (encoder if config.edge_pe else encoder.without_edges()).train()

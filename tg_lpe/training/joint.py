@@ -126,7 +126,7 @@ def build_model(config: TrainConfig, splits: MoleculeSplits) -> GraphTransformer
             pe_norm=config.pe_norm,
             pooling=config.pooling,
             attention=config.attention,
-            channels=config.channels,
+            hidden_channels=config.channels,
             heads=config.heads,
             num_layers=config.num_layers,
             readout=config.readout,

@@ -49,7 +49,7 @@ class KernelPretraining(TrainingLoop):
         with seeded(config.seed):
             self.encoder = GramTransformer(
                 out_channels=channels,
-                edge_channels=channels,
+                edge_out_channels=channels,
                 num_filters=config.num_filters,
                 num_layers=config.num_layers,
                 num_squarings=config.num_squarings,
@@ -109,11 +109,11 @@ class KernelPretraining(TrainingLoop):
 
     def _errors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         node, edge = self.encoder(
+            batch.x,
             batch.edge_index,
-            batch.num_nodes,
+            batch.edge_attr,
             batch.batch,
-            x=batch.x,
-            edge_attr=batch.edge_attr,
+            num_nodes=batch.num_nodes,
             num_graphs=batch.num_graphs,
         )
         node_variance, edge_variance = self._variances

@@ -105,8 +105,8 @@ class EigenvectorPretraining(TrainingLoop):
 
     def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         out = self.encoder(
-            batch.edge_index, batch=batch.batch, x=batch.x, num_graphs=batch.num_graphs, generator=generator
-        )
+            batch.x, batch.edge_index, batch=batch.batch, num_graphs=batch.num_graphs, generator=generator
+        ).node
         graphs = RowGroups(batch.batch, batch.num_graphs)
         loss = sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs)
         exists = _exists(batch)

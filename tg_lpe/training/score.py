@@ -12,7 +12,6 @@ from torch import Tensor
 from tg_lpe import zoo
 from tg_lpe.data.storage import GraphChunk, iterate_chunks
 from tg_lpe.datasets.molecules import AtomVocabulary, constrained_solubility, read_molecules
-from tg_lpe.encoders.gram_transformer import Encoding, GramTransformer
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.models.graph_transformer import GraphTransformer
@@ -59,10 +58,7 @@ def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
     encoder = load_encoder(checkpoint)
     graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
     x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
-    if isinstance(encoder, GramTransformer):
-        out = encoder.encode(graph, x, edge_attr)
-    else:
-        out = Encoding(encoder.encode(graph, x), None)
+    out = encoder.encode(graph, x, edge_attr)
     nodes = RowGroups(chunk.batch, chunk.num_graphs)
     parts = [(nodes, out.node.double())]
     if out.edge is not None:

@@ -7,11 +7,13 @@ from tg_lpe.transforms.constructions import (
     AddResistiveEmbeddingPE,
 )
 from tg_lpe.transforms.linear_transformer_pe import LinearTransformerPE
+from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 __all__ = [
     "AddEffectiveResistance",
     "AddHeatKernelPE",
     "AddLaplacianEigenvectors",
+    "AddPositionalEncoding",
     "AddResistiveEmbeddingPE",
     "LinearTransformerPE",
 ]

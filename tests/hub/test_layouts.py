@@ -1,0 +1,64 @@
+"""Checkpoints of the first release load, and every shipped one computes what it computed then."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tg_lpe import zoo
+from tg_lpe.hub.checkpoints import CONFIG, WEIGHTS, load
+from tg_lpe.hub.files import load_tensors, read_json
+from tg_lpe.hub.layouts import upgrade
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "layout_1"
+NAMES = sorted(path.stem for path in FIXTURES.glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Tensor]:
+    """A batch of graphs, and what release 0.1 made of it."""
+    return load_tensors(FIXTURES / "outputs.safetensors")[0]
+
+
+def old_checkpoint(name: str, folder: Path) -> Path:
+    """The checkpoint as release 0.1 wrote it: its weight files have not changed."""
+    shutil.copy(FIXTURES / f"{name}.json", folder / CONFIG)
+    shutil.copy(zoo.path(name) / WEIGHTS, folder / WEIGHTS)
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", [1, 2])
+def test_outputs_are_those_of_release_0_1(name: str, layout: int, expected: dict[str, Tensor], tmp_path: Path) -> None:
+    module = load(name if layout == 2 else old_checkpoint(name, tmp_path))
+    graph = {key: expected[key] for key in ("x", "edge_index", "edge_attr", "batch")}
+    with torch.no_grad():
+        out = module(**graph)
+    parts = {"prediction": out} if isinstance(out, Tensor) else {"node": out.node, "edge": out.edge}
+    for part, value in parts.items():
+        if value is not None:
+            torch.testing.assert_close(value, expected[f"{name}.{part}"], rtol=1e-6, atol=1e-6)
+    assert {f"{name}.{part}" for part, value in parts.items() if value is not None} == {
+        key for key in expected if key.startswith(f"{name}.")
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_configurations_name_their_class(name: str) -> None:
+    config = read_json(zoo.path(name) / CONFIG)
+    assert config["class"] == zoo.card(name)["class"] and upgrade(config) is config
+
+
+def test_upgrading_does_not_change_its_argument() -> None:
+    config = {"probes": "auto", "num_node_types": None, "edge_channels": 3}
+    assert upgrade(config) == {
+        "class": "GramTransformer",
+        "probes": "auto",
+        "num_node_types": None,
+        "edge_out_channels": 3,
+    }
+    assert config == {"probes": "auto", "num_node_types": None, "edge_channels": 3}

@@ -1,0 +1,76 @@
+"""Names for classes: what a command line or a ``config.json`` says, and what it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, Any]):
+    """A read-only mapping from names to classes that grows by :meth:`register` alone.
+
+    Args:
+        kind: what its entries are, for error messages: ``"encoder"``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Any] = {}
+
+    def register(self, entry: T | None = None, *, name: str | None = None) -> Any:
+        """Add a class; as a decorator with or without arguments.
+
+        Args:
+            entry: the class.
+            name: its name; the class's own if absent.
+
+        Returns:
+            ``entry`` itself, or a decorator if ``entry`` is absent.
+
+        Raises:
+            ValueError: if the name belongs to another class. The same class defined again, in a notebook for
+                instance, takes the place of the former.
+        """
+        if entry is None:
+            decorator: Callable[[T], T] = lambda late: self.register(late, name=name)  # noqa: E731
+            return decorator
+        key = name if name is not None else entry.__name__  # type: ignore[attr-defined]
+        there = self._entries.get(key)
+        if there is not None and _origin(there) != _origin(entry):
+            raise ValueError(f"the {self.kind} name {key!r} is taken by {_origin(there)}; choose another for {entry}")
+        self._entries[key] = entry
+        return entry
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order in which they were registered."""
+        return tuple(self._entries)
+
+    def __getitem__(self, name: str) -> Any:
+        """The class of a name.
+
+        Raises:
+            ValueError: if there is none; the message lists what there is.
+        """
+        try:
+            return self._entries[name]
+        except (KeyError, TypeError):
+            raise ValueError(f"{self.kind} must be one of {list(self._entries)}, got {name!r}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The class of a name, or ``default``."""
+        return self._entries.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _origin(entry: Any) -> str:
+    return f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', repr(entry))}"
