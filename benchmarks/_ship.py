@@ -13,9 +13,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from tg_lpe import GramTransformer, zoo
+from tg_lpe import zoo
 from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.encoders import Encoder, load_encoder, make_encoder
 from tg_lpe.hub.files import load_tensors, read_json, replacing, write_json
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.joint import build_model
@@ -90,11 +90,12 @@ def main() -> None:
     print(f"{args.name}: {card['metrics']}, sample {card['sample']}")
 
 
-def any_size(encoder: Any) -> Any:
+def any_size(encoder: Encoder) -> Encoder:
     """The encoder, with probes that serve graphs of any size where training used exact ones."""
-    if not isinstance(encoder, GramTransformer) or encoder.probe_kind != "identity" or encoder.num_squarings:
+    config = encoder.config_dict()
+    if config.get("probes") != "identity" or config.get("num_squarings"):
         return encoder
-    result = GramTransformer(**{**encoder._hub_mixin_config, "probes": "auto"})
+    result = make_encoder({**config, "probes": "auto"})
     result.load_state_dict(encoder.state_dict())
     return result
 

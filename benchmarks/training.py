@@ -30,7 +30,6 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
-from tg_lpe import GramTransformer
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.hub.files import write_json
 from tg_lpe.training.config import TrainConfig
@@ -174,9 +173,8 @@ def step(training: Any, batch: object, generator: torch.Generator) -> float:
 def encoder_step(encoder: nn.Module, batch: Batch) -> float:
     """Seconds of the encoder alone, forwards and backwards."""
     start = time.perf_counter()
-    features = {"edge_attr": batch.edge_attr} if isinstance(encoder, GramTransformer) else {}
-    out = encoder(batch.edge_index, batch.num_nodes, batch.batch, x=batch.x, num_graphs=batch.num_graphs, **features)
-    parts = [part for part in (out if isinstance(out, tuple) else (out,)) if part is not None]
+    out = encoder(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs=batch.num_graphs)
+    parts = [part for part in out if part is not None]
     torch.autograd.backward(parts, [torch.ones_like(part) for part in parts])
     encoder.zero_grad(set_to_none=True)
     return time.perf_counter() - start

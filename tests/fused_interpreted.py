@@ -68,7 +68,7 @@ def check_layers(model: LinearTransformer, parts: list[Graph], options: dict[str
     phi = normal(batched.num_nodes, model.k, seed=3, dtype=torch.float32) / 3
     with torch.no_grad():
         assert model._backend(graph, phi) is _FUSED and model._compiled_runs(graph, phi)
-        got = model.encode(graph, probes=phi)
+        got = model.encode(graph, probes=phi).node
     for part, mine, start in zip(parts, batched.split(got), batched.split(phi), strict=True):
         expected = eq_16(part, start.double().numpy(), model, {"num_loops": 2, **options}, 2)
         assert relative_error(mine, expected) < 2e-5, f"{part.num_nodes} nodes, {len(part.edges)} edges"
@@ -114,11 +114,11 @@ def test_short_columns_are_left_short() -> None:
     phi[:, 1], phi[:, 3] = 0.0, 1e-14 * phi[:, 3]
     torch.nn.init.eye_(model.readout.weight)
     with torch.no_grad():
-        got, expected = model.encode(graph, probes=phi), model._run_fixed(graph, phi)
+        got, expected = model.encode(graph, probes=phi).node, model._run_fixed(graph, phi)
     assert torch.equal(got[:, 1], phi[:, 1]) and float(got[:, 3].abs().max()) < 1e-10
     assert relative_error(got[:, 3], expected[:, 3]) < 1e-4
     phi.requires_grad_()
-    found = torch.autograd.grad(model.encode(graph, probes=phi).square().sum(), [phi, *model.parameters()])
+    found = torch.autograd.grad(model.encode(graph, probes=phi).node.square().sum(), [phi, *model.parameters()])
     assert all(grad.isfinite().all() for grad in found)
 
 
@@ -130,9 +130,9 @@ def test_relabelling_and_batching_change_nothing() -> None:
             model, index, 6, x=normal(6, 4, dtype=torch.float32), edge_weight=weight, trials=1, flip_edges=False
         )
         batched, phi = batch_of(SMALL), normal(35, 4, dtype=torch.float32)
-        together = model.encode(single(SMALL), probes=phi)
+        together = model.encode(single(SMALL), probes=phi).node
         for part, rows, start in zip(SMALL, batched.split(together), batched.split(phi), strict=True):
-            alone = model.encode(single([part]), probes=start)
+            alone = model.encode(single([part]), probes=start).node
             assert relative_error(alone, rows) < 1e-6
 
 
@@ -149,7 +149,7 @@ def check_gradients(model: LinearTransformer, graph: Incidence) -> None:
     """Against autograd through torch's layers in double precision."""
     phi = normal(graph.num_nodes, model.k, dtype=torch.float32).requires_grad_()
     assert model._compiled_trains(graph, phi)
-    mine = gradients(model, model.encode(graph, probes=phi), phi)
+    mine = gradients(model, model.encode(graph, probes=phi).node, phi)
     model.double()
     twin, ground = phi.detach().double().requires_grad_(), None if graph.ground is None else graph.ground.double()
     w = None if graph.conductance is None else graph.conductance.double()
@@ -177,7 +177,7 @@ def test_gradients_against_finite_differences_of_eq_16() -> None:
     graph, model, step = SMALL[4], model_of({}), 1e-5
     phi = normal(graph.num_nodes, 5, dtype=torch.float32).requires_grad_()
     inputs = [phi, *model.parameters()]
-    mine = gradients(model, model.encode(single([graph]), probes=phi), phi)
+    mine = gradients(model, model.encode(single([graph]), probes=phi).node, phi)
     along = [normal(x.numel(), seed=i).view_as(x) for i, x in enumerate(inputs)]
     options = {**COMBINATIONS[-1], "num_loops": 2}
     model.double()
@@ -201,7 +201,7 @@ def test_pieces_and_conductances_changed_before_the_backward_pass(monkeypatch: p
     for pieces in (False, True):
         graph = single(SMALL).with_conductances(w.clone(), torch.ones(35))
         phi = normal(35, 5, dtype=torch.float32).requires_grad_()
-        out = model.encode(graph, probes=phi)
+        out = model.encode(graph, probes=phi).node
         if pieces:
             monkeypatch.setattr(fused, "SCRATCH_BYTES", 1)
             graph.conductance.zero_()
@@ -304,7 +304,7 @@ def test_an_encoder_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None
 
     def everything() -> list[Tensor]:
         model.zero_grad()
-        out = model(**arguments)
+        out = model(None, **arguments)
         (out.node.square().sum() + out.edge.square().sum()).backward()
         return [*out, *(p.grad for p in model.parameters() if p.grad is not None)]
 

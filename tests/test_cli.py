@@ -123,7 +123,8 @@ def test_refusals_of_encoding(
     assert missing in refused(capsys, "encode", missing, out, "--encoder", encoder)
     assert "k must lie in 1..4" in refused(capsys, "encode", input_file, out, "--encoder", encoder, "--k", "9")
     said = refused(capsys, "encode", input_file, out, "--encoder", encoder, "--edges")
-    assert "needs an encoder with edge channels" in said and said.endswith("got a LinearTransformer\n")
+    assert "needs an encoder with edge channels" in said
+    assert said.endswith("got a LinearTransformer of edge_out_channels=0\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "in.smi"]
 
 

@@ -110,8 +110,8 @@ def test_linear_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> 
     weight = 1.0 + batch.edge_index.sum(0) % 3
 
     def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        graph = place(batch.edge_index), batch.num_nodes, place(batch.batch), place(weight)
-        return with_gradients(model(*graph, x=place(batch.x), num_graphs=batch.num_graphs), model)
+        graph = place(batch.x), place(batch.edge_index), None, place(batch.batch), place(weight)
+        return with_gradients(model(*graph, num_graphs=batch.num_graphs), model)
 
     check(run, LinearTransformer(**options))
 
@@ -132,8 +132,8 @@ def test_gram_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> No
     batch = batch_of(*sizes)
 
     def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        graph = place(batch.edge_index), batch.num_nodes, place(batch.batch)
-        return with_gradients(model(*graph, x=place(batch.x), edge_attr=place(batch.edge_attr)), model)
+        graph = (place(part) for part in (batch.x, batch.edge_index, batch.edge_attr, batch.batch))
+        return with_gradients(model(*graph), model)
 
     check(run, GramTransformer(4, 4, 2, 5, **options))
 
@@ -148,7 +148,7 @@ def test_graph_transformer_with_its_encoder(options: dict[str, Any]) -> None:
         graph = (place(part) for part in (batch.x, batch.edge_index, batch.edge_attr, batch.batch))
         return with_gradients(model(*graph), model)
 
-    check(run, GraphTransformer(**types, encoder=encoder, channels=16, heads=2, num_layers=2, **options))
+    check(run, GraphTransformer(**types, encoder=encoder, hidden_channels=16, heads=2, num_layers=2, **options))
 
 
 @both_batches

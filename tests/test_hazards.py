@@ -21,7 +21,7 @@ def test_gradients_past_zero_columns_are_finite() -> None:
     probes = laplacian_eigenvectors(graph, 8)[0].float()
     assert (probes.norm(dim=0) == 0).any()
     model = LinearTransformer(k=8)
-    model.encode(graph, probes=probes).square().sum().backward()
+    model.encode(graph, probes=probes).node.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     assert any(p.grad.abs().sum() > 0 for p in model.parameters() if p.grad is not None)
 
@@ -31,7 +31,7 @@ def test_gradients_past_zero_columns_are_finite() -> None:
     torch.nn.init.zeros_(model.probes.linear.bias)
     with torch.no_grad():
         model.probes.linear.weight.copy_(torch.eye(4))
-    model(TRIANGLE, x=x).square().sum().backward()
+    model(x, TRIANGLE).node.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
@@ -48,7 +48,7 @@ def test_default_weights_give_finite_encodings(
             degree_scaling=scaled,
             update_incidence=update,
         )
-        out = model(RING)
+        out = model(None, RING).node
         out.square().sum().backward()
         assert out.isfinite().all()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
@@ -57,20 +57,20 @@ def test_default_weights_give_finite_encodings(
 def test_training_after_inference_mode() -> None:
     model = LinearTransformer(k=1)
     with torch.inference_mode():
-        model(RING)
-    model(RING).sum().backward()
+        model(None, RING)
+    model(None, RING).node.sum().backward()
     assert model.readout.weight.grad is not None and model.readout.weight.grad.isfinite().all()
 
 
 def test_another_seed_is_another_draw() -> None:
     model = LinearTransformer(k=4)
-    before = model(RING)
+    before = model(None, RING).node
     model.probes.seed = 5
-    assert not torch.equal(before, model(RING))
+    assert not torch.equal(before, model(None, RING).node)
 
 
 def test_joint_model_draws_random_probes_anew() -> None:
-    model = GraphTransformer(encoder=LinearTransformer(k=4), channels=8, heads=2, num_layers=1).eval()
+    model = GraphTransformer(encoder=LinearTransformer(k=4), hidden_channels=8, heads=2, num_layers=1).eval()
     generator = torch.Generator().manual_seed(0)
     first, second = (model(None, RING, num_nodes=23, generator=generator) for _ in range(2))
     assert not torch.equal(first, second)
@@ -78,26 +78,26 @@ def test_joint_model_draws_random_probes_anew() -> None:
 
 
 def test_unsorted_batch_is_refused() -> None:
-    model = GraphTransformer(channels=8, heads=2, num_layers=1)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1)
     with pytest.raises(ValueError, match="batch must be sorted"):
         model(None, torch.tensor([[0], [1]]), batch=torch.tensor([1, 1, 0, 0]))
 
 
 def test_features_that_nobody_reads_are_refused() -> None:
-    model = GraphTransformer(channels=8, heads=2, num_layers=1)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1)
     with pytest.raises(ValueError, match="built without edge features"):
         model(None, TRIANGLE, torch.randn(3, 7))
 
 
 def test_training_on_a_single_node() -> None:
-    model = GraphTransformer(channels=8, heads=2, num_layers=2)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2)
     out = model(None, torch.empty(2, 0, dtype=torch.int64), num_nodes=1)
     out.sum().backward()
     assert out.shape == (1, 1) and out.isfinite().all()
 
 
 def test_int32_edges_serve_the_joint_model() -> None:
-    model = GraphTransformer(encoder=LinearTransformer(k=4), channels=8, heads=2, num_layers=1).eval()
+    model = GraphTransformer(encoder=LinearTransformer(k=4), hidden_channels=8, heads=2, num_layers=1).eval()
     assert torch.equal(model(None, RING.int(), num_nodes=23), model(None, RING, num_nodes=23))
 
 

@@ -7,7 +7,7 @@ import torch
 from construction_graphs import random_weights
 from helpers import normal
 
-from tg_lpe import Incidence, LinearTransformer
+from tg_lpe import Encoding, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.constructions import EfficientTransformer, FullTransformer
 from tg_lpe.testing import assert_edge_permutation_equivariant, assert_permutation_equivariant
 
@@ -24,6 +24,8 @@ def test_accepts_equivariant_encoders() -> None:
     assert_permutation_equivariant(neighbour_sum, EDGES, 6, x=x, edge_weight=WEIGHT)
     features = LinearTransformer(k=4, probes="features", in_channels=2)
     assert_permutation_equivariant(features, EDGES, 6, x=x, edge_weight=WEIGHT)
+    gram = GramTransformer(3, 2, num_filters=2, num_layers=3, in_channels=2, edge_dim=1, end_features=True)
+    assert_permutation_equivariant(gram, EDGES, 6, x=x, edge_attr=normal(7, 1, dtype=torch.float32), edge_weight=WEIGHT)
     model = LinearTransformer(k=8)
     assert_permutation_equivariant(
         lambda edge_index, num_nodes, x: model.encode(Incidence(edge_index, num_nodes), probes=x),
@@ -37,6 +39,54 @@ def test_catches_probes_tied_to_the_node_index() -> None:
     for model in (LinearTransformer(k=4, probes="learned", max_nodes=6), LinearTransformer(k=4)):
         with pytest.raises(AssertionError, match=r"relabelling nodes changed the encoding of \d of 6 nodes, .* by \d"):
             assert_permutation_equivariant(model, EDGES, 6)
+
+
+def test_catches_edge_encodings_that_do_not_follow_the_edges() -> None:
+    nodes = torch.ones(6, 1)
+
+    def check(edge, flip_edges=True, **features):
+        encode = lambda index, n, **given: Encoding(nodes, edge(index, **given).float())  # noqa: E731
+        assert_permutation_equivariant(encode, EDGES, 6, flip_edges=flip_edges, **features)
+
+    degree = lambda index: torch.bincount(index.flatten(), minlength=6)  # noqa: E731
+    check(lambda index: degree(index)[index].sum(0))
+    check(lambda index, edge_attr: edge_attr, edge_attr=WEIGHT)
+    with pytest.raises(
+        AssertionError, match=r"reordering edges changed the encoding of \d of 7 edges, .* of edge \d by"
+    ):
+        check(lambda index: torch.arange(7))
+    with pytest.raises(AssertionError, match="flipping edges changed the encoding of"):
+        check(lambda index: degree(index)[index[0]])
+    check(lambda index: degree(index)[index[0]], flip_edges=False)
+    with pytest.raises(AssertionError, match=r"relabelling nodes changed the encoding of \d of 7 edges"):
+        check(lambda index: index.sum(0))
+    with pytest.raises(AssertionError, match=r"one row for each of 7 edges, got shape \[6, 2\]"):
+        check(lambda index: torch.ones(6, 2))
+
+
+def test_catches_an_encoding_that_changes_its_shape() -> None:
+    calls = []
+
+    def wider(edge_index, num_nodes):
+        calls.append(1)
+        return torch.ones(num_nodes, len(calls))
+
+    with pytest.raises(AssertionError, match=r"changed the shape of the node encoding from \[6, 1\] to \[6, 2\]"):
+        assert_permutation_equivariant(wider, EDGES, 6)
+
+    def sometimes(edge_index, num_nodes):
+        first = torch.equal(edge_index, EDGES)
+        return Encoding(torch.ones(num_nodes, 1), torch.ones(edge_index.size(1), 1) if first else None)
+
+    with pytest.raises(AssertionError, match="changed whether edges are encoded"):
+        assert_permutation_equivariant(sometimes, EDGES, 6)
+
+
+def test_a_graph_without_edges() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    assert_permutation_equivariant(GramTransformer(3, 2, num_layers=2), none, 3)
+    with pytest.raises(AssertionError, match="relabelling"):
+        assert_permutation_equivariant(LinearTransformer(k=2), none, 3)
 
 
 def test_catches_edge_order_and_orientation() -> None:
@@ -102,8 +152,12 @@ def test_nothing_the_caller_owns_is_modified() -> None:
     index, x, weight = EDGES.clone(), normal(6, 2, dtype=torch.float32), WEIGHT.clone()
     before = x.clone()
     state = torch.get_rng_state()
+    attr, kept = WEIGHT.clone(), WEIGHT.clone()
     assert_permutation_equivariant(neighbour_sum, index, 6, x=x, edge_weight=weight)
-    assert torch.equal(index, EDGES) and torch.equal(x, before) and torch.equal(weight, WEIGHT)
+    assert_permutation_equivariant(lambda e, n, edge_attr: torch.ones(n), index, 6, edge_attr=attr)
+    assert (
+        torch.equal(attr, kept) and torch.equal(index, EDGES) and torch.equal(x, before) and torch.equal(weight, WEIGHT)
+    )
     assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
 
 

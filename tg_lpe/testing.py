@@ -7,13 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from tg_lpe.encoders.base import Encoder, Encoding
+
 
 def assert_permutation_equivariant(
-    encode: Callable[..., Tensor],
+    encode: Encoder | Callable[..., Encoding | Tensor],
     edge_index: Tensor,
     num_nodes: int,
     *,
     x: Tensor | None = None,
+    edge_attr: Tensor | None = None,
     edge_weight: Tensor | None = None,
     flip_edges: bool = True,
     generator: torch.Generator | None = None,
@@ -21,11 +24,12 @@ def assert_permutation_equivariant(
     rtol: float = 1e-4,
     atol: float = 1e-5,
 ) -> None:
-    """Assert that an encoding follows its nodes: the way a graph is written down changes nothing.
+    """Assert that the encoding of a graph does not depend on how the graph is written down.
 
-    The edges are reordered, then each is flipped or not by the toss of a coin, then the nodes are relabelled, and each
-    time the encoding of a node is compared with the one it had before. A :class:`~tg_lpe.LinearTransformer` with
-    ``probes="features"`` passes as it is; with random probes it is equivariant if they move along::
+    The edges are reordered, then each is flipped with probability one half, then the nodes are relabelled. After each
+    change every node, and every edge if edges are encoded, must have the encoding that it had before. A
+    :class:`~tg_lpe.GramTransformer`, or a :class:`~tg_lpe.LinearTransformer` with ``probes="features"``, passes as it
+    is; with random probes a linear transformer is equivariant if they move along with the nodes::
 
         model = LinearTransformer(k=8)
         assert_permutation_equivariant(
@@ -34,19 +38,21 @@ def assert_permutation_equivariant(
         )
 
     Args:
-        encode: called as ``encode(edge_index, num_nodes, x=x, edge_weight=edge_weight)``, without those of the two that
-            are ``None``; returns ``[num_nodes, ...]``.
-        edge_index: int64 ``[2, num_edges]``.
+        encode: an encoder; or a function, called as ``encode(edge_index, num_nodes, x=x, edge_attr=edge_attr,
+            edge_weight=edge_weight)`` without those of the three that are ``None``, which returns an
+            :class:`~tg_lpe.Encoding`, or the encoding of the nodes alone, ``[num_nodes, ...]``.
+        edge_index: int64 ``[2, num_directed_edges]``.
         num_nodes: number of nodes.
         x: node features ``[num_nodes, ...]``, moved along with the nodes.
-        edge_weight: edge values ``[num_edges, ...]``, moved along with the edges.
+        edge_attr: edge features ``[num_directed_edges, ...]``, moved along with the edges.
+        edge_weight: edge weights ``[num_directed_edges]``, moved along with the edges.
         flip_edges: whether edges are undirected, so that flipping one may change nothing.
         generator: draws the permutations; seed 0 if absent.
         trials: how often everything is repeated with other permutations.
         rtol, atol: tolerance, as in :func:`torch.isclose`.
 
     Raises:
-        AssertionError: with the first change that altered the encoding, by how much, and at which node.
+        AssertionError: with the first change that altered the encoding, by how much, and at which node or edge.
         ValueError: if there are fewer than two nodes, or no trial: nothing would be tested.
     """
     if num_nodes < 2 or trials < 1:
@@ -55,37 +61,66 @@ def assert_permutation_equivariant(
         generator = torch.Generator().manual_seed(0)
     device = edge_index.device
 
-    def run(index: Tensor, features: Tensor | None, weight: Tensor | None) -> Tensor:
-        given = {"x": features, "edge_weight": weight}
-        out = encode(index, num_nodes, **{name: value for name, value in given.items() if value is not None})
-        if out.dim() == 0 or out.size(0) != num_nodes:
-            raise AssertionError(f"an encoding has one row for each of {num_nodes} nodes, got shape {list(out.shape)}")
-        return out.detach().reshape(num_nodes, -1)
+    def run(index: Tensor, x: Tensor | None, attr: Tensor | None, weight: Tensor | None) -> Encoding:
+        if isinstance(encode, Encoder):
+            out: Encoding | Tensor = encode(x, index, attr, edge_weight=weight, num_nodes=num_nodes)
+        else:
+            given = {"x": x, "edge_attr": attr, "edge_weight": weight}
+            out = encode(index, num_nodes, **{name: value for name, value in given.items() if value is not None})
+        node, edge = (out, None) if isinstance(out, Tensor) else out
+        return Encoding(
+            _rows(node, "node", num_nodes), None if edge is None else _rows(edge, "edge", edge_index.size(1))
+        )
 
-    def compare(change: str, got: Tensor, expected: Tensor) -> None:
-        close = torch.isclose(got, expected, rtol=rtol, atol=atol).all(1)
-        if not bool(close.all()):
-            deviation = (got - expected).abs().amax(1)
-            node = int((~close).nonzero()[0, 0]) if deviation.isnan().any() else int(deviation.argmax())
-            raise AssertionError(
-                f"not equivariant: {change} changed the encoding of {int((~close).sum())} of {num_nodes} nodes, "
-                f"that of node {node} by {deviation[node].item():.3g} where its size is "
-                f"{expected[node].abs().max().item():.3g} (rtol={rtol}, atol={atol})"
-            )
+    def compare(change: str, got: Encoding, node: Tensor, edge: Tensor | None) -> None:
+        _compare(change, "node", got.node, node, rtol, atol)
+        if (got.edge is None) != (edge is None):
+            raise AssertionError(f"not equivariant: {change} changed whether edges are encoded")
+        if got.edge is not None and edge is not None:
+            _compare(change, "edge", got.edge, edge, rtol, atol)
 
-    expected = run(edge_index, x, edge_weight)
-    compare("calling the encoder again", run(edge_index, x, edge_weight), expected)
+    node, edge = run(edge_index, x, edge_attr, edge_weight)
+    compare("calling the encoder again", run(edge_index, x, edge_attr, edge_weight), node, edge)
     for _ in range(trials):
         order = torch.randperm(edge_index.size(1), generator=generator).to(device)
-        index, weight = edge_index[:, order], None if edge_weight is None else edge_weight[order]
-        compare("reordering edges", run(index, x, weight), expected)
+        index, attr, weight, moved_edge = (
+            edge_index[:, order],
+            *(None if rows is None else rows[order] for rows in (edge_attr, edge_weight, edge)),
+        )
+        compare("reordering edges", run(index, x, attr, weight), node, moved_edge)
         if flip_edges:
             flip = torch.rand(edge_index.size(1), generator=generator).to(device) < 0.5
             index = torch.where(flip, index.flip(0), index)
-            compare("flipping edges", run(index, x, weight), expected)
+            compare("flipping edges", run(index, x, attr, weight), node, moved_edge)
         label = _other_labels(num_nodes, generator).to(device)
         moved = None if x is None else torch.empty_like(x).index_copy(0, label, x)
-        compare("relabelling nodes", run(label[index], moved, weight)[label], expected)
+        relabelled = run(label[index], moved, attr, weight)
+        compare("relabelling nodes", relabelled._replace(node=relabelled.node[label]), node, moved_edge)
+
+
+def _rows(encoding: Tensor, level: str, number: int) -> Tensor:
+    """An encoding as a matrix with one row for each node or edge."""
+    if encoding.dim() == 0 or encoding.size(0) != number:
+        raise AssertionError(f"an encoding has one row for each of {number} {level}s, got shape {list(encoding.shape)}")
+    return encoding.detach().reshape(number, encoding.numel() // max(number, 1))
+
+
+def _compare(change: str, level: str, got: Tensor, expected: Tensor, rtol: float, atol: float) -> None:
+    """Raise if a change of the graph's description altered the rows of nodes or edges."""
+    if got.shape != expected.shape:
+        raise AssertionError(
+            f"not equivariant: {change} changed the shape of the {level} encoding from {list(expected.shape)} "
+            f"to {list(got.shape)}"
+        )
+    close = torch.isclose(got, expected, rtol=rtol, atol=atol).all(1)
+    if not bool(close.all()):
+        deviation = (got - expected).abs().amax(1)
+        row = int((~close).nonzero()[0, 0]) if deviation.isnan().any() else int(deviation.argmax())
+        raise AssertionError(
+            f"not equivariant: {change} changed the encoding of {int((~close).sum())} of {close.numel()} {level}s, "
+            f"that of {level} {row} by {deviation[row].item():.3g} where its size is "
+            f"{expected[row].abs().max().item():.3g} (rtol={rtol}, atol={atol})"
+        )
 
 
 def assert_edge_permutation_equivariant(

@@ -32,9 +32,9 @@ from scipy.linalg import hadamard
 from torch import Tensor, nn
 
 import tg_lpe.encoders.gram_transformer
-from tg_lpe import Incidence, LinearTransformer
-from tg_lpe.encoders.gram_transformer import EXACT_NODES, MAX_FILL, Encoding, GramTransformer
-from tg_lpe.encoders.registry import load_encoder
+from tg_lpe import Encoding, GramTransformer, Incidence, LinearTransformer
+from tg_lpe.encoders import load_encoder
+from tg_lpe.encoders.gram_transformer import EXACT_NODES, MAX_FILL
 from tg_lpe.graph.padding import GraphBlocks
 from tg_lpe.hub.checkpoints import module_digest
 from tg_lpe.nn.probes import counter_signs, draw_seed
@@ -148,11 +148,14 @@ def test_against_numpy(basis: str, data: st.DataObject, depth, ground: bool, wei
     model = gram(**options, **TYPES)
     features = types_of(graph, index.size(1))
     check(
-        model(index, graph.num_nodes, edge_weight=given_weight, **features),
+        model(edge_index=index, num_nodes=graph.num_nodes, edge_weight=given_weight, **features),
         numpy_encoding(model, graph, index, given_weight, **features),
     )
     bare = gram(**options)
-    check(bare(index, graph.num_nodes, edge_weight=given_weight), numpy_encoding(bare, graph, index, given_weight))
+    check(
+        bare(None, index, num_nodes=graph.num_nodes, edge_weight=given_weight),
+        numpy_encoding(bare, graph, index, given_weight),
+    )
 
 
 @bases
@@ -161,9 +164,9 @@ def test_against_numpy(basis: str, data: st.DataObject, depth, ground: bool, wei
 def test_real_features_and_readouts_against_numpy(basis: str, data: st.DataObject, ground: bool) -> None:
     graph = data.draw(graphs())
     index, _ = data.draw(listings(graph))
-    model = gram(5, out_channels=3, edge_channels=2, basis=basis, ground=ground, in_channels=2, edge_in_channels=3)
+    model = gram(5, out_channels=3, edge_out_channels=2, basis=basis, ground=ground, in_channels=2, edge_dim=3)
     features = {"x": normal(graph.num_nodes, 2), "edge_attr": normal(index.size(1), 3, seed=1)}
-    got = model(index, graph.num_nodes, **features)
+    got = model(edge_index=index, num_nodes=graph.num_nodes, **features)
     assert got.node.shape == (graph.num_nodes, 3) and got.edge.shape == (index.size(1), 2)
     check(got, numpy_encoding(model, graph, index, **features))
 
@@ -176,7 +179,7 @@ def test_corner_cases_against_numpy(basis: str, ground: bool) -> None:
         index, weight = graph.both_ways()
         features = types_of(graph, index.size(1))
         features["edge_attr"] = features["edge_attr"][: len(graph.edges)].repeat(2)
-        got = model(index, graph.num_nodes, edge_weight=weight, **features)
+        got = model(edge_index=index, num_nodes=graph.num_nodes, edge_weight=weight, **features)
         check(got, numpy_encoding(model, graph, index, weight, **features), 1e-9)
 
 
@@ -185,7 +188,7 @@ def test_of_the_first_filter_at_first_the_layers_walk_at_random() -> None:
     graph = from_networkx(nx.lollipop_graph(4, 3))
     walk = np.diag(1 / np.diag(graph.laplacian())) @ nx.to_numpy_array(graph.networkx())
     model = GramTransformer(num_filters=1, num_layers=5, ground=False, **EXACT).double()
-    node, _ = model(graph.edge_index(), 7)
+    node, _ = model(None, graph.edge_index(), num_nodes=7)
     expected = np.stack([np.diag(np.linalg.matrix_power(walk, t)) for t in range(1, 6)], 1)
     assert relative_error(node, expected) < 1e-12
 
@@ -195,14 +198,14 @@ def test_filters_differ_and_lie_side_by_side() -> None:
     index, weight = graph.both_ways()
     features = types_of(graph, 30)
     model = gram(num_filters=3, num_layers=2, **TYPES)
-    node, edge = model(index, edge_weight=weight, **features)
+    node, edge = model(edge_index=index, edge_weight=weight, **features)
     for number in range(3):
         alone = gram(num_filters=1, num_layers=2, **TYPES)
         with torch.no_grad():
             for mine, theirs in zip(alone.conductances.parameters(), model.conductances.parameters(), strict=True):
                 mine.copy_(theirs[:, number : number + 1])
         part = slice(2 * number, 2 * number + 2)
-        expected = alone(index, edge_weight=weight, **features)
+        expected = alone(edge_index=index, edge_weight=weight, **features)
         assert relative_error(node[:, part], expected.node) < 1e-13
         assert relative_error(edge[:, part], expected.edge) < 1e-13
     assert relative_error(node[:, :2], node[:, 2:4]) > 1e-2
@@ -215,13 +218,13 @@ def test_listings_of_one_edge_count_with_their_mean() -> None:
     index = torch.tensor([[0, 1, 1, 2, 2, 2], [1, 0, 2, 2, 3, 3]])
     model = gram(num_edge_types=3)
     w = nn.functional.softplus(model.conductances.edge.table.detach())  # [types, filters]
-    got = model(index, 4, edge_attr=torch.tensor([0, 1, 2, 1, 0, 2]))
+    got = model(None, index, torch.tensor([0, 1, 2, 1, 0, 2]), num_nodes=4)
     means = torch.stack([w[[0, 1]].mean(0), w[2], w[[0, 2]].mean(0)])
     for number in range(2):
         one = gram(num_filters=1)
         with torch.no_grad():
             one.conductances.ground.table.copy_(model.conductances.ground.table[:, number : number + 1])
-        expected = one(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4, edge_weight=means[:, number])
+        expected = one(None, torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4, edge_weight=means[:, number])
         part = slice(4 * number, 4 * number + 4)
         torch.testing.assert_close(got.node[:, part], expected.node, rtol=1e-13, atol=1e-14)
         both = expected.edge[[0, 0, 1, 0, 2, 2]] * torch.tensor([[1.0], [1], [1], [0], [1], [1]])
@@ -235,15 +238,15 @@ def test_listings_of_one_edge_count_with_their_mean() -> None:
 def test_any_listing_of_the_edges_is_the_same_graph(data: st.DataObject) -> None:
     graph = data.draw(graphs(exponents=(-2.0, 2.0)))
     index, weight = data.draw(listings(graph))
-    model = gram(out_channels=3, edge_channels=2)
-    expected = model(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
-    got = model(index, graph.num_nodes, edge_weight=weight)
+    model = gram(out_channels=3, edge_out_channels=2)
+    expected = model(None, graph.edge_index(), num_nodes=graph.num_nodes, edge_weight=graph.edge_weight())
+    got = model(None, index, num_nodes=graph.num_nodes, edge_weight=weight)
     assert relative_error(got.node, expected.node) < 1e-12
     column = {edge: number for number, edge in enumerate(graph.edges)}
     for (u, v), row in zip(index.T.tolist(), got.edge, strict=True):
         want = expected.edge[column[min(u, v), max(u, v)]] if u != v else torch.zeros(2, dtype=torch.float64)
         assert relative_error(row, want) < 1e-11 if u != v else torch.equal(row, want)
-    assert torch.equal(model(index.int(), graph.num_nodes, edge_weight=weight).node, got.node)
+    assert torch.equal(model(None, index.int(), num_nodes=graph.num_nodes, edge_weight=weight).node, got.node)
 
 
 @pytest.mark.parametrize("ground", [False, True])
@@ -254,13 +257,13 @@ def test_a_node_without_edges(basis: str, ground: bool) -> None:
     without = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0] * 3)
     model = gram(num_layers=5, ground=ground, basis=basis, num_node_types=2)
     x = torch.tensor([0, 1, 1, 0, 1])
-    got = model(with_it.edge_index(), 5, x=x)
+    got = model(x, with_it.edge_index(), num_nodes=5)
     lonely = [0.0] * 5 if basis == "power" else [0.0, -1.0, 0.0, 1.0, 0.0]
     assert got.node[3].tolist() == lonely * 2
-    expected = model(without.edge_index(), 4, x=x[[0, 1, 2, 4]])
+    expected = model(x[[0, 1, 2, 4]], without.edge_index(), num_nodes=4)
     assert relative_error(got.node[[0, 1, 2, 4]], expected.node) < 1e-13
     assert relative_error(got.edge, expected.edge) < 1e-13
-    alone = model(NONE, 3, x=x[:3])
+    alone = model(x[:3], NONE, num_nodes=3)
     assert alone.node.tolist() == [lonely * 2] * 3 and alone.edge.shape == (0, 10)
 
 
@@ -268,18 +271,18 @@ def test_weights_of_zero_and_over_ten_orders() -> None:
     graph = from_networkx(nx.circular_ladder_graph(6), lambda i: 10.0 ** (i % 11 - 5))
     index, weight = graph.both_ways()
     model = gram(ground=False, num_layers=12)
-    expected = model(index, edge_weight=weight)
+    expected = model(None, index, edge_weight=weight)
     check(expected, numpy_encoding(model, graph, index, weight), 1e-10)
-    scaled = model(index, edge_weight=1e6 * weight)
+    scaled = model(None, index, edge_weight=1e6 * weight)
     assert all(relative_error(a, b) < 1e-12 for a, b in zip(scaled, expected, strict=True)), "only ratios matter"
     absent = model(
-        torch.cat([index, torch.tensor([[0], [3]])], 1), edge_weight=torch.cat([weight, weight.new_zeros(1)])
+        None, torch.cat([index, torch.tensor([[0], [3]])], 1), edge_weight=torch.cat([weight, weight.new_zeros(1)])
     )
     assert (
         relative_error(absent.node, expected.node) < 1e-12 and relative_error(absent.edge[:-1], expected.edge) < 1e-12
     )
     weight = torch.zeros(2, dtype=torch.float64, requires_grad=True)
-    nothing = model(torch.tensor([[0, 1], [1, 2]]), 4, edge_weight=weight)
+    nothing = model(None, torch.tensor([[0, 1], [1, 2]]), num_nodes=4, edge_weight=weight)
     assert not nothing.node.any() and not nothing.edge.any()
     (nothing.node.sum() + nothing.edge.sum()).backward()
     assert weight.grad.isfinite().all()
@@ -291,19 +294,15 @@ def test_weights_of_zero_and_over_ten_orders() -> None:
 @bases
 @few
 @given(st.data())
-def test_nodes_follow_their_labels(basis: str, data: st.DataObject) -> None:
+def test_nodes_and_edges_follow_their_labels(basis: str, data: st.DataObject) -> None:
     graph = data.draw(graphs(min_nodes=2))
     index, _ = data.draw(listings(graph))
     tolerance = {"rtol": 1e-9, "atol": 1e-11, "trials": 2}
-    model = gram(out_channels=3, basis=basis, in_channels=2, edge_in_channels=2, end_features=True)
-
-    def nodes(edge_index: Tensor, num_nodes: int, x: Tensor, edge_weight: Tensor) -> Tensor:
-        return model(edge_index, num_nodes, x=x, edge_attr=edge_weight).node
-
-    features = {"x": normal(graph.num_nodes, 2), "edge_weight": normal(index.size(1), 2)}
-    assert_permutation_equivariant(nodes, index, graph.num_nodes, **features, **tolerance)
+    model = gram(out_channels=3, basis=basis, in_channels=2, edge_dim=2, end_features=True)
+    features = {"x": normal(graph.num_nodes, 2), "edge_attr": normal(index.size(1), 2)}
+    assert_permutation_equivariant(model, index, graph.num_nodes, **features, **tolerance)
     bare = gram(basis=basis, **EXACT)
-    assert_permutation_equivariant(lambda e, n: bare(e, n).node, index, graph.num_nodes, **tolerance)
+    assert_permutation_equivariant(bare, index, graph.num_nodes, **tolerance)
 
 
 @few
@@ -312,15 +311,15 @@ def test_edges_follow_their_labels_order_and_direction(data: st.DataObject, seed
     graph = data.draw(graphs(min_nodes=2))
     index, _ = data.draw(listings(graph))
     n, m = graph.num_nodes, index.size(1)
-    model = gram(edge_channels=3, num_squarings=1, **EXACT, **TYPES, end_features=True)
+    model = gram(edge_out_channels=3, num_squarings=1, **EXACT, **TYPES, end_features=True)
     features = types_of(graph, m)
-    expected = model(index, n, **features).edge
+    expected = model(edge_index=index, num_nodes=n, **features).edge
     generator = torch.Generator().manual_seed(seed)
     label, order = torch.randperm(n, generator=generator), torch.randperm(m, generator=generator)
     flip = torch.rand(m, generator=generator) < 0.5
     moved = torch.where(flip, index.flip(0), index)[:, order]
     x = torch.empty_like(features["x"]).index_copy(0, label, features["x"])
-    got = model(label[moved] if n else moved, n, x=x, edge_attr=features["edge_attr"][order]).edge
+    got = model(x, label[moved] if n else moved, features["edge_attr"][order], num_nodes=n).edge
     assert relative_error(got, expected[order]) < 1e-11
 
 
@@ -330,13 +329,13 @@ def test_random_probes_are_equivariant_when_they_move_along(graph: Graph, seed: 
     model = gram(probes="rademacher", num_probes=3, num_layers=3)
     label = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
     index = graph.edge_index()
-    expected = model(index, graph.num_nodes)
+    expected = model(None, index, num_nodes=graph.num_nodes)
     with pytest.MonkeyPatch.context() as patch:
         moved = counter_signs(model.seed, graph.num_nodes, torch.arange(3), model.unit)[label.argsort()]
         patch.setattr(
             tg_lpe.encoders.gram_transformer, "counter_signs", lambda seed, rows, columns, like: moved[:, columns]
         )
-        got = model(label[index], graph.num_nodes)
+        got = model(None, label[index], num_nodes=graph.num_nodes)
     assert relative_error(got.node[label], expected.node) < 1e-12 and relative_error(got.edge, expected.edge) < 1e-12
 
 
@@ -345,14 +344,14 @@ def test_random_probes_are_equivariant_when_they_move_along(graph: Graph, seed: 
 
 def check_batch(model: GramTransformer, batched: Batched, **features: Tensor) -> None:
     """Each graph alone, with its own part of the features."""
-    together = model(**batched.arguments(), **features)
+    together = model(**{"x": None, **features}, **batched.arguments())
     num_listed = [2 * len(graph.edges) for graph in batched.graphs]
     nodes, edges = batched.split(together.node), together.edge.split(num_listed)
     xs = batched.split(features["x"]) if "x" in features else [None] * len(nodes)
     attrs = features["edge_attr"].split(num_listed) if "edge_attr" in features else [None] * len(nodes)
     for graph, node, edge, x, edge_attr in zip(batched.graphs, nodes, edges, xs, attrs, strict=True):
         index, weight = graph.both_ways()
-        alone = model(index, graph.num_nodes, edge_weight=weight, x=x, edge_attr=edge_attr)
+        alone = model(x, index, edge_attr, num_nodes=graph.num_nodes, edge_weight=weight)
         assert relative_error(node, alone.node) < 1e-10 and relative_error(edge, alone.edge) < 1e-10
 
 
@@ -363,7 +362,7 @@ SIZES = st.lists(st.one_of(graphs(exponents=(-2.0, 2.0)), st.sampled_from(corner
 @fewer
 @given(SIZES)
 def test_a_graph_alone_is_the_graph_in_any_batch(probes: str, parts: list[Graph]) -> None:
-    model = gram(out_channels=3, edge_channels=2, probes=probes, num_probes=5, basis="chebyshev", **TYPES)
+    model = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=5, basis="chebyshev", **TYPES)
     batched = batch_of(parts)
     features = {"x": torch.arange(batched.num_nodes) % 4, "edge_attr": torch.arange(batched.edge_index.size(1)) % 3}
     check_batch(model, batched, **features)
@@ -394,9 +393,9 @@ def test_no_graph_hears_its_neighbours() -> None:
     batched = batch_of(parts)
     model = gram(in_channels=1)
     x = normal(batched.num_nodes, 1)
-    expected = model(**batched.arguments(), x=x)
+    expected = model(x, **batched.arguments())
     batched.split(x)[0].fill_(torch.nan)  # a view of x
-    got = model(**batched.arguments(), x=x)
+    got = model(x, **batched.arguments())
     assert got.node[:6].isnan().any() and got.edge[:12].isnan().any()
     assert torch.equal(got.node[6:], expected.node[6:]) and torch.equal(got.edge[12:], expected.edge[12:])
 
@@ -409,9 +408,9 @@ def test_exactly_where_exact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     auto, identity, estimated = (gram(probes=kind, num_probes=3) for kind in ("auto", "identity", "rademacher"))
     for size, same, other in ((6, identity, estimated), (7, estimated, identity)):
         index = from_networkx(nx.cycle_graph(size)).edge_index()
-        got = auto(index)
-        assert torch.equal(got.node, same(index).node) and torch.equal(got.edge, same(index).edge)
-        assert relative_error(got.node, other(index).node) > 1e-3
+        got = auto(None, index)
+        assert torch.equal(got.node, same(None, index).node) and torch.equal(got.edge, same(None, index).edge)
+        assert relative_error(got.node, other(None, index).node) > 1e-3
 
 
 @bases
@@ -420,7 +419,7 @@ def test_exactly_where_exact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_paths_agree_where_the_probes_are_orthogonal(basis: str, parts: list[Graph]) -> None:
     """With ``V V^T = 16 I`` the estimate is exact: all that is left between the two paths is rounding."""
     batched = batch_of(parts)
-    options = {"basis": basis, "out_channels": 3, "edge_channels": 2, **TYPES}
+    options = {"basis": basis, "out_channels": 3, "edge_out_channels": 2, **TYPES}
     features = {"x": torch.arange(batched.num_nodes) % 4, "edge_attr": torch.arange(batched.edge_index.size(1)) % 3}
     exact = gram(**options, **EXACT)(**batched.arguments(), **features)
     columns = torch.from_numpy(hadamard(16)).double()
@@ -451,7 +450,7 @@ def test_estimates_are_unbiased_with_the_variance_of_signs(basis: str) -> None:
     index, weight = graph.edge_index(), graph.edge_weight()
     num_probes, num_layers = 4000, 5
     options = {"num_filters": 1, "num_layers": num_layers, "basis": basis}
-    exact = gram(**options, **EXACT)(index, edge_weight=weight)
+    exact = gram(**options, **EXACT)(None, index, edge_weight=weight)
     (P,) = numpy_filters(gram(**options), graph, index, weight, None, None)
     half = layers_of(P, basis, num_layers)
     pairs = [[(i, i) for i in range(graph.num_nodes)], graph.edges]
@@ -459,7 +458,7 @@ def test_estimates_are_unbiased_with_the_variance_of_signs(basis: str) -> None:
     for seed in range(4):
         model = gram(**options, probes="rademacher", num_probes=num_probes)
         model.seed = seed
-        got = model(index, edge_weight=weight)
+        got = model(None, index, edge_weight=weight)
         assert all(relative_error(a[:, 0] + 1, b[:, 0] + 1) < 1e-13 for a, b in zip(got, exact, strict=True)), (
             "P itself"
         )
@@ -485,7 +484,7 @@ def test_the_draw_of_a_large_graph_against_sparse_algebra() -> None:
     model = gram(num_filters=1, num_layers=3, num_probes=10, seed=5, probes="auto")
     with torch.no_grad():
         model.seed = 12
-        got = model(index, edge_weight=weight)
+        got = model(None, index, edge_weight=weight)
     q = np.logaddexp(0, model.conductances.ground.table.item())
     A = scipy.sparse.coo_matrix((weight.numpy(), index.numpy()), (2000, 2000)).tocsr()
     scale = scipy.sparse.diags(1 / np.sqrt(np.asarray(A.sum(1)).ravel() + q))
@@ -502,31 +501,32 @@ def test_the_draw_of_a_large_graph_against_sparse_algebra() -> None:
 
 def test_how_many_probes_go_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = gram(probes="rademacher", num_probes=11)
-    expected = model(RING)
+    expected = model(None, RING)
     rows = int(RING.max()) + 1
     for number in (1, 4, 11, 100):
         monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "ROWS_AT_ONCE", number * rows)
-        assert all(relative_error(a, b) < 1e-13 for a, b in zip(model(RING), expected, strict=True))
+        assert all(relative_error(a, b) < 1e-13 for a, b in zip(model(None, RING), expected, strict=True))
 
 
 def test_a_generator_draws_anew_and_repeats_from_the_same_state() -> None:
     model = gram(probes="rademacher", num_probes=3)
     generator, state = torch.Generator().manual_seed(1), torch.get_rng_state()
-    first, second = (model(RING, generator=generator).node for _ in range(2))
+    first, second = (model(None, RING, generator=generator).node for _ in range(2))
     assert relative_error(first, second) > 0.01
-    assert torch.equal(model(RING, generator=torch.Generator().manual_seed(1)).node, first)
-    assert torch.equal(model(RING).node, model(RING).node) and relative_error(model(RING).node, first) > 0.01
+    assert torch.equal(model(None, RING, generator=torch.Generator().manual_seed(1)).node, first)
+    again = model(None, RING).node
+    assert torch.equal(model(None, RING).node, again) and relative_error(again, first) > 0.01
     model.seed = draw_seed(torch.Generator().manual_seed(1))
-    assert torch.equal(model(RING).node, first)
+    assert torch.equal(model(None, RING).node, first)
     assert torch.equal(torch.get_rng_state(), state), "the global one is left alone"
 
 
 def test_identity_probes_draw_nothing() -> None:
     model = gram(**EXACT)
-    expected = model(RING)
-    assert all(torch.equal(a, b) for a, b in zip(model(RING, generator=torch.Generator()), expected, strict=True))
+    expected = model(None, RING)
+    assert all(torch.equal(a, b) for a, b in zip(model(None, RING, generator=torch.Generator()), expected, strict=True))
     model.seed = 9
-    assert torch.equal(model(RING).node, expected.node)
+    assert torch.equal(model(None, RING).node, expected.node)
 
 
 # Gradients.
@@ -538,10 +538,10 @@ def test_identity_probes_draw_nothing() -> None:
     [
         {**EXACT, **TYPES},
         {**EXACT, **TYPES, "num_squarings": 2, "end_features": True},
-        {**EXACT, "in_channels": 2, "edge_in_channels": 3, "num_squarings": 1, "end_features": True},
+        {**EXACT, "in_channels": 2, "edge_dim": 3, "num_squarings": 1, "end_features": True},
         {**EXACT, "ground": False, "num_edge_types": 3},
         {"probes": "rademacher", "num_probes": 3, **TYPES},
-        {"probes": "rademacher", "num_probes": 2, "in_channels": 2, "edge_in_channels": 3, "end_features": True},
+        {"probes": "rademacher", "num_probes": 2, "in_channels": 2, "edge_dim": 3, "end_features": True},
     ],
     ids=["types", "squarings", "features", "no ground", "random", "random features"],
 )
@@ -549,16 +549,16 @@ def test_gradients_of_every_parameter(basis: str, options: dict[str, Any]) -> No
     # (0, 1) both ways with types that differ, a loop, one-way edges, a node without edges, two graphs in two blocks
     index = torch.tensor([[0, 1, 1, 1, 2, 5, 6, 4], [1, 0, 1, 2, 0, 6, 7, 8]])
     batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
-    model = gram(3, out_channels=2, edge_channels=1, num_layers=3, basis=basis, **options)
+    model = gram(3, out_channels=2, edge_out_channels=1, num_layers=3, basis=basis, **options)
     x = normal(10, 2) if "in_channels" in options else torch.arange(10) % 4
-    edge_attr = normal(8, 3, seed=1) if "edge_in_channels" in options else torch.arange(8) % 3
+    edge_attr = normal(8, 3, seed=1) if "edge_dim" in options else torch.arange(8) % 3
     names = [name for name, _ in model.named_parameters()]
     has_linear = "in_channels" in options
     ends, ground = options.get("end_features", False), options.get("ground", True)
     assert len(names) == 3 + (1 + ground) * (1 + has_linear) + ends
 
     def of(both: Tensor, *values: Tensor) -> Encoding:
-        arguments = (index, 10, batch, both[[0, 0, 1, 2, 3, 4, 5, 6]], x, edge_attr)
+        arguments = (x, index, edge_attr, batch, both[[0, 0, 1, 2, 3, 4, 5, 6]])
         return torch.func.functional_call(model, dict(zip(names, values, strict=True)), arguments)
 
     given = normal(7, seed=2).abs() + 0.5
@@ -624,13 +624,13 @@ def test_what_the_checkpoint_recomputes_is_what_it_computed() -> None:
     """Random probes are drawn once, not again in the backward pass; nothing is recorded without gradients."""
     model = gram(probes="rademacher", num_probes=20, num_edge_types=3)
     given = {"edge_attr": torch.arange(6) % 3}
-    outs = [model(RING, generator=torch.Generator().manual_seed(2), **given).node for _ in range(2)]
+    outs = [model(None, RING, generator=torch.Generator().manual_seed(2), **given).node for _ in range(2)]
     weight = normal(*outs[0].shape)
     first = torch.autograd.grad((outs[0] * weight).sum(), model.conductances.edge.table)[0]
     second = torch.autograd.grad((outs[1] * weight).sum(), model.conductances.edge.table)[0]
     assert torch.equal(first, second) and first.any()
     with torch.no_grad():
-        frozen = model(RING, generator=torch.Generator().manual_seed(2), **given)
+        frozen = model(None, RING, generator=torch.Generator().manual_seed(2), **given)
     assert relative_error(frozen.node, outs[0]) < 1e-13  # without gradients, by the compiled part where it is there
     assert not frozen.node.requires_grad and not frozen.edge.requires_grad
 
@@ -639,22 +639,24 @@ def test_what_the_checkpoint_recomputes_is_what_it_computed() -> None:
 
 
 @pytest.mark.parametrize("probes", ["auto", "identity", "rademacher"])
-@pytest.mark.parametrize("options", [{}, {"out_channels": 3, "edge_channels": 2}, {"edge_channels": 0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"out_channels": 3, "edge_out_channels": 2}, {"edge_out_channels": 0}], ids=str
+)
 def test_no_nodes_and_no_edges(probes: str, options: dict[str, Any]) -> None:
     for dtype in (torch.float32, torch.float64):
         model = GramTransformer(num_filters=2, num_layers=3, probes=probes, num_probes=2, **options).to(dtype)
-        assert (model.out_channels, model.edge_channels) == (
+        assert (model.out_channels, model.edge_out_channels) == (
             options.get("out_channels", 6),
-            options.get("edge_channels", 6),
+            options.get("edge_out_channels", 6),
         )
         for kwargs in ({"num_nodes": 0}, {"batch": NONE[0]}, {"batch": NONE[0], "num_graphs": 3}, {"num_nodes": 1}):
-            node, edge = model(NONE, **kwargs)
+            node, edge = model(None, NONE, **kwargs)
             assert node.shape == (kwargs.get("num_nodes", 0), model.out_channels) and node.dtype == dtype
-            if options.get("edge_channels") == 0:
+            if options.get("edge_out_channels") == 0:
                 assert edge is None
             else:
-                assert edge.shape == (0, model.edge_channels) and edge.dtype == dtype
-        loop = model(torch.tensor([[1], [1]]), batch=torch.tensor([1, 1]), num_graphs=4)
+                assert edge.shape == (0, model.edge_out_channels) and edge.dtype == dtype
+        loop = model(None, torch.tensor([[1], [1]]), batch=torch.tensor([1, 1]), num_graphs=4)
         assert loop.node.shape[0] == 2 and (loop.edge is None or not loop.edge.any())
 
 
@@ -674,11 +676,11 @@ def test_float32_is_close_to_float64(probes: str) -> None:
 
 @pytest.mark.parametrize("probes", ["identity", "rademacher"])
 def test_autocast_changes_no_bit(probes: str) -> None:
-    model = randomize_(GramTransformer(3, 2, probes=probes, num_probes=3, in_channels=2, edge_in_channels=3))
+    model = randomize_(GramTransformer(3, 2, probes=probes, num_probes=3, in_channels=2, edge_dim=3))
     features = {"x": normal(6, 2, dtype=torch.float32), "edge_attr": normal(6, 3, dtype=torch.float32)}
-    expected = model(RING, **features)
+    expected = model(edge_index=RING, **features)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = model(RING, **features)
+        inside = model(edge_index=RING, **features)
         assert (features["x"] @ features["x"].T).dtype == torch.bfloat16, "it was on"
     assert all(a.dtype == torch.float32 and torch.equal(a, b) for a, b in zip(inside, expected, strict=True))
 
@@ -686,19 +688,19 @@ def test_autocast_changes_no_bit(probes: str) -> None:
 def test_a_module_without_parameters_can_be_cast() -> None:
     model = GramTransformer(num_layers=2, learned_conductances=False, ground=False)
     assert list(model.parameters()) == [] and model.state_dict() == {}
-    assert model(RING).node.dtype == torch.float32
-    assert model.double()(RING).node.dtype == torch.float64
+    assert model(None, RING).node.dtype == torch.float32
+    assert model.double()(None, RING).node.dtype == torch.float64
     assert model.to("meta").unit.device.type == "meta", "it knows where it is"
     weight = torch.ones(6, dtype=torch.float64)
-    assert GramTransformer(num_layers=2, ground=False)(RING, edge_weight=weight).node.dtype == torch.float32
+    assert GramTransformer(num_layers=2, ground=False)(None, RING, edge_weight=weight).node.dtype == torch.float32
 
 
 @pytest.mark.parametrize("probes", ["identity", "rademacher"])
-@pytest.mark.parametrize("options", [{}, {"out_channels": 3, "edge_channels": 2}], ids=["all", "read-out"])
+@pytest.mark.parametrize("options", [{}, {"out_channels": 3, "edge_out_channels": 2}], ids=["all", "read-out"])
 def test_the_encoding_is_contiguous(probes: str, options: dict[str, Any]) -> None:
     model = gram(probes=probes, num_probes=2, **options)
     for parts in (corner_cases()[7:8], corner_cases()[7:8] * 2, corner_cases()):
-        assert all(part.is_contiguous() for part in model(**batch_of(parts).arguments()))
+        assert all(part.is_contiguous() for part in model(None, **batch_of(parts).arguments()))
 
 
 def test_nothing_the_caller_owns_is_modified() -> None:
@@ -712,11 +714,11 @@ def test_nothing_the_caller_owns_is_modified() -> None:
 def test_number_of_nodes_comes_from_batch_or_features() -> None:
     model = gram(num_node_types=4)
     x = torch.zeros(9, dtype=torch.int64)
-    assert model(RING, x=x).node.shape == (9, 8)
-    assert model(RING, batch=torch.zeros(9, dtype=torch.int64), x=x).node.shape == (9, 8)
-    assert gram()(RING).node.shape == (6, 8)
+    assert model(x, RING).node.shape == (9, 8)
+    assert model(x, RING, batch=torch.zeros(9, dtype=torch.int64)).node.shape == (9, 8)
+    assert gram()(None, RING).node.shape == (6, 8)
     graph = Incidence(RING, 9)
-    assert torch.equal(model.encode(graph, x).node, model(RING, x=x).node)
+    assert torch.equal(model.encode(graph, x).node, model(x, RING).node)
 
 
 # What is refused.
@@ -729,13 +731,13 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
         ({"num_layers": 2.0}, "num_layers must be an integer of at least 1, got 2.0"),
         ({"num_probes": -1}, "num_probes must be an integer of at least 1, got -1"),
         ({"out_channels": 0}, "out_channels must be an integer of at least 1, got 0"),
-        ({"edge_channels": -2}, "edge_channels must be an integer of at least 0, got -2"),
+        ({"edge_out_channels": -2}, "edge_out_channels must be an integer of at least 0, got -2"),
         ({"num_squarings": -1}, "num_squarings must be an integer of at least 0, got -1"),
         ({"basis": "legendre"}, r"basis must be one of \('power', 'chebyshev'\), got 'legendre'"),
         ({"probes": "random"}, r"probes must be one of \('auto', 'identity', 'rademacher'\), got 'random'"),
         ({"num_squarings": 1}, "num_squarings=1 needs probes='identity', got 'auto'"),
         ({"num_squarings": 2, "probes": "rademacher"}, "num_squarings=2 needs probes='identity', got 'rademacher'"),
-        ({"num_edge_types": 2, "edge_in_channels": 3}, "edges have either types or channels, got 2 types and 3"),
+        ({"num_edge_types": 2, "edge_dim": 3}, "edges have either types or channels, got 2 types and 3"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either types or channels, got 2 types and 3"),
         ({"end_features": True}, "must be learned and need edge and node features"),
     ],
@@ -765,21 +767,21 @@ def test_a_graph_too_large_for_identity_probes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "IDENTITY_LIMIT", 5)
     model = gram(**EXACT)
     batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
-    assert model(NONE, batch=batch).node.shape == (8, 8), "what counts is the largest graph"
+    assert model(None, NONE, batch=batch).node.shape == (8, 8), "what counts is the largest graph"
     with pytest.raises(ValueError, match=r"graphs of up to 5 nodes, got one of 6; probes='rademacher' takes any"):
-        model(RING)
-    assert gram(probes="rademacher")(RING).node.isfinite().all()
+        model(None, RING)
+    assert gram(probes="rademacher")(None, RING).node.isfinite().all()
 
 
 # Checkpoints.
 
 OPTIONS = {
     "defaults": {},
-    "read-outs": {"out_channels": 5, "edge_channels": 3, "num_filters": 3, "num_layers": 2},
-    "squarings": {"probes": "identity", "num_squarings": 2, "basis": "chebyshev", "edge_channels": 0},
+    "read-outs": {"out_channels": 5, "edge_out_channels": 3, "num_filters": 3, "num_layers": 2},
+    "squarings": {"probes": "identity", "num_squarings": 2, "basis": "chebyshev", "edge_out_channels": 0},
     "random": {"probes": "rademacher", "num_probes": 3, "seed": 2**40},
     "types": {**TYPES, "end_features": True},
-    "features": {"in_channels": 4, "edge_in_channels": 3},
+    "features": {"in_channels": 4, "edge_dim": 3},
     "no parameters": {"learned_conductances": False, "ground": False, "num_layers": 3},
 }
 
@@ -797,7 +799,7 @@ def inputs_of(options: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
 def test_checkpoints_are_exact(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
     options = OPTIONS[name]
     model = randomize_(GramTransformer(**options)).to(dtype)
-    expected = model(RING, **inputs_of(options, dtype))
+    expected = model(edge_index=RING, **inputs_of(options, dtype))
     model.save_pretrained(tmp_path)
     for loaded in (GramTransformer.from_pretrained(tmp_path), load_encoder(tmp_path)):
         assert type(loaded) is GramTransformer and not loaded.training
@@ -805,11 +807,11 @@ def test_checkpoints_are_exact(tmp_path: Path, name: str, dtype: torch.dtype) ->
         if name == "no parameters":
             loaded = loaded.to(dtype)  # nothing was saved that would tell
         assert module_digest(loaded) == module_digest(model)
-        got = loaded(RING, **inputs_of(options, dtype))
+        got = loaded(edge_index=RING, **inputs_of(options, dtype))
         assert torch.equal(got.node, expected.node) and got.node.dtype == dtype
         assert (got.edge is None and expected.edge is None) or torch.equal(got.edge, expected.edge)
     if list(model.parameters()):
-        fresh = GramTransformer(**options).to(dtype)(RING, **inputs_of(options, dtype))
+        fresh = GramTransformer(**options).to(dtype)(edge_index=RING, **inputs_of(options, dtype))
         assert not torch.equal(fresh.node, expected.node), "the weights were saved, not drawn again"
 
 
@@ -833,9 +835,9 @@ def test_structure_is_in_the_repr() -> None:
     base = {"probes": "identity", **TYPES}
     changes: list[dict[str, Any]] = [{}, {"probes": "rademacher"}, {"probes": "auto"}, {"num_filters": 3}]
     changes += [{"num_layers": 3}, {"num_squarings": 1}, {"basis": "chebyshev"}, {"num_probes": 5}, {"seed": 1}]
-    changes += [{"learned_conductances": False}, {"ground": False}, {"end_features": True}, {"edge_channels": 0}]
-    changes += [{"out_channels": 64}, {"edge_channels": 64}, {"num_edge_types": 4}, {"num_node_types": 9}]
-    changes += [{"num_edge_types": None, "edge_in_channels": 3}, {"num_node_types": None, "in_channels": 4}]
+    changes += [{"learned_conductances": False}, {"ground": False}, {"end_features": True}, {"edge_out_channels": 0}]
+    changes += [{"out_channels": 64}, {"edge_out_channels": 64}, {"num_edge_types": 4}, {"num_node_types": 9}]
+    changes += [{"num_edge_types": None, "edge_dim": 3}, {"num_node_types": None, "in_channels": 4}]
     assert len({repr(GramTransformer(**{**base, **change})) for change in changes}) == len(changes)
 
 
@@ -854,15 +856,15 @@ def test_the_digest_tells_every_weight() -> None:
 )
 def test_options_that_are_told_have_an_effect(change: dict[str, Any]) -> None:
     start = {"probes": "rademacher" if "seed" in change else "identity", "num_probes": 2}
-    a, b = gram(**start)(RING).node, gram(**{**start, **change})(RING).node
+    a, b = gram(**start)(None, RING).node, gram(**{**start, **change})(None, RING).node
     assert a.shape != b.shape or relative_error(a, b) > 1e-3
 
 
 def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
     model, other = (nn.Sequential(gram(seed)) for seed in (0, 1))
     other.load_state_dict(model.state_dict())
-    assert torch.equal(model(RING).node, other(RING).node)
-    assert torch.equal(copy.deepcopy(model)(RING).edge, model(RING).edge)
+    assert torch.equal(model(None, RING).node, other(None, RING).node)
+    assert torch.equal(copy.deepcopy(model)(None, RING).edge, model(None, RING).edge)
 
 
 def test_ground_that_the_graph_brings_counts() -> None:

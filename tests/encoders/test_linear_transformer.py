@@ -61,7 +61,7 @@ def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict
 def check_batch(model: LinearTransformer, options: dict[str, Any], parts: list[Graph], blocks: int) -> None:
     batched = batch_of(parts)
     phi = normal(batched.num_nodes, model.k, seed=3) / 3
-    got = model.encode(Incidence(**batched.arguments()), probes=phi)
+    got = model.encode(Incidence(**batched.arguments()), probes=phi).node
     for graph, mine, start in zip(parts, batched.split(got), batched.split(phi), strict=True):
         expected = eq_16(graph, start.numpy(), model, options, blocks)
         assert relative_error(mine, expected) < 1e-9, f"{graph.num_nodes} nodes, {len(graph.edges)} edges"
@@ -102,7 +102,7 @@ def test_eq_16_on_corner_cases(update: bool) -> None:
 def test_corner_cases_alone_in_float32(graph: Graph, update: bool) -> None:
     model = LinearTransformer(k=8, update_incidence=update)
     index, weight = graph.both_ways(torch.float32)
-    out = model(index, graph.num_nodes, edge_weight=weight)
+    out = model(None, index, num_nodes=graph.num_nodes, edge_weight=weight).node
     assert out.shape == (graph.num_nodes, 8) and out.dtype == torch.float32 and out.isfinite().all()
     out.sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -113,7 +113,7 @@ def test_a_graph_of_thousands_of_nodes_against_scipy() -> None:
     graph = from_networkx(nx.random_regular_graph(3, 4000, seed=0), lambda i: 10.0 ** (i % 7 - 3))
     phi = normal(4000, 8)
     index, weight = graph.both_ways()
-    got = model.encode(Incidence(index, 4000, edge_weight=weight), probes=phi)
+    got = model.encode(Incidence(index, 4000, edge_weight=weight), probes=phi).node
     tail, head = np.array(graph.edges).T
     root, column = np.sqrt(np.array(graph.weights)), np.arange(len(graph.edges))
     B = sparse.csr_array(
@@ -145,7 +145,7 @@ def test_both_modes_agree_where_alpha_v_is_zero(parts: list[Graph], options: dic
     names = set(dict(fixed.named_parameters()))
     fixed.load_state_dict({name: value for name, value in full.state_dict().items() if name in names})
     arguments = batch_of(parts).arguments()
-    assert relative_error(fixed(**arguments), full(**arguments)) < 1e-9
+    assert relative_error(fixed(None, **arguments).node, full(None, **arguments).node) < 1e-9
 
 
 @pytest.mark.parametrize(("out", "max_nodes", "limit"), [(6, 37, 488), (3, 9, 240)], ids=["ZINC", "QM9"])
@@ -162,7 +162,7 @@ def test_every_parameter_receives_a_gradient(options: dict[str, Any], num_blocks
     randomize_(model.double())
     batched = batch_of([from_networkx(nx.path_graph(4), lambda i: 1.0 + i), from_networkx(nx.star_graph(4))])
     types = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 0])
-    out = model(**batched.arguments(), x=types)
+    out = model(types, **batched.arguments()).node
     (out * normal(*out.shape)).sum().backward()
     dead = [name for name, p in model.named_parameters() if p.grad is None or not (p.grad != 0).any()]
     assert dead == []
@@ -184,7 +184,7 @@ def test_gradients_with_respect_to_everything(update: bool, normalize: bool, dia
             self.model = model
 
         def forward(self, weight: torch.Tensor, probes: torch.Tensor) -> torch.Tensor:
-            return self.model.encode(Incidence(index, 7, edge_weight=weight, batch=batch), probes=probes)
+            return self.model.encode(Incidence(index, 7, edge_weight=weight, batch=batch), probes=probes).node
 
     wrapped = Encode()
 
@@ -228,4 +228,4 @@ def test_probes_of_a_wrong_shape_are_refused() -> None:
 def test_writing_out_a_large_incidence_is_refused_with_its_cost() -> None:
     chain = torch.arange(20_000)
     with pytest.raises(ValueError, match=r"entries for this batch \(1\.5 GiB.*update_incidence=False"):
-        LinearTransformer(update_incidence=True)(torch.stack([chain[:-1], chain[1:]]))
+        LinearTransformer(update_incidence=True)(None, torch.stack([chain[:-1], chain[1:]]))

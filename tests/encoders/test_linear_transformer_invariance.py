@@ -56,7 +56,7 @@ def test_random_probes_are_equivariant_when_they_move_along(update: bool, data: 
     model = randomize_(LinearTransformer(k=4, update_incidence=update)).double()
 
     def encode(edge_index: Tensor, num_nodes: int, x: Tensor, edge_weight: Tensor) -> Tensor:
-        return model.encode(Incidence(edge_index, num_nodes, edge_weight=edge_weight), probes=x)
+        return model.encode(Incidence(edge_index, num_nodes, edge_weight=edge_weight), probes=x).node
 
     n = graph.num_nodes
     assert_permutation_equivariant(encode, index, n, x=normal(n, 4), edge_weight=weight, rtol=1e-7, atol=1e-8, trials=2)
@@ -69,7 +69,10 @@ def test_no_bit_depends_on_how_edges_are_listed(update: bool, data: st.DataObjec
     graph = data.draw(graphs())
     index, _ = data.draw(listings(graph))
     model = LinearTransformer(k=4, update_incidence=update).to(dtype)
-    assert torch.equal(model(index, graph.num_nodes), model(graph.edge_index(), graph.num_nodes))
+    assert torch.equal(
+        model(None, index, num_nodes=graph.num_nodes).node,
+        model(None, graph.edge_index(), num_nodes=graph.num_nodes).node,
+    )
 
 
 @both_modes
@@ -81,10 +84,10 @@ def test_a_graph_alone_is_the_graph_in_any_batch(update: bool, probes: str, part
     model = randomize_(LinearTransformer(k=4, probes=probes, update_incidence=update, **extra), scale=0.3).double()
     batched = batch_of(parts)
     x = normal(batched.num_nodes, 2)
-    together = batched.split(model(**batched.arguments(), x=x))
+    together = batched.split(model(x, **batched.arguments()).node)
     for graph, got, features in zip(parts, together, batched.split(x), strict=True):
         index, weight = graph.both_ways()
-        alone = model(index, graph.num_nodes, edge_weight=weight, x=features)
+        alone = model(features, index, num_nodes=graph.num_nodes, edge_weight=weight).node
         assert relative_error(got, alone) < 1e-9
 
 
@@ -100,13 +103,13 @@ def test_no_graph_hears_its_neighbours(weighted: bool) -> None:
     expected = [
         model.encode(
             Incidence(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None), probes=p
-        )
+        ).node
         for g, p in zip(quiet, (starts[1], starts[3]), strict=True)
     ]
     for bad in (1e100, float("inf"), float("nan")):
         for start in (starts[0], starts[2], starts[4]):
             start.fill_(bad)  # views of probes
-        got = batched.split(model.encode(Incidence(**batched.arguments(weighted)), probes=probes))
+        got = batched.split(model.encode(Incidence(**batched.arguments(weighted)), probes=probes).node)
         assert relative_error(got[1], expected[0]) < 1e-10 and relative_error(got[3], expected[1]) < 1e-10
 
 
@@ -114,26 +117,27 @@ def test_no_graph_hears_its_neighbours(weighted: bool) -> None:
 def test_a_generator_draws_anew_and_repeats_from_the_same_state(update: bool) -> None:
     model = LinearTransformer(k=4, update_incidence=update)
     generator = torch.Generator().manual_seed(1)
-    first, second = (model(RING, generator=generator) for _ in range(2))
+    first, second = (model(None, RING, generator=generator).node for _ in range(2))
     assert relative_error(first, second) > 0.1
-    assert torch.equal(model(RING, generator=torch.Generator().manual_seed(1)), first)
-    assert torch.equal(model(RING), model(RING))
-    assert relative_error(model(RING), first) > 0.1
+    assert torch.equal(model(None, RING, generator=torch.Generator().manual_seed(1)).node, first)
+    assert torch.equal(model(None, RING).node, model(None, RING).node)
+    assert relative_error(model(None, RING).node, first) > 0.1
 
 
 def test_the_generator_draws_the_same_for_a_graph_in_a_batch() -> None:
     model = LinearTransformer(k=4).double()
     batched = batch_of([from_networkx(nx.cycle_graph(6)), from_networkx(nx.path_graph(300)), Graph(0, [], [])])
-    together = model(**batched.arguments(), generator=torch.Generator().manual_seed(3))
+    together = model(None, **batched.arguments(), generator=torch.Generator().manual_seed(3)).node
     for graph, rows in zip(batched.graphs, batched.split(together), strict=True):
-        alone = model(graph.edge_index(), graph.num_nodes, generator=torch.Generator().manual_seed(3))
+        generator = torch.Generator().manual_seed(3)
+        alone = model(None, graph.edge_index(), num_nodes=graph.num_nodes, generator=generator).node
         assert relative_error(rows, alone) < 1e-10
 
 
 def test_the_global_generator_is_left_alone() -> None:
     model = LinearTransformer(k=4)
     state = torch.get_rng_state()
-    model(RING), model(RING, generator=torch.Generator())
+    model(None, RING), model(None, RING, generator=torch.Generator())
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -142,9 +146,9 @@ def test_seed_and_weights_matter() -> None:
     model = LinearTransformer(k=4)
     other = LinearTransformer(k=4, seed=1)
     other.load_state_dict(model.state_dict())
-    assert relative_error(model(RING), other(RING)) > 0.1
-    heavier = model(RING, edge_weight=torch.tensor([1.0, 1, 1, 1, 1, 9]))
-    assert relative_error(model(RING), heavier) > 1e-3
+    assert relative_error(model(None, RING).node, other(None, RING).node) > 0.1
+    heavier = model(None, RING, edge_weight=torch.tensor([1.0, 1, 1, 1, 1, 9])).node
+    assert relative_error(model(None, RING).node, heavier) > 1e-3
 
 
 @both_modes
@@ -152,16 +156,16 @@ def test_seed_and_weights_matter() -> None:
 def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
     model = randomize_(LinearTransformer(k=4, update_incidence=update)).to(dtype)
     batched = batch_of(corner_cases(), dtype)
-    with_gradient = model(**batched.arguments())
+    with_gradient = model(None, **batched.arguments()).node
     assert model.training and with_gradient.requires_grad
     with torch.no_grad():
-        before = model(**batched.arguments())
+        before = model(None, **batched.arguments()).node
     frozen = model.freeze()
     assert frozen is model and not model.training
-    after = model(**batched.arguments())
+    after = model(None, **batched.arguments()).node
     assert not after.requires_grad
     with torch.no_grad():
-        assert torch.equal(before, model(**batched.arguments()))
+        assert torch.equal(before, model(None, **batched.arguments()).node)
     assert relative_error(after, with_gradient) < 100 * torch.finfo(dtype).eps  # the same steps, not in place
 
 
@@ -169,12 +173,12 @@ def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
 def test_a_frozen_module_can_be_cast_and_moved(update: bool) -> None:
     model = randomize_(LinearTransformer(k=4, update_incidence=update))
     with torch.no_grad():  # with a gradient, other code computes the same up to rounding
-        expected = copy.deepcopy(model).double()(RING)
+        expected = copy.deepcopy(model).double()(None, RING).node
     frozen = model.freeze()
     products = frozen._layers()
-    assert torch.equal(frozen.double()(RING), expected) and expected.dtype == torch.float64
+    assert torch.equal(frozen.double()(None, RING).node, expected) and expected.dtype == torch.float64
     wrapped = nn.ModuleList([frozen]).float()  # also as a part of another module
-    assert torch.equal(wrapped[0](RING), copy.deepcopy(frozen)(RING))
+    assert torch.equal(wrapped[0](None, RING).node, copy.deepcopy(frozen)(None, RING).node)
     assert not any(p.requires_grad for p in frozen.parameters()) and not frozen.training
     assert frozen._layers() is frozen._layers() is not products, "formed anew, and once"
     assert frozen.to("meta")._layers()[0].residual.device.type == "meta"
@@ -184,8 +188,9 @@ def test_a_frozen_module_can_be_cast_and_moved(update: bool) -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_encoding_is_contiguous(update: bool, parts: int) -> None:
     batched = batch_of([corner_cases()[7]] * parts)
-    encoding = LinearTransformer(k=4, out_channels=3, update_incidence=update).double()(**batched.arguments())
-    assert encoding.is_contiguous(), "as safetensors, view and all who come after expect"
+    model = LinearTransformer(k=4, out_channels=3, update_incidence=update).double()
+    encoding = model(None, **batched.arguments())
+    assert encoding.node.is_contiguous(), "as safetensors, view and all who come after expect"
 
 
 @both_modes
@@ -193,8 +198,8 @@ def test_float32_is_close_to_float64(update: bool) -> None:
     torch.manual_seed(0)
     model = LinearTransformer(k=8, update_incidence=update)
     parts = [g for g in corner_cases() if g.num_nodes]
-    single = model(**batch_of(parts, torch.float32).arguments())
-    double = model.double()(**batch_of(parts).arguments())
+    single = model(None, **batch_of(parts, torch.float32).arguments()).node
+    double = model.double()(None, **batch_of(parts).arguments()).node
     assert relative_error(single.double(), double) < 1e-3
     assert relative_error(single.double(), double) > 1e-9, "the comparison is with another precision"
 
@@ -203,8 +208,8 @@ def test_autocast_changes_no_bit() -> None:
     model = LinearTransformer(k=4, probes="features", in_channels=3)
     x = normal(6, 3, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = model(RING, x=x)
-    assert inside.dtype == torch.float32 and torch.equal(inside, model(RING, x=x))
+        inside = model(x, RING).node
+    assert inside.dtype == torch.float32 and torch.equal(inside, model(x, RING).node)
 
 
 @both_modes
@@ -213,16 +218,16 @@ def test_no_nodes_at_all(update: bool) -> None:
     for dtype in (torch.float32, torch.float64):
         model = LinearTransformer(k=4, out_channels=3, update_incidence=update).to(dtype)
         for kwargs in ({}, {"batch": none[0]}, {"batch": none[0], "num_graphs": 3}):
-            out = model(none, 0, **kwargs)
+            out = model(None, none, num_nodes=0, **kwargs).node
             assert out.shape == (0, 3) and out.dtype == dtype
 
 
 def test_number_of_nodes_comes_from_batch_or_features() -> None:
     types = LinearTransformer(k=4, probes="features", num_node_types=2)
-    assert types(RING, x=torch.zeros(9, dtype=torch.int64)).shape == (9, 4)
+    assert types(torch.zeros(9, dtype=torch.int64), RING).node.shape == (9, 4)
     model = LinearTransformer(k=4)
-    assert model(RING, batch=torch.zeros(8, dtype=torch.int64)).shape == (8, 4)
-    assert model(RING).shape == (6, 4)
+    assert model(None, RING, batch=torch.zeros(8, dtype=torch.int64)).node.shape == (8, 4)
+    assert model(None, RING).node.shape == (6, 4)
 
 
 def test_structure_is_in_the_repr() -> None:
@@ -236,4 +241,4 @@ def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
     model = randomize_(nn.Sequential(LinearTransformer(k=4)))
     other = nn.Sequential(LinearTransformer(k=4))
     other.load_state_dict(model.state_dict())
-    assert torch.equal(model(RING), other(RING))
+    assert torch.equal(model(None, RING).node, other(None, RING).node)

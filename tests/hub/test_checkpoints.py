@@ -16,7 +16,7 @@ from torch import nn
 
 import tg_lpe.hub.checkpoints
 from tg_lpe import LinearTransformer, zoo
-from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.encoders import load_encoder
 from tg_lpe.hub.checkpoints import CONFIG, DIGEST, WEIGHTS, CheckpointMixin, module_digest
 from tg_lpe.hub.files import load_tensors, read_json, replacing, save_tensors, write_json
 
@@ -37,6 +37,10 @@ class Other(CheckpointMixin, nn.Module):
         self.linear = nn.Linear(width, width)
 
 
+def encode(model: LinearTransformer, x: torch.Tensor | None = None) -> torch.Tensor:
+    return model(x, EDGES).node
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     randomize_(LinearTransformer(k=4)).save_pretrained(tmp_path / "encoder")
@@ -49,11 +53,11 @@ def test_round_trip_is_exact(tmp_path: Path, options: dict, dtype: torch.dtype) 
     model = randomize_(LinearTransformer(**options), scale=0.2).to(dtype)
     model.save_pretrained(tmp_path)
     loaded = LinearTransformer.from_pretrained(tmp_path)
-    assert torch.equal(loaded(EDGES), model(EDGES)) and loaded(EDGES).dtype == dtype
+    assert torch.equal(encode(loaded), encode(model)) and encode(loaded).dtype == dtype
     assert not loaded.training
     assert all(p.requires_grad for p in loaded.parameters())
     assert module_digest(loaded) == module_digest(model)
-    assert not torch.equal(LinearTransformer(**options).to(dtype)(EDGES), model(EDGES))
+    assert not torch.equal(encode(LinearTransformer(**options).to(dtype)), encode(model))
 
 
 def test_round_trip_of_feature_probes(tmp_path: Path) -> None:
@@ -61,7 +65,7 @@ def test_round_trip_of_feature_probes(tmp_path: Path) -> None:
     model = LinearTransformer(k=4, probes="features", in_channels=3).freeze()
     model.save_pretrained(tmp_path)
     with torch.no_grad():
-        assert torch.equal(LinearTransformer.from_pretrained(tmp_path)(EDGES, x=x), model(EDGES, x=x))
+        assert torch.equal(encode(LinearTransformer.from_pretrained(tmp_path), x), encode(model, x))
 
 
 def test_a_new_process_computes_the_same_bits(tmp_path: Path) -> None:
@@ -75,11 +79,12 @@ from tg_lpe import LinearTransformer, LinearTransformerPE
 from tg_lpe.hub.checkpoints import module_digest
 folder = sys.argv[1]
 model = LinearTransformer.from_pretrained(folder + "/encoder")
-save_file({"out": model(load_file(folder + "/edges.safetensors")["edges"]).detach()}, folder + "/out.safetensors")
+out = model(None, load_file(folder + "/edges.safetensors")["edges"]).node
+save_file({"out": out.detach()}, folder + "/out.safetensors")
 print(module_digest(model), LinearTransformerPE(k=2, encoder=model))
 """
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert torch.equal(load_file(tmp_path / "out.safetensors")["out"], model(EDGES))
+    assert torch.equal(load_file(tmp_path / "out.safetensors")["out"], encode(model))
     from tg_lpe import LinearTransformerPE
 
     assert run.stdout.strip() == f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}"
@@ -88,7 +93,7 @@ print(module_digest(model), LinearTransformerPE(k=2, encoder=model))
 def test_files_are_json_and_safetensors(saved: Path) -> None:
     assert sorted(p.name for p in saved.iterdir() if p.name != "README.md") == [CONFIG, WEIGHTS]
     config = json.loads((saved / CONFIG).read_text())
-    assert config["k"] == 4 and len(config[DIGEST]) == 64
+    assert config["class"] == "LinearTransformer" and config["k"] == 4 and len(config[DIGEST]) == 64
     weights = load_file(saved / WEIGHTS)
     assert set(weights) == set(LinearTransformer(k=4).state_dict())
 
@@ -154,10 +159,10 @@ def test_a_damaged_configuration_is_named(saved: Path, content: str, message: st
 
 
 def test_a_checkpoint_of_another_class_is_refused(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not fit Other"):
+    with pytest.raises(ValueError, match="does not fit Other: it holds a LinearTransformer"):
         Other.from_pretrained(saved)
     Other().save_pretrained(tmp_path / "other")
-    with pytest.raises(ValueError, match="does not fit LinearTransformer"):
+    with pytest.raises(ValueError, match="does not fit LinearTransformer: it holds a Other"):
         LinearTransformer.from_pretrained(tmp_path / "other")
     assert Other.from_pretrained(tmp_path / "other").linear.in_features == 3
 
@@ -173,7 +178,7 @@ def test_saving_replaces_what_was_there(saved: Path) -> None:
     (saved / "README.md").write_text("my card")
     newer = randomize_(LinearTransformer(k=3), seed=8)
     newer.save_pretrained(saved)
-    assert torch.equal(LinearTransformer.from_pretrained(saved)(EDGES), newer(EDGES))
+    assert torch.equal(encode(LinearTransformer.from_pretrained(saved)), encode(newer))
     assert (saved / "README.md").read_text() == "my card"
     assert sorted(p.name for p in saved.iterdir()) == ["README.md", CONFIG, WEIGHTS]
 

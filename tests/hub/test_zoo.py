@@ -11,7 +11,7 @@ import torch
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer, zoo
 from tg_lpe.cli import main
-from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.encoders import load_encoder
 
 CLASSES = {cls.__name__: cls for cls in (GramTransformer, GraphTransformer, LinearTransformer)}
 LIMIT = 20 * 2**20
@@ -25,7 +25,7 @@ def load(name: str) -> torch.nn.Module:
 def test_card_describes_the_checkpoint(name: str) -> None:
     card, folder = zoo.card(name), zoo.path(name)
     model = load(name)
-    assert card["name"] == name
+    assert card["name"] == name and type(model).__name__ == card["class"]
     assert card["num_parameters"] == sum(p.numel() for p in model.parameters())
     assert card["sha256"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert not model.training

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 
-SMALL = {"channels": 8, "heads": 2, "num_layers": 3}
+SMALL = {"hidden_channels": 8, "heads": 2, "num_layers": 3}
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 4, 5, 5, 6], [1, 0, 2, 1, 0, 2, 5, 4, 6, 5]])
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])  # node 3 has no edge
 
@@ -54,7 +54,7 @@ def reference(
 ) -> np.ndarray:
     """One node, one edge, one head at a time."""
     state = {name: value.numpy() for name, value in model.state_dict().items()}
-    n, heads, C = len(batch), SMALL["heads"], SMALL["channels"]
+    n, heads, C = len(batch), SMALL["heads"], SMALL["hidden_channels"]
     width = C // heads
 
     def linear(name: str, v: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ def test_against_loops_over_edges(drawn, nodes: str, edges: str, given_pe, reado
     edge_index, batch, graphs = drawn
     n, m = batch.numel(), edge_index.size(1)
     node_options = {"types": {"num_node_types": 4}, "features": {"in_channels": 3}, "nothing": {}}[nodes]
-    edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_channels": 2}, "nothing": {}}[edges]
+    edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_dim": 2}, "nothing": {}}[edges]
     pe_options = {"pe_channels": 2 if with_pe else None, "edge_pe_channels": 3 if with_edge_pe else None}
     options = {**node_options, **edge_options, **pe_options, "pe_norm": pe_norm}
     model = small(**options, readout=readout, out_channels=2, pooling=pooling)
@@ -221,7 +221,7 @@ def test_every_parameter_receives_a_gradient(kind: str, readout: str) -> None:
     encoder = LinearTransformer(k=3)
     options = {
         "typed": {"num_node_types": 4, "num_edge_types": 3},
-        "real": {"in_channels": 3, "edge_channels": 2},
+        "real": {"in_channels": 3, "edge_dim": 2},
         "bare": {},
     }[kind]
     model = small(**options, encoder=encoder, readout=readout, out_channels=2)
@@ -248,7 +248,7 @@ def test_an_encoder_is_the_same_as_its_encoding() -> None:
     state = joint.state_dict()
     fed.load_state_dict({name: v for name, v in state.items() if not name.startswith("encoder.")})
     arguments = inputs()
-    arguments["pe"] = encoder(EDGES, batch=BATCH)
+    arguments["pe"] = encoder(None, EDGES, batch=BATCH).node
     expected = fed(edge_index=EDGES, batch=BATCH, **arguments)
     got = joint(edge_index=EDGES, batch=BATCH, **{**arguments, "pe": None})
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
@@ -265,7 +265,7 @@ def test_an_encoder_with_feature_probes_reads_x() -> None:
 
 
 def test_gradients() -> None:
-    model = small(in_channels=2, edge_channels=2, pe_channels=2, num_layers=2).train()
+    model = small(in_channels=2, edge_dim=2, pe_channels=2, num_layers=2).train()
 
     def of(x: Tensor, edge_attr: Tensor, pe: Tensor, *values: Tensor) -> Tensor:
         names = [name for name, _ in model.named_parameters()]
@@ -305,7 +305,7 @@ def test_number_of_nodes_without_features() -> None:
         ({"heads": 3}, "heads must divide channels, got heads=3 and channels=8"),
         ({"heads": 0}, "got heads=0"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
-        ({"num_edge_types": 2, "edge_channels": 3}, "edges have either .* got 2 types and 3 channels"),
+        ({"num_edge_types": 2, "edge_dim": 3}, "edges have either .* got 2 types and 3 channels"),
         ({"pe_channels": 5, "encoder": LinearTransformer(k=4)}, "pe_channels=5 contradicts the encoder's 4"),
         (
             {"edge_pe_channels": 5, "encoder": LinearTransformer(k=4)},
@@ -414,18 +414,18 @@ def test_norm_forgets_the_scale_of_an_encoding() -> None:
     assert list(norm.parameters()) == []
 
 
-@pytest.mark.parametrize("edge_channels", [0, 3, None])
+@pytest.mark.parametrize("edge_out_channels", [0, 3, None])
 @pytest.mark.parametrize("pe_norm", [False, True])
-def test_a_gram_encoder_is_the_same_as_its_encoding(edge_channels: int | None, pe_norm: bool) -> None:
-    encoder = gram(out_channels=2, edge_channels=edge_channels)
-    width = encoder.edge_channels or None
+def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | None, pe_norm: bool) -> None:
+    encoder = gram(out_channels=2, edge_out_channels=edge_out_channels)
+    width = encoder.edge_out_channels or None
     types = {"num_node_types": 4, "num_edge_types": 3, "pe_norm": pe_norm}
     joint = small(**types, encoder=encoder).eval()
     fed = small(**types, pe_channels=2, edge_pe_channels=width).eval()
     fed.load_state_dict({name: v for name, v in joint.state_dict().items() if not name.startswith("encoder.")})
     arguments = {**inputs(), "pe": None}
-    node, edge = encoder(EDGES, batch=BATCH, x=arguments["x"], edge_attr=arguments["edge_attr"])
-    assert (edge is None) == (edge_channels == 0)
+    node, edge = encoder(arguments["x"], EDGES, arguments["edge_attr"], BATCH)
+    assert (edge is None) == (edge_out_channels == 0)
     expected = fed(edge_index=EDGES, batch=BATCH, **{**arguments, "pe": node, "edge_pe": edge})
     got = joint(edge_index=EDGES, batch=BATCH, **arguments)
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
@@ -434,7 +434,7 @@ def test_a_gram_encoder_is_the_same_as_its_encoding(edge_channels: int | None, p
 @pytest.mark.parametrize("probes", ["identity", "rademacher"])
 @pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
 def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pooling: str) -> None:
-    encoder = gram(out_channels=3, edge_channels=2, probes=probes, num_probes=4, end_features=True)
+    encoder = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=4, end_features=True)
     # In eval mode: batch norm over a batch takes away what a bias before it adds, but for rounding.
     model = small(num_node_types=4, num_edge_types=3, encoder=encoder, pooling=pooling, pe_norm=True).eval()
     out = model(inputs()["x"], EDGES, inputs()["edge_attr"], BATCH)
@@ -445,7 +445,7 @@ def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pool
 
 def test_an_encoder_may_read_what_the_model_does_not() -> None:
     """A model built without node and edge types hands them to an encoder that was built for them."""
-    model = small(encoder=gram(out_channels=3, edge_channels=2)).eval()
+    model = small(encoder=gram(out_channels=3, edge_out_channels=2)).eval()
     given = inputs()
     first = model(given["x"], EDGES, given["edge_attr"], BATCH)
     other = model(given["x"], EDGES, (given["edge_attr"] + 1) % 3, BATCH)

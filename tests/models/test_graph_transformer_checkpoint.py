@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, Incidence, LinearTransformer
+from tg_lpe.encoders import register
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
 BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
@@ -23,7 +25,7 @@ INPUTS: dict[str, Any] = {
 
 def small(encoder: Any = None, **kwargs: Any) -> GraphTransformer:
     torch.manual_seed(0)
-    return GraphTransformer(3, num_edge_types=2, encoder=encoder, channels=8, heads=2, num_layers=2, **kwargs)
+    return GraphTransformer(3, num_edge_types=2, encoder=encoder, hidden_channels=8, heads=2, num_layers=2, **kwargs)
 
 
 ENCODERS = {
@@ -47,18 +49,46 @@ def test_a_checkpoint_gives_the_same_model(kind: str, attention: str, tmp_path: 
     assert torch.equal(again(**INPUTS), model(**INPUTS))
 
 
-def test_a_foreign_encoder_cannot_be_saved(tmp_path: Path) -> None:
+@register
+class Degrees(Encoder):
+    """An encoder that a user of the package wrote."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.out_channels = 1
+        self.scale = scale
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        return Encoding(self.scale * graph.degree(torch.ones(1)).unsqueeze(1))
+
+
+def test_a_checkpoint_holds_the_encoder_of_a_user(tmp_path: Path) -> None:
+    model = small(Degrees(scale=0.5)).eval()
+    model.save_pretrained(tmp_path)
+    loaded = GraphTransformer.from_pretrained(tmp_path)
+    assert type(loaded.encoder) is Degrees and torch.equal(loaded(**INPUTS), model(**INPUTS))
+    assert not torch.equal(small(Degrees(scale=1.0)).eval()(**INPUTS), model(**INPUTS)), "the scale matters"
+
+
+def test_a_module_that_is_no_encoder_is_refused() -> None:
     class Foreign(nn.Module):
         out_channels = 2
 
     with pytest.raises(TypeError, match="Foreign"):
-        small(Foreign()).save_pretrained(tmp_path)
-    assert not any(tmp_path.glob("*.*"))
+        small(Foreign())
 
 
 def test_arguments_of_an_encoder_that_are_none() -> None:
     with pytest.raises(ValueError, match="num_philters"):
-        small({"probes": "identity", "num_philters": 3})
+        small({"class": "GramTransformer", "probes": "identity", "num_philters": 3})
 
 
 @pytest.mark.parametrize("attention", ["edge", "gps"])

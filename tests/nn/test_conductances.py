@@ -27,7 +27,7 @@ def softplus(value: Any) -> np.ndarray:
 
 
 def positive(num_filters: int = 3, edges: str = "types", nodes: str = "types", **options: Any) -> LearnedConductances:
-    edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_channels": 2}, "nothing": {}}[edges]
+    edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_dim": 2}, "nothing": {}}[edges]
     node_options = {"types": {"num_node_types": 3}, "features": {"in_channels": 2}, "nothing": {}}[nodes]
     return randomize_(LearnedConductances(num_filters, **edge_options, **node_options, **options)).double()
 
@@ -108,7 +108,7 @@ def test_start() -> None:
         logs = values.detach().double().log().numpy().ravel()
         assert abs(logs.mean() - math.log(median)) < 5 * spread / math.sqrt(logs.size)
         assert abs(logs.std() / spread - 1) < 5 / math.sqrt(2 * logs.size)
-    linear = LearnedConductances(3, edge_channels=2, in_channels=5)
+    linear = LearnedConductances(3, edge_dim=2, in_channels=5)
     torch.testing.assert_close(torch.nn.functional.softplus(linear.edge.table[0, 0]), torch.tensor(1.0))
 
 
@@ -163,7 +163,7 @@ def test_conductances_stay_positive_where_training_runs_away() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_edge_types": 2, "edge_channels": 3}, "edges have either types or channels, got 2 types and 3"),
+        ({"num_edge_types": 2, "edge_dim": 3}, "edges have either types or channels, got 2 types and 3"),
         ({"num_node_types": 4, "in_channels": 5}, "nodes have either types or channels, got 4 types and 5"),
         (
             {"ends": True, "num_edge_types": 2},

@@ -279,7 +279,7 @@ def test_encodings_with_and_without_it(basis: str, parts: list[Graph]) -> None:
 
     def everything() -> list[Tensor]:
         model.zero_grad()
-        out = model(**batched.arguments())
+        out = model(None, **batched.arguments())
         (out.node.square().sum() + out.edge.square().sum()).backward()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]  # None: no nodes
         return [*out, *random_walk_probabilities(graph, 4), *gradients]

@@ -201,9 +201,9 @@ def no_library(call: Any) -> Any:
 def test_the_model_with_and_without(basis: str, parts: list[Graph]) -> None:
     """Blocks of graphs in another order than the batch has, and of unequal graphs."""
     batched = batch_of(parts)
-    for edge_channels in (2, 0):
+    for edge_out_channels in (2, 0):
         model = model_of(basis=basis)
-        model.edge_channels = edge_channels
+        model.edge_out_channels = edge_out_channels
         graph = Incidence(**batched.arguments())
         with torch.no_grad():
             got, expected = model.gram(graph), no_library(lambda model=model, graph=graph: model.gram(graph))

@@ -53,7 +53,7 @@ def both(model: LinearTransformer, graph: Incidence) -> tuple[torch.Tensor, torc
     """The encoding by the compiled layers, and by torch's."""
     phi = model.probes(graph, None, None)
     assert model._compiled_runs(graph, phi)
-    return model.encode(graph, probes=phi), model._run_fixed(graph, phi)
+    return model.encode(graph, probes=phi).node, model._run_fixed(graph, phi)
 
 
 @pytest.mark.parametrize("options", MODELS, ids=str)
@@ -202,7 +202,7 @@ def test_gradients_of_random_batches(options: dict[str, Any], parts: list[Graph]
     model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted))
     phi = model.probes(graph, None, None).clone().requires_grad_()
     assert model._compiled_trains(graph, phi)
-    got, expected = model.encode(graph, probes=phi), model._run_fixed(graph, phi)
+    got, expected = model.encode(graph, probes=phi).node, model._run_fixed(graph, phi)
     assert relative_error(got, expected) < 1e-9
     scale = max(float(grad.abs().max()) for grad in gradients(model, expected, phi))
     for ours, torchs in zip(
@@ -219,7 +219,7 @@ def test_gradcheck(options: dict[str, Any]) -> None:
     parameters = tuple(model.parameters())
 
     def encode(phi: Tensor, *_: Tensor) -> Tensor:
-        return model.encode(graph, probes=phi)
+        return model.encode(graph, probes=phi).node
 
     assert torch.autograd.gradcheck(encode, (phi, *parameters), atol=1e-6, fast_mode=True)
 
@@ -232,7 +232,7 @@ def test_gradients_do_not_depend_on_the_number_of_threads(threads: None) -> None
     found = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        found.append(gradients(model, model.encode(graph, probes=phi), phi))
+        found.append(gradients(model, model.encode(graph, probes=phi).node, phi))
     assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))
 
 
@@ -241,7 +241,7 @@ def test_conductances_changed_in_place_are_seen() -> None:
     graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3).with_conductances(w)
     model = model_of({"degree_scaling": False, "normalize": False})
     phi = model.probes(graph, None, None)
-    before = model.encode(graph, probes=phi)
+    before = model.encode(graph, probes=phi).node
     w.mul_(100.0)
-    after = model.encode(graph, probes=phi)
+    after = model.encode(graph, probes=phi).node
     assert relative_error(after, model._run_fixed(graph, phi)) < 1e-12 and relative_error(after, before) > 1e-3

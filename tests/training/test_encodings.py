@@ -133,13 +133,13 @@ def test_the_gram_encoder_of_the_settings() -> None:
     encoder = build_encoder(TrainConfig(probes="identity"), 4, 3, 9)
     assert isinstance(encoder, GramTransformer) and encoder.probe_kind == "identity"
     width = encoder.num_filters * encoder.num_layers
-    assert (encoder.out_channels, encoder.edge_channels) == (width, width)
+    assert (encoder.out_channels, encoder.edge_out_channels) == (width, width)
     assert encoder.conductances.edge.table.shape == (3, encoder.num_filters)
     assert encoder.conductances.ground.table.shape == (4, encoder.num_filters)
     settings = {"num_filters": 2, "encoder_layers": 3, "num_squarings": 1, "basis": "chebyshev", "pe_dim": 5}
     encoder = build_encoder(TrainConfig(probes="identity", **settings, end_features=True), 4, 3, 9)
     assert (encoder.num_filters, encoder.num_layers, encoder.num_squarings, encoder.basis) == (2, 3, 1, "chebyshev")
-    assert (encoder.out_channels, encoder.edge_channels) == (5, 5) and encoder.conductances.ends.shape == (4, 2)
+    assert (encoder.out_channels, encoder.edge_out_channels) == (5, 5) and encoder.conductances.ends.shape == (4, 2)
     for change, names in (
         ({"edge_pe": False}, {"conductances.edge.table", "conductances.ground.table"}),
         ({"ground": False}, {"conductances.edge.table"}),
@@ -151,7 +151,7 @@ def test_the_gram_encoder_of_the_settings() -> None:
         encoder = build_encoder(TrainConfig(**change), 4, 3, 9)
         assert {name for name, _ in encoder.named_parameters()} == names
         assert encoder.probe_kind == change.get("probes", "identity")
-        assert (encoder.edge_channels == 0) == (change.get("edge_pe") is False)
+        assert (encoder.edge_out_channels == 0) == (change.get("edge_pe") is False)
     shared = build_encoder(TrainConfig(conductances="fixed"), 4, 3, 9)
     assert shared.conductances.ground.table.shape == (1, shared.num_filters), "fixed, it reads no types"
 

@@ -74,6 +74,6 @@ def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> No
     assert len(result["test_loss_by_channel"]) == 2 * kernel_channels(("heat",))
     loaded = GramTransformer.from_pretrained(tmp_path / "encoder")
     data = splits.test[0]
-    mine, theirs = (m.eval()(data.edge_index, data.num_nodes) for m in (training.encoder, loaded))
+    mine, theirs = (m.eval()(None, data.edge_index, num_nodes=data.num_nodes) for m in (training.encoder, loaded))
     assert torch.equal(mine.node, theirs.node)
     assert mine.edge is not None and theirs.edge is not None and torch.equal(mine.edge, theirs.edge)

@@ -83,7 +83,7 @@ def test_graphs_with_fewer_eigenvectors(splits: MoleculeSplits) -> None:
     got = training.column_losses(training.train_set)
     sums, count = np.zeros(k), np.zeros(k)
     for data in target:
-        out = training.encoder(data.edge_index, data.num_nodes).detach().double().numpy()
+        out = training.encoder(None, data.edge_index, num_nodes=data.num_nodes).node.detach().double().numpy()
         there = min(k, data.num_nodes - 1)
         sums[:there] += oracle(out[:, :there], data.eigenvectors[:, :there].double().numpy(), [data.num_nodes])[0]
         count[:there] += 1
@@ -102,5 +102,5 @@ def test_pretraining_learns(splits: MoleculeSplits, tmp_path: Path, probes: str)
     assert 0 < result["test_loss"] < result["max_loss"] == 4.0
     encoder = LinearTransformer.from_pretrained(tmp_path / "encoder")
     data = splits.test[0]
-    expected = training.encoder(data.edge_index, data.num_nodes, x=data.x)
-    assert torch.equal(encoder(data.edge_index, data.num_nodes, x=data.x), expected)
+    expected = training.encoder(data.x, data.edge_index).node
+    assert torch.equal(encoder(data.x, data.edge_index).node, expected)

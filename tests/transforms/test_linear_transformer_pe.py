@@ -46,7 +46,7 @@ def transform(encoder: LinearTransformer) -> LinearTransformerPE:
 
 def encode(model: LinearTransformer, data: Data) -> torch.Tensor:
     with torch.no_grad():  # with a gradient, other code computes the same up to rounding
-        return model(data.edge_index, data.num_nodes, edge_weight=data.get("edge_weight"), x=data.x)
+        return model(data.x, data.edge_index, edge_weight=data.get("edge_weight")).node
 
 
 def same(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -136,8 +136,7 @@ def test_the_encoder_is_copied(encoder) -> None:
     transform = LinearTransformerPE(encoder=encoder)
     before, text = transform(data).linear_transformer_pe, repr(transform)
     assert encoder.training and all(p.requires_grad for p in encoder.parameters())
-    encode_with_grad = encoder(data.edge_index, data.num_nodes)
-    assert encode_with_grad.requires_grad, "the caller's module is not frozen"
+    assert encoder(data.x, data.edge_index).node.requires_grad, "the caller's module is not frozen"
     randomize_(encoder)
     encoder.double()
     assert torch.equal(transform(data).linear_transformer_pe, before) and repr(transform) == text
@@ -228,7 +227,7 @@ def test_workers_of_a_loader(transform) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4, 4096])
 def test_encode_dataset_in_memory(transform, monkeypatch, chunk: int) -> None:
-    monkeypatch.setattr("tg_lpe.transforms.linear_transformer_pe.CHUNK", chunk)
+    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK", chunk)
     dataset = Stored(sample())
     keys = dataset[0].keys()
     result = transform.encode_dataset(dataset, progress=False)
@@ -336,7 +335,7 @@ def typed_sample(count: int = 7) -> list[Data]:
 def gram_encoder(dtype: torch.dtype = torch.float32, **options) -> GramTransformer:
     """Every parameter matters, and none is zero or one."""
     settings = {"num_edge_types": 3, "num_node_types": 4, "end_features": True, "num_filters": 2, "num_layers": 3}
-    return randomize_(GramTransformer(**{"out_channels": 6, "edge_channels": 5, **settings, **options})).to(dtype)
+    return randomize_(GramTransformer(**{"out_channels": 6, "edge_out_channels": 5, **settings, **options})).to(dtype)
 
 
 def copy_weights(source: GramTransformer, target: GramTransformer) -> GramTransformer:
@@ -466,8 +465,8 @@ def test_edges_are_encoded_on_request_alone(gram, both) -> None:
     assert torch.equal(out.linear_transformer_pe, full.linear_transformer_pe)
     named = LinearTransformerPE(attr_name="pe", encoder=gram, edge_attr_name="edge_pe")(data)
     assert torch.equal(named.edge_pe, full[EDGE_PE]) and EDGE_PE not in named
-    assert gram.edge_channels == 5 and gram.edge_readout is not None, "the caller's encoder still has them"
-    node_encoder = LinearTransformerPE(encoder=copy_weights(gram, gram_encoder(edge_channels=0)))
+    assert gram.edge_out_channels == 5 and gram.edge_readout is not None, "the caller's encoder still has them"
+    node_encoder = LinearTransformerPE(encoder=copy_weights(gram, gram_encoder(edge_out_channels=0)))
     assert repr(node_encoder) == repr(nodes_only), "edge weights that nothing reads make no cache stale"
 
 
@@ -484,7 +483,7 @@ def test_a_gram_encoder_without_readouts() -> None:
     out = LinearTransformerPE(encoder=encoder, edge_attr_name=EDGE_PE)(sample()[4])
     assert out.linear_transformer_pe.shape == (6, 6) and out[EDGE_PE].shape == (8, 6)
     data = sample()[4]
-    node, edge = encoder(data.edge_index, data.num_nodes, edge_weight=data.edge_weight)
+    node, edge = encoder(data.x, data.edge_index, edge_weight=data.edge_weight)
     assert torch.equal(out.linear_transformer_pe, node) and torch.equal(out[EDGE_PE], edge)
 
 
@@ -541,7 +540,7 @@ def test_missing_features_are_named(both, name: str, what: str) -> None:
 )
 def test_features_that_an_encoder_does_not_read_may_be_absent(options: dict, reads: set[str]) -> None:
     encoder = gram_encoder(**options)
-    assert (encoder.reads_nodes, encoder.reads_edges) == ("x" in reads, "edge_attr" in reads)
+    assert encoder.reads == {"edge_weight", *reads}
     transform = LinearTransformerPE(encoder=encoder, edge_attr_name=EDGE_PE)
     data = typed_sample()[6]
     expected = transform(data)
@@ -560,23 +559,23 @@ def test_features_that_an_encoder_does_not_read_may_be_absent(options: dict, rea
 
 def test_real_features() -> None:
     encoder = randomize_(
-        GramTransformer(4, 3, num_filters=2, num_layers=3, edge_in_channels=2, in_channels=3, end_features=True)
+        GramTransformer(4, 3, num_filters=2, num_layers=3, edge_dim=2, in_channels=3, end_features=True)
     )
     graph = Graph(4, [(0, 1), (1, 2), (1, 3)], [1.0] * 3)
     bonds = normal(3, 2).float().repeat(2, 1)
     data = Data(x=normal(4, 3, seed=1).float(), edge_index=graph.both_ways()[0], edge_attr=bonds)
     out = LinearTransformerPE(encoder=encoder, edge_attr_name=EDGE_PE)(data)
-    node, edge = encoder(data.edge_index, 4, x=data.x, edge_attr=data.edge_attr)
+    node, edge = encoder(data.x, data.edge_index, data.edge_attr)
     assert torch.equal(out.linear_transformer_pe, node) and torch.equal(out[EDGE_PE], edge)
     with pytest.raises(ValueError, match=r"edge_attr must be floating point \[6, 2\], got torch.float32 \[6, 1\]"):
         LinearTransformerPE(encoder=encoder)(Data(x=data.x, edge_index=data.edge_index, edge_attr=bonds[:, :1]))
 
 
 def test_errors_of_edge_encodings(encoder, gram) -> None:
-    with pytest.raises(ValueError, match=r"edge_attr_name='e' needs .* edge channels, .* got a LinearTransformer$"):
-        LinearTransformerPE(encoder=encoder, edge_attr_name="e")
-    with pytest.raises(ValueError, match=r"edge_attr_name='e' needs .*, got a GramTransformer of edge_channels=0"):
-        LinearTransformerPE(encoder=gram_encoder(edge_channels=0), edge_attr_name="e")
+    for without_edges in (encoder, gram_encoder(edge_out_channels=0)):
+        said = rf"edge_attr_name='e' needs .*, got a {type(without_edges).__name__} of edge_out_channels=0$"
+        with pytest.raises(ValueError, match=said):
+            LinearTransformerPE(encoder=without_edges, edge_attr_name="e")
     with pytest.raises(ValueError, match="attr_name and edge_attr_name must differ, got 'pe' for both"):
         LinearTransformerPE(encoder=gram, attr_name="pe", edge_attr_name="pe")
     with pytest.raises(ValueError, match=r"k must lie in 1\.\.6, .* got 7;"):
@@ -670,8 +669,8 @@ def test_encode_dataset_with_edges_in_chunks_of_any_size(
         chunks.append(num_graphs)
         return Incidence(*arguments, num_graphs=num_graphs, **options)
 
-    monkeypatch.setattr("tg_lpe.transforms.linear_transformer_pe.CHUNK", chunk)
-    monkeypatch.setattr("tg_lpe.transforms.linear_transformer_pe.CHUNK_PAIRS", pairs)
+    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK", chunk)
+    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK_PAIRS", pairs)
     monkeypatch.setattr("tg_lpe.transforms.linear_transformer_pe.Incidence", recorded)
     dataset = Stored(typed_sample())
     keys = dataset[0].keys()
