@@ -861,10 +861,10 @@ def test_options_that_are_told_have_an_effect(change: dict[str, Any]) -> None:
 
 
 def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
-    model, other = (nn.Sequential(gram(seed)) for seed in (0, 1))
+    model, other = (nn.ModuleList([gram(seed)]) for seed in (0, 1))
     other.load_state_dict(model.state_dict())
-    assert torch.equal(model(None, RING).node, other(None, RING).node)
-    assert torch.equal(copy.deepcopy(model)(None, RING).edge, model(None, RING).edge)
+    assert torch.equal(model[0](None, RING).node, other[0](None, RING).node)
+    assert torch.equal(copy.deepcopy(model)[0](None, RING).edge, model[0](None, RING).edge)
 
 
 def test_ground_that_the_graph_brings_counts() -> None:

@@ -238,7 +238,7 @@ def test_structure_is_in_the_repr() -> None:
 
 
 def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
-    model = randomize_(nn.Sequential(LinearTransformer(k=4)))
-    other = nn.Sequential(LinearTransformer(k=4))
+    model = randomize_(nn.ModuleList([LinearTransformer(k=4)]))
+    other = nn.ModuleList([LinearTransformer(k=4)])
     other.load_state_dict(model.state_dict())
-    assert torch.equal(model(None, RING).node, other(None, RING).node)
+    assert torch.equal(model[0](None, RING).node, other[0](None, RING).node)

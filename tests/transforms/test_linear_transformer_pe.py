@@ -152,7 +152,7 @@ def test_a_frozen_and_changed_encoder_is_taken_as_it_is(encoder) -> None:
 
 
 def test_errors_say_what_came(encoder, transform) -> None:
-    with pytest.raises(TypeError, match=r"a LinearTransformer or a GramTransformer, got str; .*from_pretrained"):
+    with pytest.raises(TypeError, match=r"encoder must be a tg_lpe.Encoder, got str; LinearTransformerPE.from_pretrained"):
         LinearTransformerPE(encoder="eigen-k8")
     with pytest.raises(TypeError, match="got Linear;"):
         LinearTransformerPE(encoder=torch.nn.Linear(2, 2))
@@ -671,7 +671,7 @@ def test_encode_dataset_with_edges_in_chunks_of_any_size(
 
     monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK", chunk)
     monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK_PAIRS", pairs)
-    monkeypatch.setattr("tg_lpe.transforms.linear_transformer_pe.Incidence", recorded)
+    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.Incidence", recorded)
     dataset = Stored(typed_sample())
     keys = dataset[0].keys()
     stored = both.encode_dataset(dataset, progress=False)
