@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
+
+from tg_lpe import Encoder, Encoding, Incidence
 
 few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 fewer = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -184,3 +186,25 @@ def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> f
         return 0.0
     assert np.isfinite(got).all(), "not finite"
     return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-300))
+
+
+class Degrees(Encoder):
+    """An encoder as a user writes one: weighted degrees, and at edges their sum; it cannot leave the edges out."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.out_channels = self.edge_out_channels = 1
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        node = self.scale * graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
+        edge = node[graph.edge_index].sum(0) * (graph.edge_index[0] != graph.edge_index[1]).unsqueeze(1)
+        return Encoding(node, edge)

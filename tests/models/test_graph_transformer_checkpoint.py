@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from helpers import Degrees
+from torch import nn
 
-from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, Incidence, LinearTransformer
+from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 from tg_lpe.encoders import register
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
@@ -49,28 +49,8 @@ def test_a_checkpoint_gives_the_same_model(kind: str, attention: str, tmp_path: 
     assert torch.equal(again(**INPUTS), model(**INPUTS))
 
 
-@register
-class Degrees(Encoder):
-    """An encoder that a user of the package wrote."""
-
-    def __init__(self, scale: float = 1.0) -> None:
-        super().__init__()
-        self.out_channels = 1
-        self.scale = scale
-
-    def encode(
-        self,
-        graph: Incidence,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        return Encoding(self.scale * graph.degree(torch.ones(1)).unsqueeze(1))
-
-
 def test_a_checkpoint_holds_the_encoder_of_a_user(tmp_path: Path) -> None:
+    register(Degrees)
     model = small(Degrees(scale=0.5)).eval()
     model.save_pretrained(tmp_path)
     loaded = GraphTransformer.from_pretrained(tmp_path)

@@ -152,7 +152,7 @@ def test_a_frozen_and_changed_encoder_is_taken_as_it_is(encoder) -> None:
 
 
 def test_errors_say_what_came(encoder, transform) -> None:
-    with pytest.raises(TypeError, match=r"encoder must be a tg_lpe.Encoder, got str; LinearTransformerPE.from_pretrained"):
+    with pytest.raises(TypeError, match=r"must be a tg_lpe.Encoder, got str; LinearTransformerPE.from_pretrained"):
         LinearTransformerPE(encoder="eigen-k8")
     with pytest.raises(TypeError, match="got Linear;"):
         LinearTransformerPE(encoder=torch.nn.Linear(2, 2))

@@ -175,8 +175,10 @@ def _folder(name_or_dir: str | Path, **download: Any) -> Path:
 
 
 def module_digest(module: nn.Module) -> str:
-    """A short digest of everything that decides a module's output: its structure and its weights, bit by bit."""
+    """A short digest of what decides a module's output: structure, constructor's arguments, and weights bit by bit."""
     sha = hashlib.sha256(repr(module).encode())
+    if isinstance(module, CheckpointMixin):
+        sha.update(json.dumps(module.config_dict(), sort_keys=True).encode())
     for name, tensor in sorted(module.state_dict().items()):
         sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -78,7 +78,7 @@ class AddPositionalEncoding(BaseTransform):
         frozen = frozen_copy(encoder)
         self._on_device = {torch.device("cpu"): frozen}
         self._features = tuple(name for name in ("x", "edge_attr") if name in encoder.reads)
-        self._described = f"{type(encoder).__name__}({module_digest(frozen)})" if frozen.state_dict() else repr(frozen)
+        self._described = _describe(frozen)
 
     @classmethod
     def from_pretrained(cls: type[T], name_or_dir: str | Path, **kwargs: Any) -> T:
@@ -178,6 +178,8 @@ class AddPositionalEncoding(BaseTransform):
         with torch.inference_mode():
             graph = Incidence(edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs)
             node, edge = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
+        if self.edge_attr_name is None:
+            edge = None  # not every encoder can leave edges out
         # Copied outside of inference mode: tensors that autograd may use.
         return Encoding(node[:, : self.out_channels].clone(), None if edge is None else edge.clone())
 
@@ -187,3 +189,11 @@ class AddPositionalEncoding(BaseTransform):
             f"{type(self).__name__}(attr_name={self.attr_name!r}, edge_weight={self.edge_weight!r}, "
             f"edge_attr_name={self.edge_attr_name!r}, encoder={self._described})"
         )
+
+
+def _describe(encoder: Encoder) -> str:
+    """A text that changes with the encoder's output: its arguments, or a digest of these and the weights."""
+    name, arguments = type(encoder).__name__, encoder.config_dict()
+    if encoder.state_dict():
+        return f"{name}({module_digest(encoder)})"
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items() if key != 'class')})"

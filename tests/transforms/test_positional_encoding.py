@@ -1,0 +1,65 @@
+"""The transform of any encoder, here of one that a user wrote."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import Degrees
+from torch_geometric.data import Batch, Data, InMemoryDataset
+
+from tg_lpe import AddPositionalEncoding
+from tg_lpe.testing import assert_permutation_equivariant
+
+PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
+
+
+class Stored(InMemoryDataset):
+    """A dataset made of a list."""
+
+    def __init__(self, graphs: list[Data]) -> None:
+        super().__init__()
+        self.data, self.slices = self.collate(graphs)
+
+
+def graphs() -> list[Data]:
+    return [Data(edge_index=index, num_nodes=n) for n, index in zip((1, 4, 6), PATHS, strict=True)]
+
+
+@pytest.mark.parametrize("edge_name", [None, "edge_pe"])
+def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
+    """Edges are written on request alone, also where the encoder computes them in any case."""
+    transform = AddPositionalEncoding(Degrees(scale=0.5), edge_attr_name=edge_name)
+    results = [
+        [transform(data) for data in graphs()],
+        transform.encode_dataset(graphs(), progress=False),
+        transform.encode_dataset(Stored(graphs()), progress=False),
+    ]
+    for result in results:
+        for data, index in zip(result, PATHS, strict=True):
+            degree = torch.bincount(index.flatten(), minlength=data.num_nodes).unsqueeze(1)
+            assert torch.equal(data.pe, 0.5 * degree)
+            assert set(data.keys()) - {"num_nodes"} == {"edge_index", "pe", edge_name} - {None}
+            if edge_name is not None:
+                assert torch.equal(data.edge_pe, 0.5 * degree[index].sum(0))
+    together, single = transform(Batch.from_data_list(graphs())), Batch.from_data_list(results[0])
+    assert set(together.keys()) == set(single.keys())
+    assert all(torch.equal(together[name], single[name]) for name in ("pe", edge_name) if name is not None)
+
+
+class ScaledDegrees(Degrees):
+    """With a weight that the scale does not show in."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__(scale)
+        self.offset = torch.nn.Parameter(torch.zeros(1))
+
+
+@pytest.mark.parametrize("cls", [Degrees, ScaledDegrees])
+def test_arguments_of_the_encoder_are_in_the_repr(cls: type[Degrees]) -> None:
+    """Also where its own repr leaves them out: PyG compares the transform's to detect a stale dataset."""
+    first, other = (AddPositionalEncoding(cls(scale)) for scale in (1.0, 2.0))
+    assert repr(first) == repr(AddPositionalEncoding(cls(1.0))) != repr(other)
+
+
+def test_the_encoder_is_equivariant() -> None:
+    assert_permutation_equivariant(Degrees(), PATHS[2], 6, edge_weight=torch.arange(1.0, 6.0))
