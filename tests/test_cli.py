@@ -202,7 +202,7 @@ def test_encoding_edges(tmp_path: Path, input_file: str, capsys: pytest.CaptureF
     for number, data in enumerate(read_molecules(input_file, progress=False)[0]):
         nodes, edges = (slice(*tensors[key][number : number + 2].tolist()) for key in ("node_ptr", "edge_ptr"))
         with torch.no_grad():
-            node, edge = gram(data.edge_index, data.num_nodes, edge_attr=data.edge_attr)
+            node, edge = gram(None, data.edge_index, data.edge_attr, num_nodes=data.num_nodes)
         assert torch.equal(tensors["edge_index"][:, edges], data.edge_index)
         assert torch.allclose(tensors["linear_transformer_pe"][nodes], node[:, :2], atol=1e-6)
         assert torch.allclose(tensors["linear_transformer_edge_pe"][edges], edge, atol=1e-6)
