@@ -174,10 +174,13 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
 
 def copy_placement(module: E, like: nn.Module) -> E:
-    """Put a module on the device, into the dtype and into the mode of another."""
+    """Put a module on the device, into the dtype and into the mode of another that has all of its parameters."""
     parameter = next(like.parameters(), None)
     if parameter is not None:
         module.to(parameter.device, parameter.dtype)
+    trained = dict(like.named_parameters())
+    for name, own in module.named_parameters():
+        own.requires_grad_(trained[name].requires_grad)
     return module.train(like.training)
 
 

@@ -60,10 +60,15 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
         spec: sizes of the data, for arguments that are absent or ``None``.
 
     Raises:
-        ValueError: if the class is unknown, or an argument is out of range or unknown.
+        TypeError: if ``config`` is no dictionary.
+        ValueError: if the class is missing or unknown, or an argument is out of range or unknown.
     """
+    if not isinstance(config, Mapping):
+        raise TypeError(f"an encoder must be a tg_lpe.Encoder or its configuration, got {type(config).__name__}")
     arguments = upgrade(dict(config))
-    cls = ENCODERS[arguments.pop("class", None)]
+    if "class" not in arguments:
+        raise ValueError(f"an encoder's configuration must have a 'class', one of {list(ENCODERS)}, got {config!r}")
+    cls = ENCODERS[arguments.pop("class")]
     if spec is not None:
         arguments.update(cls.data_arguments(spec, arguments))
     try:
