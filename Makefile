@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-installed
 
-# The tests whose code takes another road without torch-scatter or without the compiled part.
+# The tests whose code takes another road without torch-scatter or without the C++ part.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
@@ -38,8 +38,8 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(PYTEST)
 ifneq ($(PLAIN_TESTS),)
-	@echo "Once more without torch-scatter and without the compiled part:"
-	TG_LPE_NO_SCATTER=1 TG_LPE_NO_NATIVE=1 $(PYTEST) $(PLAIN_TESTS)
+	@echo "Once more without torch-scatter and without the C++ part:"
+	TG_LPE_NO_SCATTER=1 TG_LPE_NO_CPU_KERNELS=1 $(PYTEST) $(PLAIN_TESTS)
 endif
 
 lint: $(STAMP)
@@ -73,6 +73,6 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 		$(PIP) uninstall -q -y torch-scatter 2>/dev/null; \
 		echo; echo "NOTE: torch-scatter could not be installed (see above; it needs a C++ compiler and Python's headers)."; \
 		echo "NOTE: Going on without it: every result is the same, some sums are slower."; echo; }
-	@$(BIN)/python -c "import sys, tg_lpe.ops.native as n; sys.exit(not n.has_native())" || \
-		echo "NOTE: tg_lpe's compiled part could not be built or loaded. Going on without it: the Gram encoder is slower."
+	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
+		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
 	@touch $@

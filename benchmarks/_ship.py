@@ -3,7 +3,7 @@
     python benchmarks/_ship.py RUN NAME --part model|encoder --summary TEXT [--normalization zinc|qm9]
 
 Writes tg_lpe/zoo/NAME: the checkpoint, its card with data, command, seed, test figures and the score on RDKit's own
-molecules, and a README. Training data must be where the run's command found it.
+molecules, and a README.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe import zoo
-from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import Encoder, load_encoder, make_encoder
 from tg_lpe.hub.files import load_tensors, read_json, replacing, write_json
-from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
-from tg_lpe.training.joint import build_model
+from tg_lpe.models.graph_transformer import GraphTransformer
 from tg_lpe.training.loop import count_parameters
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.score import SAMPLE, score
@@ -34,20 +32,20 @@ def main() -> None:
     parser.add_argument("--summary", required=True)
     parser.add_argument("--normalization", choices=("zinc", "qm9"), default="zinc", help="of the sample's target")
     parser.add_argument("--max-nodes", type=int, help="largest molecule of the sample")
-    parser.add_argument("--data", metavar="DIR", help="where the molecules lie, for a run that trained a model")
     args = parser.parse_args()
 
     folder, target = RunFolder(args.run), ZOO / args.name
     config, result, environment = (read_json(f) for f in (folder.config, folder.result, folder.environment))
-    kind = next(key for key in config if key != "data")
-    if kind == "train":
-        data = config["data"]
-        splits = load_molecules(args.data or data["source"], name=data["source"], progress=False)
-        model: Any = build_model(TrainConfig.from_dict(config["train"]), splits)
+    if "layout" not in config:
+        raise SystemExit(f"{args.run} is a run of release 0.1: ship it with that release")
+    if config["command"] == "train":
+        arguments = {name: value for name, value in config["model"].items() if name != "class"}
+        model: Any = GraphTransformer(**arguments, encoder=config["encoder"])
         model.load_state_dict(load_tensors(folder.model)[0])
         module = model.eval() if args.part == "model" else any_size(model.encoder).eval()
         module.save_pretrained(target)
-        metrics = {name: result[name] for name in ("test_mae", "test_mae_relabelled", "val_mae")}
+        figure = config["task"]["metric"]
+        metrics = {name: result[name] for name in (f"test_{figure}", f"test_{figure}_relabelled", f"val_{figure}")}
         if args.part == "encoder":
             metrics = {f"transformer_{name}": value for name, value in metrics.items()}
     else:
@@ -69,9 +67,9 @@ def main() -> None:
             "atom_types": config["data"]["atom_types"] if reads_types else None,
             "bond_types": config["data"]["bond_types"] if reads_types else None,
         },
-        "pretraining": pretraining(config[kind].get("encoder")),
-        "command": command(kind, config),
-        "seed": config[kind]["seed"],
+        "pretraining": pretraining(config["pretrained"]),
+        "command": command(config["pretrained"], environment),
+        "seed": config["loop"]["seed"],
         "epochs": result["epochs"],
         "best_epoch": result["best_epoch"],
         "metrics": metrics,
@@ -100,32 +98,23 @@ def any_size(encoder: Encoder) -> Encoder:
     return result
 
 
-def command(kind: str, config: dict[str, Any]) -> str:
-    """The command that gives such a run: all settings that are not the defaults."""
-    words, settings = ["tg-lpe", "train" if kind == "train" else "pretrain", config["data"]["source"]], config[kind]
-    defaults = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": KernelPretrainConfig}[kind]()
-    if kind == "pretrain-kernels":
-        words += ["--kernels", *settings["kernels"]]
-    for name, value in settings.items():
-        default = getattr(defaults, name)
-        option = {"num_eigenvectors": "eigenvectors"}.get(name, name).replace("_", "-")
-        if name == "encoder" and value is not None:
-            words += ["--encoder", "PRETRAINED" if "/" in value else value]
-        elif name in ("probes", "pe_dim") and settings.get("encoder") is not None:
-            continue  # the encoder's own
-        elif isinstance(value, bool) and value != default:
-            words.append(f"--{option}" if value else f"--no-{option}")
-        elif name != "kernels" and value != default:
-            words += [f"--{option}", str(value)]
-    return " ".join(words)
+def command(pretrained: str | None, environment: dict[str, Any]) -> str:
+    """The command of a run, without the names of this machine's folders."""
+    words = environment["command"].split()
+    for option in ("--data", "--out", "--cache", "--threads", "--device"):
+        if option in words:
+            place = words.index(option)
+            del words[place : place + 2]
+    words = [word for word in words if word not in ("--quiet", "--resume", "--strict")]
+    return " ".join("PRETRAINED" if word == pretrained and "/" in word else word for word in words)
 
 
 def pretraining(encoder: str | None) -> str | None:
     """The command that left the encoder, if the run began with one that does not ship."""
     if encoder is None or "/" not in encoder:
         return None
-    config = read_json(RunFolder(Path(encoder).parent).config)
-    return command(next(key for key in config if key != "data"), config)
+    folder = RunFolder(Path(encoder).parent)
+    return command(read_json(folder.config)["pretrained"], read_json(folder.environment))
 
 
 def readme(card: dict[str, Any]) -> str:

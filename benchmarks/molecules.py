@@ -35,64 +35,76 @@ GRAM = "linear-transformer"
 PRETRAINED = "PRETRAINED"
 """Stands for the encoder that is pretrained on the molecules of the same set, without labels, before anything else."""
 
-START = ["--encoder", PRETRAINED]
-FRESH = ["--pe-dim", "8"]
+GRAM_CLASS = ["--encoder", "GramTransformer", "--encoder.probes", "identity"]
+START = ["--pretrained", PRETRAINED]
+FRESH = [*GRAM_CLASS, "--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"]
 """The same encoder with random weights."""
 
+LAPLACIAN = ["--encoder", "LaplacianEigenvectors", "--encoder.k", "6"]
+WALK = ["--encoder", "RandomWalk", "--encoder.steps", "16"]
+LINEAR = ["--encoder", "LinearTransformer", "--encoder.out_channels", "6", "--encoder.probes"]
+NODES_ALONE = ["--edge_encoding", "false"]
+FIXED = ["--encoder.learned_conductances", "false"]
+
 ENCODINGS: dict[str, list[str]] = {
-    "none": ["--pe", "none"],
-    "laplacian": ["--pe", "laplacian"],
-    "random-walk": ["--pe", "random-walk"],
-    "linear-transformer-features": ["--probes", "features"],
-    "linear-transformer-random": ["--probes", "random"],
-    "linear-transformer-learned": ["--probes", "learned"],
-    "linear-transformer-rademacher": ["--probes", "rademacher", *FRESH],
+    "none": ["--encoder", "none"],
+    "laplacian": LAPLACIAN,
+    "random-walk": WALK,
+    "linear-transformer-features": [*LINEAR, "features"],
+    "linear-transformer-random": [*LINEAR, "random"],
+    "linear-transformer-learned": [*LINEAR, "learned"],
+    "linear-transformer-rademacher": [*FRESH, "--encoder.probes", "rademacher"],
     GRAM: START,
 }
 ABLATIONS: dict[str, list[str]] = {
     "not-pretrained": FRESH,
-    "not-pretrained, all 64 channels": [],
-    "frozen": [*START, "--encoder-lr", "1e-12"],
-    "no-edge-encoding": [*START, "--no-edge-pe"],
-    "no-norm": [*START, "--no-pe-norm"],
-    "mean-pooling": [*START, "--pooling", "mean"],
-    "sum-pooling": [*START, "--pooling", "sum"],
-    "encoder-lr-0.001": [*START, "--encoder-lr", "0.001"],
-    "encoder-lr-0.03": [*START, "--encoder-lr", "0.03"],
-    "not-pretrained, no ground": [*FRESH, "--no-ground"],
-    "not-pretrained, fixed conductances": [*FRESH, "--conductances", "fixed"],
-    "not-pretrained, one filter": [*FRESH, "--num-filters", "1"],
-    "not-pretrained, two filters": [*FRESH, "--num-filters", "2"],
-    "not-pretrained, eight filters": [*FRESH, "--num-filters", "8"],
-    "not-pretrained, eight layers": [*FRESH, "--encoder-layers", "8"],
-    "not-pretrained, eight layers and two squarings": [*FRESH, "--encoder-layers", "8", "--num-squarings", "2"],
-    "not-pretrained, Chebyshev": [*FRESH, "--basis", "chebyshev"],
-    "not-pretrained, end features": [*FRESH, "--end-features"],
-    "random-walk, nodes alone": ["--pe", "random-walk", "--no-edge-pe"],
-    "laplacian, nodes alone": ["--pe", "laplacian", "--no-edge-pe"],
-    "random-walk, no norm": ["--pe", "random-walk", "--no-pe-norm"],
-    "laplacian, no norm": ["--pe", "laplacian", "--no-pe-norm"],
+    "not-pretrained, all 64 channels": GRAM_CLASS,
+    "frozen": [*START, "--encoder_lr", "1e-12"],
+    "no-edge-encoding": [*START, *NODES_ALONE],
+    "no-norm": [*START, "--model.pe_norm", "false"],
+    "mean-pooling": [*START, "--model.pooling", "mean"],
+    "sum-pooling": [*START, "--model.pooling", "sum"],
+    "encoder-lr-0.001": [*START, "--encoder_lr", "0.001"],
+    "encoder-lr-0.03": [*START, "--encoder_lr", "0.03"],
+    "not-pretrained, no ground": [*FRESH, "--encoder.ground", "false"],
+    "not-pretrained, fixed conductances": [*FRESH, *FIXED],
+    "not-pretrained, one filter": [*FRESH, "--encoder.num_filters", "1"],
+    "not-pretrained, two filters": [*FRESH, "--encoder.num_filters", "2"],
+    "not-pretrained, eight filters": [*FRESH, "--encoder.num_filters", "8"],
+    "not-pretrained, eight layers": [*FRESH, "--encoder.num_layers", "8"],
+    "not-pretrained, eight layers and two squarings": [
+        *[*FRESH, "--encoder.num_layers", "8", "--encoder.num_squarings", "2"],
+    ],
+    "not-pretrained, Chebyshev": [*FRESH, "--encoder.basis", "chebyshev"],
+    "not-pretrained, end features": [*FRESH, "--encoder.end_features", "true"],
+    "random-walk, nodes alone": [*WALK, *NODES_ALONE],
+    "laplacian, nodes alone": [*LAPLACIAN, *NODES_ALONE],
+    "random-walk, no norm": [*WALK, "--model.pe_norm", "false"],
+    "laplacian, no norm": [*LAPLACIAN, "--model.pe_norm", "false"],
 }
 WITHOUT_FEATURES: dict[str, list[str]] = {
-    "fixed conductances": [*FRESH, "--conductances", "fixed"],
-    "heat-k8": ["--encoder", "heat-k8"],
-    "heat-k8, frozen": ["--encoder", "heat-k8", "--encoder-lr", "1e-12"],
-    "heat-k8, frozen, nodes alone": ["--encoder", "heat-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
-    "gram-k8, frozen, nodes alone": ["--encoder", "gram-k8", "--encoder-lr", "1e-12", "--no-edge-pe"],
-    "eigen-k8, frozen": ["--encoder", "eigen-k8", "--encoder-lr", "1e-12"],
+    "fixed conductances": [*FRESH, *FIXED],
+    "heat-k8": ["--pretrained", "heat-k8"],
+    "heat-k8, frozen": ["--pretrained", "heat-k8", "--encoder_lr", "1e-12"],
+    "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
+    "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
+    "eigen-k8, frozen": ["--pretrained", "eigen-k8", "--encoder_lr", "1e-12"],
 }
 SMALL: dict[str, list[str]] = {
-    f"{name}, {channels} channels": [*ENCODINGS[name], "--channels", channels]
+    f"{name}, {channels} channels": [*ENCODINGS[name], "--model.hidden_channels", channels]
     for name in ("random-walk", GRAM)
     for channels in ("104", "112")
 }
 """104 channels stay below the 500,000 parameters of published comparisons."""
 
 SUMMED: dict[str, list[str]] = {
-    "random-walk, sum pooling": [*ENCODINGS["random-walk"], "--pooling", "sum"],
-    "linear-transformer, 64 channels, not pretrained, sum pooling": ["--pooling", "sum"],
+    "random-walk, sum pooling": [*WALK, "--model.pooling", "sum"],
+    "linear-transformer, 64 channels, not pretrained, sum pooling": [*GRAM_CLASS, "--model.pooling", "sum"],
 }
-GPS = {f"gps, {name}": [*ENCODINGS[name], "--attention", "gps"] for name in ("none", "laplacian", "random-walk", GRAM)}
+GPS = {
+    f"gps, {name}": [*ENCODINGS[name], "--model.attention", "gps"]
+    for name in ("none", "laplacian", "random-walk", GRAM)
+}
 ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS}
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
@@ -139,7 +151,7 @@ def main() -> None:
 
 def compare(args: argparse.Namespace) -> None:
     """Run what is missing, collect what is complete."""
-    extra = ["--channels", "16", "--num-layers", "1", "--batch-size", "512"] if args.quick else []
+    extra = ["--model.hidden_channels", "16", "--model.num_layers", "1", "--batch_size", "512"] if args.quick else []
 
     rows = list(dict.fromkeys(row for name in args.rows for row in GROUPS.get(name, [name])))
     base = Path(args.out) / f"{args.set}-{args.epochs}{'-quick' * args.quick}"
@@ -182,7 +194,7 @@ def pretrained(args: argparse.Namespace) -> Path | None:
     folder = RunFolder(Path(args.out) / f"{args.set}-pretrain{'-quick' * args.quick}")
     if not folder.result.exists():
         epochs = "1" if args.quick else "5"
-        run("pretrain", folder.path, args, ["--kernels", "heat", "resistance", "--features", "--epochs", epochs])
+        run("pretrain", folder.path, args, ["--kernels", "heat", "resistance", "--read_features", "--epochs", epochs])
     return folder.path / "encoder" if folder.result.exists() else None
 
 

@@ -32,22 +32,27 @@ from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_po
 
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.hub.files import write_json
+from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, autocast_dtype
 from tg_lpe.training.run_folder import environment
+from tg_lpe.training.tasks import Regression
 
 BATCH, CHANNELS, HEADS, LAYERS = 128, 128, 8, 4
 
+GRAM = {"class": "GramTransformer", "probes": "identity", "out_channels": 8, "edge_out_channels": 8}
 CONFIGS: dict[str, dict[str, Any]] = {
-    "none": {"pe": "none"},
-    "laplacian": {"pe": "laplacian"},
-    "random-walk": {"pe": "random-walk"},
-    "linear-transformer": {"pe_dim": 8},
-    "linear-transformer, two filters": {"pe_dim": 8, "num_filters": 2},
-    "linear-transformer, nodes alone": {"pe_dim": 8, "edge_pe": False},
-    "linear-transformer, probes from atom types": {"probes": "features"},
+    "none": {"encoder": None},
+    "laplacian": {"encoder": {"class": "LaplacianEigenvectors", "k": 6}},
+    "random-walk": {"encoder": {"class": "RandomWalk", "steps": 16}},
+    "linear-transformer": {"encoder": GRAM},
+    "linear-transformer, two filters": {"encoder": {**GRAM, "num_filters": 2}},
+    "linear-transformer, nodes alone": {"encoder": {**GRAM, "edge_out_channels": 0}},
+    "linear-transformer, probes from atom types": {
+        "encoder": {"class": "LinearTransformer", "out_channels": 6, "probes": "features"}
+    },
 }
-"""Settings of each row beside the defaults."""
+"""Arguments of each row for :func:`tg_lpe.training.build_model`, beside the defaults of the command line."""
 
 
 class TransformerLayer(nn.Module):
@@ -155,7 +160,9 @@ def training_of(row: str, splits: Any) -> Any:
     if row in PEERS:
         torch.manual_seed(0)
         return PeerTraining(PEERS[row], splits)
-    return JointTraining(TrainConfig(**CONFIGS[row], batch_size=BATCH), splits, progress=False)
+    task = Regression()
+    model = build_model(splits.spec, task, **CONFIGS[row], pooling="both", pe_norm=True)
+    return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, progress=False)
 
 
 def step(training: Any, batch: object, generator: torch.Generator) -> float:
@@ -241,7 +248,7 @@ def main() -> None:
         for row, training in trainings.items():
             seconds[row].append(step(training, batches[row][number], generator))
             encoder = getattr(training.model, "encoder", None)
-            if encoder is not None:
+            if encoder is not None and any(parameter.requires_grad for parameter in encoder.parameters()):
                 encoder_seconds[row].append(encoder_step(encoder, batches[row][number]))
     # The same batch for all, and after the clock has stopped.
     gflop = {row: forward_gflop(training, batches[row][0]) for row, training in trainings.items()}

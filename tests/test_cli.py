@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import randomize_
@@ -13,7 +16,9 @@ from safetensors.torch import load_file
 
 from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.cli import main
+from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
+from tg_lpe.encoders import ENCODERS
 from tg_lpe.training.run_folder import RunFolder
 
 COMMANDS = ("train", "pretrain", "encode", "report", "demo")
@@ -71,7 +76,7 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])
-    assert stopped.value.code == 2 and "required: COMMAND" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "one of {train,pretrain,encode,report,zoo" in capsys.readouterr().err
 
 
 def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,24 +97,123 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("train nci --pe none --pe-dim 4", "--pe-dim 4 would have no effect with --pe none"),
-        ("train nci --pe laplacian --num-filters 9", "--num-filters 9 would have no effect with --pe laplacian"),
-        (
-            "train nci --pe random-walk --encoder gram-k8",
-            "--encoder gram-k8 would have no effect with --pe random-walk",
-        ),
-        ("train nci --probes learned --no-ground", "--ground False would have no effect with --probes learned"),
-        (
-            "train nci --encoder gram-k8 --basis chebyshev",
-            "--basis chebyshev would have no effect with --encoder gram-k8",
-        ),
-        ("train nci --encoder gram-k8 --pe-dim 5", "has pe_dim=8, got pe_dim=5"),
-        ("pretrain nci --features", "--features would have no effect with eigenvectors"),
+        ("train nci --encoder none --encoder.k 3", "Option 'k' is not accepted"),
+        ("train nci --encoder LaplacianEigenvectors --encoder.num_filters 9", "Option 'num_filters' is not accepted"),
+        ("train nci --encoder RandomWalk --encoder.num_node_types 9", "Option 'num_node_types' is not accepted"),
+        ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: say --pretrained heat-k8"),
+        ("train nci --encoder Walk", "--encoder must be one of EffectiveResistance, GramTransformer, HeatKernel, "),
+        ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
+        ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
+        ("train nci --task clustering", "--task must be one of regression, binary, multilabel, multiclass"),
+        ("train nci --model.num_layers three", "model.num_layers"),
+        ("train nci --mdel.num_layers 3", "unrecognized arguments: --mdel.num_layers"),
+        ("train nci --schedule cosine", "schedule"),
+        ("train", "source"),
+        ("pretrain nci --encoder.num_filters 3", "--encoder CLASS is missing"),
+        ("pretrain nci --encoder GramTransformer --encoder.out_channels 3", "Option 'out_channels' is not accepted"),
+        ("encode in.smi out.pt --encoder heat-k8", "say --pretrained heat-k8"),
+    ],
+)
+def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(command.split())
+    name, error = command.split()[0], capsys.readouterr().err
+    assert stopped.value.code == 2 and error.startswith(f"tg-lpe {name}: ") and said in error, error
+    assert error.endswith(f"All options: tg-lpe {name} --help\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("--pe laplacian", "--encoder none, LaplacianEigenvectors"),
+        ("--pe-dim 3", "--encoder.steps 16"),
+        ("--pe_dim=3", "--encoder.steps 16"),
+        ("--probes identity", "--encoder.probes KIND"),
+        ("--no-edge-pe", "--edge_encoding false"),
+        ("--pe-norm", "--model.pe_norm true"),
+        ("--channels 64", "--model.hidden_channels N"),
+        ("--num-layers 3", "--model.num_layers N"),
+        ("--encoder-layers 3", "--encoder.num_layers N"),
+        ("--no-ground", "--encoder.ground false"),
+    ],
+)
+def test_options_of_the_first_release_say_what_to_write(
+    option: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "nci", *option.split()])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and "release 0.1" in error and instead in error
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("train nci --encoder GramTransformer --pretrained gram-k8", "--encoder and --pretrained exclude each other"),
+        ("pretrain nci --read_features", "--read_features would have no effect with eigenvectors"),
         ("pretrain nci --kernels heat --eigenvectors 3", "--eigenvectors 3 would have no effect with --kernels"),
+        ("pretrain nci --encoder none", "--encoder none has nothing to pretrain"),
+        ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
+        ("train graph.npz --target size", "--target size would have no effect with graph.npz"),
     ],
 )
 def test_options_without_effect_are_refused(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(capsys, *command.split())
+
+
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_every_encoder_lists_its_own_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """But for the sizes of the data, which come from the data."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "--encoder.help", name])
+    shown = capsys.readouterr().out
+    sizes = set(DataSpec().to_dict())
+    arguments = set(inspect.signature(ENCODERS[name]).parameters)
+    assert stopped.value.code == 0 and all(f"--encoder.{argument}" in shown for argument in arguments - sizes)
+    assert not any(f"--encoder.{size} " in shown for size in sizes)
+
+
+def test_a_configuration_file_says_what_the_options_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = small_folder(tmp_path / "molecules")
+    command = ["train", str(data), "--computed", "solubility", "--encoder", "RandomWalk", "--encoder.steps", "5"]
+    command += ["--model.hidden_channels", "8", "--model.num_layers", "1", "--epochs", "1", "--threads", "1"]
+    command += ["--cache", str(tmp_path / "cache"), "--quiet"]
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--print_config"])
+    assert stopped.value.code == 0
+    (tmp_path / "run.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
+    runs = {}
+    for name, given in {"options": command, "file": ["train", "--config", str(tmp_path / "run.yaml")]}.items():
+        assert main([*given, "--out", str(tmp_path / name)]) == 0
+        runs[name] = [(tmp_path / name / file).read_bytes() for file in ("config.json", "result.json")]
+    assert runs["options"] == runs["file"]
+    other = ["train", "--config", str(tmp_path / "run.yaml"), "--encoder", "none", "--out", str(tmp_path / "none")]
+    assert main(other) == 0 and json.loads((tmp_path / "none" / "config.json").read_text())["encoder"] is None
+
+
+def test_columns_of_a_file_and_their_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    molecules = [f"{'C' * n}{end}" for n in range(2, 9) for end in ("O", "N", "C(=O)O")]
+    rows = [f"{text},{len(text)}.5,{int('N' in text)},{int('=' in text)}" for text in molecules]
+    (tmp_path / "own.csv").write_text("smiles,size,amine,acid\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    common = ["train", str(tmp_path / "own.csv"), "--cache", str(tmp_path / "cache"), "--threads", "1", "--quiet"]
+    common += ["--epochs", "2", "--encoder", "none", "--model.hidden_channels", "8", "--model.num_layers", "1"]
+    said = refused(capsys, *common)
+    assert "'size', 'amine', 'acid'" in said and "--target" in said and "--computed solubility" in said
+    assert "nothing" in refused(capsys, *common, "--target", "nothing")
+    assert "--task" in refused(capsys, *common, "--target", "amine"), "integers may be values or classes"
+
+    def train(*options: str) -> tuple[str, dict[str, Any]]:
+        out = tmp_path / "-".join(options).replace("--", "")
+        capsys.readouterr()
+        assert main([*common, *options, "--out", str(out)]) == 0
+        return capsys.readouterr().out, json.loads((out / "result.json").read_text())
+
+    shown, result = train("--target", "size", "--task", "regression", "--task.metric", "rmse")
+    assert "test RMSE" in shown and {"test_rmse", "test_mae", "val_rmse", "test_rmse_relabelled"} <= set(result)
+    shown, result = train("--target", "amine", "acid", "--task", "multilabel", "--task.metric", "accuracy")
+    assert "test Accuracy" in shown.replace("accuracy", "Accuracy") and 0 <= result["test_accuracy"] <= 1
+    shown, result = train("--target", "amine", "--task", "multiclass")
+    assert 0 <= result["val_accuracy"] <= 1 and "test_mae" not in result
 
 
 def test_refusals_of_encoding(
@@ -117,12 +221,12 @@ def test_refusals_of_encoding(
 ) -> None:
     out = str(tmp_path / "out.pt")
     assert "must end in .pt or .safetensors, got out.npz" in refused(capsys, "encode", input_file, "out.npz")
-    said = refused(capsys, "encode", input_file, out, "--encoder", "no-such-encoder")
+    said = refused(capsys, "encode", input_file, out, "--pretrained", "no-such-encoder")
     assert "'no-such-encoder' is no checkpoint" in said
     missing = str(tmp_path / "missing.smi")
-    assert missing in refused(capsys, "encode", missing, out, "--encoder", encoder)
-    assert "k must lie in 1..4" in refused(capsys, "encode", input_file, out, "--encoder", encoder, "--k", "9")
-    said = refused(capsys, "encode", input_file, out, "--encoder", encoder, "--edges")
+    assert missing in refused(capsys, "encode", missing, out, "--pretrained", encoder)
+    assert "k must lie in 1..4" in refused(capsys, "encode", input_file, out, "--pretrained", encoder, "--k", "9")
+    said = refused(capsys, "encode", input_file, out, "--pretrained", encoder, "--edges")
     assert "needs an encoder with edge channels" in said
     assert said.endswith("got a LinearTransformer of edge_out_channels=0\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "in.smi"]
@@ -131,7 +235,7 @@ def test_refusals_of_encoding(
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_encode(tmp_path: Path, encoder: str, input_file: str, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / f"out{suffix}"
-    assert main(["encode", input_file, str(out), "--encoder", encoder, "--k", "3", "--quiet"]) == 0
+    assert main(["encode", input_file, str(out), "--pretrained", encoder, "--k", "3", "--quiet"]) == 0
     said = capsys.readouterr()
     assert said.out == f"4 molecules, 14 atoms, 3 columns: {out}\n"
     assert "left out:" in said.err and "C1CC(" in said.err
@@ -162,7 +266,7 @@ def test_strict_encoding_stops(
     tmp_path: Path, encoder: str, input_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.pt"
-    assert main(["encode", input_file, str(out), "--encoder", encoder, "--strict", "--quiet"]) == 1
+    assert main(["encode", input_file, str(out), "--pretrained", encoder, "--strict", "--quiet"]) == 1
     said = capsys.readouterr().err
     assert "unusable" in said and "C1CC(" in said and "Traceback" not in said
     assert not out.exists()
@@ -173,12 +277,12 @@ def test_encoding_from_atom_types(tmp_path: Path, input_file: str, capsys: pytes
     folder = RunFolder(tmp_path / "run")
     encoder, out = folder.path / "encoder", tmp_path / "out.safetensors"
     randomize_(LinearTransformer(k=4, probes="features", num_node_types=3)).save_pretrained(encoder)
-    said = refused(capsys, "encode", input_file, str(out), "--encoder", str(encoder), "--quiet")
+    said = refused(capsys, "encode", input_file, str(out), "--pretrained", str(encoder), "--quiet")
     assert "reads atom types" in said and str(folder.config) in said and str(encoder / "card.json") in said
     own = list(read_molecules(input_file, progress=False)[1].types)
     types = ["Br", *reversed([t for t in own if t != "N"])][:3]
     folder.config.write_text(json.dumps({"pretrain": {}, "data": {"atom_types": types}}), encoding="utf-8")
-    assert main(["encode", input_file, str(out), "--encoder", str(encoder), "--quiet"]) == 0
+    assert main(["encode", input_file, str(out), "--pretrained", str(encoder), "--quiet"]) == 0
     got = load_file(out)
     assert got["line"].tolist() == [1, 2, 4], "nitrogen was not in the pretraining"
     assert [types[i] for i in got["x"][:3, 0]] == ["C", "C", "O"]
@@ -189,7 +293,7 @@ def test_encoding_edges(tmp_path: Path, input_file: str, capsys: pytest.CaptureF
     # Bond types have the same numbers everywhere: an encoder that reads them alone needs no list of atom types.
     gram = randomize_(GramTransformer(6, 3, num_filters=2, num_layers=3, num_edge_types=4))
     gram.save_pretrained(encoder)
-    command = ["encode", input_file, str(out), "--encoder", str(encoder), "--quiet"]
+    command = ["encode", input_file, str(out), "--pretrained", str(encoder), "--quiet"]
     assert main(command) == 0
     assert capsys.readouterr().out == f"4 molecules, 14 atoms, 6 columns: {out}\n"
     nodes_alone = load_file(out)
@@ -219,7 +323,7 @@ def test_atom_types_of_a_gram_encoder(
     gram = randomize_(GramTransformer(4, 2, num_layers=3, num_edge_types=4, num_node_types=6, end_features=True))
     gram.save_pretrained(encoder)
     name = str(encoder)
-    command = ["encode", input_file, str(out), "--edges", "--quiet", "--encoder"]
+    command = ["encode", input_file, str(out), "--edges", "--quiet", "--pretrained"]
     assert "reads atom types" in refused(capsys, *command, name)
     own = list(read_molecules(input_file, progress=False)[1].types)
     types = ["Br", *reversed(own)]
@@ -259,25 +363,35 @@ def small_folder(path: Path) -> Path:
 def test_pretrain_train_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = small_folder(tmp_path / "molecules")
     common = ["--data", str(data), "--cache", str(tmp_path / "cache"), "--threads", "1", "--quiet", "--epochs", "1"]
+    small = ["--computed", "solubility", "--model.hidden_channels", "16", "--model.num_layers", "1"]
     runs = {name: str(tmp_path / name) for name in ("pretrain", "none", "lt")}
-    pretrain = ["pretrain", str(data), *common, "--eigenvectors", "3", "--probes", "features"]
+    pretrain = [
+        "pretrain",
+        str(data),
+        *common,
+        "--eigenvectors",
+        "3",
+        "--encoder",
+        "LinearTransformer",
+        "--encoder.probes",
+        "features",
+    ]
     assert main([*pretrain, "--out", runs["pretrain"]]) == 0
-    assert "3 eigenvectors, features probes: test loss" in capsys.readouterr().out
+    assert "3 eigenvectors, LinearTransformer: test loss" in capsys.readouterr().out
 
-    train = ["train", str(data), *common]
-    from_encoder = ["--pe", "linear-transformer", "--encoder", f"{runs['pretrain']}/encoder", "--out", runs["lt"]]
-    said = refused(capsys, *train, *from_encoder, "--pe-dim", "2")
-    assert "has pe_dim=3, got pe_dim=2" in said
+    train = ["train", str(data), *common, *small]
+    from_encoder = ["--pretrained", f"{runs['pretrain']}/encoder", "--out", runs["lt"]]
+    assert "heads must divide hidden_channels" in refused(capsys, *train, *from_encoder, "--model.heads", "3")
     assert main([*train, *from_encoder]) == 0, "a refused run does not occupy its folder"
     assert "test MAE" in capsys.readouterr().out
-    assert main([*train, "--pe", "none", "--out", runs["none"]]) == 0
-    assert "already holds a run" in refused(capsys, *train, "--pe", "none", "--out", runs["none"])
-    assert main([*train, "--pe", "none", "--out", runs["none"], "--resume"]) == 0
+    assert main([*train, "--encoder", "none", "--out", runs["none"]]) == 0
+    assert "already holds a run" in refused(capsys, *train, "--encoder", "none", "--out", runs["none"])
+    assert main([*train, "--encoder", "none", "--out", runs["none"], "--resume"]) == 0
     assert "is complete already" in capsys.readouterr().err
 
     smiles, encoded = tmp_path / "some.smi", tmp_path / "some.pt"
     smiles.write_text("CCO\n", encoding="utf-8")
-    assert main(["encode", str(smiles), str(encoded), "--encoder", f"{runs['pretrain']}/encoder", "--quiet"]) == 0
+    assert main(["encode", str(smiles), str(encoded), "--pretrained", f"{runs['pretrain']}/encoder", "--quiet"]) == 0
     assert torch.load(encoded, weights_only=True)["linear_transformer_pe"].shape == (3, 3)
 
     pytest.importorskip("matplotlib")
@@ -285,7 +399,27 @@ def test_pretrain_train_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert main(["report", *runs.values(), runs["none"], "--out", str(page), "--json", str(figures)]) == 0
     table = capsys.readouterr().out
-    assert table.endswith(f"report: {page}\n") and "linear-transformer from pretrain" in table and "none" in table
+    assert table.endswith(f"report: {page}\n") and "LinearTransformer from pretrain" in table and "none" in table
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [run["name"] for run in json.loads(figures.read_text())["runs"]] == ["pretrain", "none", "lt"]
     assert "is no run folder" in refused(capsys, "report", str(tmp_path))
+
+
+def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A ladder with a tail: the class of a node is its number of neighbours, less one."""
+    rungs = [(2 * i, 2 * i + 1) for i in range(30)] + [(i, i + 2) for i in range(58)]
+    tail = [(59 + i, 60 + i) for i in range(40)]
+    edge_index = np.array(rungs + tail).T
+    degree = np.bincount(edge_index.flatten())
+    arrays = {"edge_index": edge_index, "y": degree - 1, "x_shape": np.array([len(degree), 1])}
+    arrays |= {"x_indptr": np.arange(len(degree) + 1), "x_indices": np.zeros(len(degree), dtype=int)}
+    np.savez(tmp_path / "ladder.npz", **arrays)
+    command = ["train", str(tmp_path / "ladder.npz"), "--out", str(tmp_path / "run"), "--threads", "1", "--quiet"]
+    command += ["--encoder", "RandomWalk", "--epochs", "60", "--lr", "0.01", "--precision", "float32"]
+    command += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
+    assert "--task" in refused(capsys, *command)
+    assert main([*command, "--task", "multiclass"]) == 0
+    assert "ladder.npz, RandomWalk: test accuracy" in capsys.readouterr().out
+    config, result = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "result"))
+    assert (config["task"]["level"], config["model"]["level"]) == ("node", "node")
+    assert result["test_accuracy"] > 0.9 and result["test_accuracy_relabelled"] == result["test_accuracy"]

@@ -1,18 +1,43 @@
-"""The command line: ``tg-lpe train | pretrain | encode | report | zoo | demo``."""
+"""The command line: ``tg-lpe train | pretrain | encode | report | zoo | demo``.
+
+Options of encoders, tasks, the graph transformer and the loop are the arguments of their constructors, read from the
+signatures by jsonargparse: a new argument, and a new class, need no line here.
+"""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tg_lpe.training.options import (
+    DEFAULT_ENCODER,
+    Parser,
+    add_encoder,
+    arguments_of,
+    chosen_encoder,
+    class_and_arguments,
+    encoder_label,
+    normalized,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from tg_lpe.data import GraphSplits
+    from tg_lpe.datasets.molecules import AtomVocabulary
+    from tg_lpe.encoders.base import Encoder
+    from tg_lpe.training.loop import TrainingLoop
+    from tg_lpe.training.run_folder import RunFolder
 
 SOURCES = ("zinc", "zinc12k", "qm9", "nci")
 EDGE_ENCODING = "linear_transformer_edge_pe"
-GRAM_OPTIONS = ("num_filters", "encoder_layers", "num_squarings", "basis", "conductances", "ground", "end_features")
-KERNEL_OPTIONS = ("num_filters", "num_layers", "num_squarings", "basis", "features")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,11 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         with 2.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    args = _parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    command, args = _parse(given)
     try:
-        args.run(args)
+        COMMANDS[command][1](args)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"tg-lpe {args.command}: {error}", file=sys.stderr)
+        print(f"tg-lpe {command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         hints = {
@@ -38,343 +64,356 @@ def main(argv: Sequence[str] | None = None) -> int:
             "pretrain": "; the same command with --resume goes on from the last whole epoch",
             "demo": "; the same command goes on from the last whole epoch",
         }
-        print(f"\ntg-lpe {args.command}: stopped{hints.get(args.command, '')}", file=sys.stderr)
+        print(f"\ntg-lpe {command}: stopped{hints.get(command, '')}", file=sys.stderr)
         return 130
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tg-lpe",
-        description="Learned positional encodings for graphs: train and compare them on molecules, encode graphs.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_train(commands)
-    _add_pretrain(commands)
-    _add_encode(commands)
-    _add_report(commands)
-    _add_zoo(commands)
-    _add_demo(commands)
-    return parser
+def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
+    """The command and its arguments; exits with 2 if they do not parse."""
+    parser = Parser(prog="tg-lpe", description="Positional encodings for graphs: train, compare, encode.")
+    commands = parser.add_subcommands(dest="command", metavar="COMMAND", title="commands")
+    wanted = argv[0] if argv and argv[0] in COMMANDS else None
+    if wanted is not None:
+        parser.command = f"tg-lpe {wanted}"
+    for name, (build, run) in COMMANDS.items():
+        help_text = (run.__doc__ or "").partition("\n")[0]
+        inner = type("CommandParser", (Parser,), {"command": f"tg-lpe {name}"})(description=help_text)
+        if name == wanted:  # the others are listed only
+            try:
+                argv = [name, *normalized(name, argv[1:])]
+            except (ValueError, ImportError) as error:
+                inner.error(str(error))
+            build(inner)
+        commands.add_subcommand(name, inner, help=help_text[0].lower() + help_text[1:].rstrip("."))
+        inner.prog = f"tg-lpe {name}"
+    args = parser.parse_args(argv)
+    return args.command, args[args.command]
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
+# ---------------------------------------------------------------------------------------------------- shared options
+
+
+def _add_data(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("data")
     parser.add_argument(
         "source",
-        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), or any folder or .smi/.csv file",
+        metavar="SOURCE",
+        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or .smi/.csv file, "
+        "or an .npz file with one graph and classes of its nodes",
     )
     parser.add_argument(
-        "--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not needed for nci"
+        "--config", action="config", help="YAML file with any of these options; --print_config shows one"
     )
-    parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
-    parser.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, order and random splits (default: 0)")
-    parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
-    parser.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-PE-sSEED)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not for nci")
+    group.add_argument("--smiles_column", metavar="COLUMN", help="of csv files (default: smiles)")
+    group.add_argument(
+        "--features",
+        choices=("types", "ogb"),
+        default="types",
+        help="of atoms and bonds: their types, or ogb's nine + three",
+    )
+    group.add_argument(
+        "--split", choices=("random", "scaffold"), help="how a single file is divided 80/10/10 (default: random)"
+    )
+    group.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
+    group.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
 
 
-def _add_switch(parser: Any, name: str, default: bool, text: str) -> None:
-    """An option that is on or off, ``--name`` or ``--no-name``."""
-    state = "on" if default else "off"
-    parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=default, help=f"{text} ({state})")
+def _add_run(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("run")
+    _add_process(group)
+    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+    group.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-ENCODER-sSEED)")
+    group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
 
 
-def _add_loop(parser: argparse.ArgumentParser, defaults: Any) -> None:
-    """Options of the training loop itself, with a command's own defaults."""
-    from tg_lpe.training.config import SCHEDULES
-
-    parser.add_argument("--epochs", type=int, default=defaults.epochs, help="(default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=defaults.batch_size, help="graphs a step (default: %(default)s)"
-    )
-    parser.add_argument("--schedule", choices=SCHEDULES, default=defaults.schedule, help="(default: %(default)s)")
-    parser.add_argument(
-        "--halve-every",
-        type=int,
-        default=defaults.halve_every,
-        help="epochs, for --schedule halving (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--clip", type=float, default=defaults.clip, help="largest gradient norm (default: %(default)s)"
-    )
+def _add_process(group: Any) -> None:
+    group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
+    group.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
-def _add_train(commands: Any) -> None:
-    parser = commands.add_parser(
-        "train",
-        help="train a graph transformer with one of the positional encodings",
-        description="Train a graph transformer with a positional encoding to predict a property of molecules. "
-        "The run folder it leaves is what `tg-lpe report` compares.",
-        epilog="example: tg-lpe train zinc --data ZINC_DIR --pe linear-transformer --epochs 20 --seed 0",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    from tg_lpe.models.graph_transformer import ATTENTIONS, POOLINGS, READOUTS
-    from tg_lpe.ops.walks import BASES
-    from tg_lpe.training.config import CONDUCTANCES, ENCODER_PROBES, ENCODINGS, PRECISIONS, TrainConfig
+def _run_training(
+    args: Namespace,
+    label: str,
+    command: str,
+    settings: Mapping[str, Any],
+    make: Callable[[RunFolder], TrainingLoop],
+) -> tuple[Path, dict[str, Any]] | None:
+    """Run a training into its folder; ``None`` if it is complete already."""
+    from tg_lpe.report import draw_curve
+    from tg_lpe.training.loop import run_in_folder
+    from tg_lpe.training.run_folder import RunFolder
 
-    defaults = TrainConfig()
-    _add_data(parser)
-    parser.add_argument(
-        "--pe", choices=ENCODINGS, default=defaults.pe, help="positional encoding (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--pe-dim", type=int, help="its width (default: 6 eigenvectors, 16 steps, all that Gram read-outs see)"
-    )
-    _add_switch(parser, "edge-pe", defaults.edge_pe, "encode the edges too")
-    _add_switch(parser, "pe-norm", defaults.pe_norm, "batch norm on the encoding")
-    parser.add_argument(
-        "--probes",
-        choices=ENCODER_PROBES,
-        help="starting vectors of the linear transformer: identity (exact Gram read-outs), rademacher (estimated "
-        "ones), auto (exact up to 256 atoms), from atom types (features), random, or one learned row per atom index "
-        "(the paper's, which reads the order of the atoms) (default: identity, or the pretrained encoder's)",
-    )
-    gram = parser.add_argument_group("Gram read-outs (--probes identity or rademacher)")
-    gram.add_argument("--num-filters", type=int, default=defaults.num_filters, help="(default: %(default)s)")
-    gram.add_argument("--encoder-layers", type=int, default=defaults.encoder_layers, help="(default: %(default)s)")
-    gram.add_argument(
-        "--num-squarings",
-        type=int,
-        default=defaults.num_squarings,
-        help="multiplicative layers after them (default: %(default)s)",
-    )
-    gram.add_argument("--basis", choices=tuple(BASES), default=defaults.basis, help="(default: %(default)s)")
-    gram.add_argument(
-        "--conductances", choices=CONDUCTANCES, default=defaults.conductances, help="(default: %(default)s)"
-    )
-    _add_switch(gram, "ground", defaults.ground, "ground conductances of the nodes")
-    _add_switch(gram, "end-features", defaults.end_features, "conductances read the atoms at both ends too")
-    parser.add_argument("--encoder", metavar="NAME|DIR", help="pretrained linear transformer to start from")
-    parser.add_argument("--lr", type=float, default=defaults.lr, help="of the graph transformer (default: %(default)s)")
-    parser.add_argument("--pe-lr", type=float, help="of the maps from the encoding into it (default: that of --lr)")
-    parser.add_argument("--encoder-lr", type=float, default=defaults.encoder_lr, help="(default: %(default)s)")
-    _add_loop(parser, defaults)
-    model = parser.add_argument_group("graph transformer")
-    model.add_argument("--attention", choices=ATTENTIONS, default=defaults.attention, help="(default: %(default)s)")
-    for name in ("channels", "heads", "num_layers"):
-        option = f"--{name.replace('_', '-')}"
-        model.add_argument(option, type=int, default=getattr(defaults, name), help="(default: %(default)s)")
-    model.add_argument("--readout", choices=READOUTS, default=defaults.readout, help="(default: %(default)s)")
-    model.add_argument("--pooling", choices=POOLINGS, default=defaults.pooling, help="(default: %(default)s)")
-    parser.add_argument(
-        "--weight-decay",
-        type=float,
-        default=defaults.weight_decay,
-        help="of the graph transformer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default=defaults.precision,
-        help="auto: bfloat16 where the hardware has it, else float32 (default: %(default)s)",
-    )
-    parser.set_defaults(run=_train)
+    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
+    complete = folder.result.exists()
+    try:
+        result = run_in_folder(lambda: make(folder), folder, command, settings, args.resume)
+    finally:
+        if folder.metrics.exists() and not complete:
+            draw_curve(folder)  # of an interrupted run too
+    if complete:
+        print(f"{folder.path} is complete already", file=sys.stderr)
+        return None
+    return folder.path, result
 
 
-def _train(args: argparse.Namespace) -> None:
-    from dataclasses import fields
+# ------------------------------------------------------------------------------------------------------------- train
 
+
+def _add_train(parser: ArgumentParser) -> None:
+    from tg_lpe.data import DataSpec
+    from tg_lpe.models.graph_transformer import GraphTransformer
     from tg_lpe.training.config import TrainConfig
-    from tg_lpe.training.joint import JointTraining
+    from tg_lpe.training.tasks import Task
 
-    own = ("pe_dim", "probes", "k")  # a pretrained encoder brings them along
-    settings = {f.name: getattr(args, f.name) for f in fields(TrainConfig) if f.name not in own and f.name in args}
-    config = TrainConfig(**_encoder_settings(args), **settings)
-    done = _run_training(args, "train", config, JointTraining, args.pe)
+    parser.usage = "tg-lpe train SOURCE [options]"
+    parser.epilog = "example: tg-lpe train zinc --data ZINC_DIR --encoder RandomWalk --encoder.steps 20 --seed 0"
+    _add_data(parser)
+    target = parser.add_argument_group("target")
+    target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns of the csv files to predict")
+    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
+    target.add_subclass_arguments(
+        Task,
+        "task",
+        as_group=False,
+        skip={"level", "num_targets", "num_classes"},
+        instantiate=False,
+        metavar="TASK",
+        help="regression, binary, multilabel, multiclass, or a class of your own; --task.help TASK lists its options",
+    )
+    add_encoder(parser, f"default: {DEFAULT_ENCODER}")
+    parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
+    parser.add_class_arguments(
+        GraphTransformer,
+        "model",
+        skip={field.name for field in fields(DataSpec) if field.name in arguments_of(GraphTransformer)}
+        | {"encoder", "pe_channels", "edge_pe_channels", "out_channels"}
+        | ({"level"} & arguments_of(GraphTransformer)),
+        instantiate=False,
+    )
+    parser.set_defaults({"model.pooling": None, "model.pe_norm": True})  # pooling: "both", unless nodes are predicted
+    parser.add_class_arguments(TrainConfig)
+    _add_run(parser)
+
+
+def _train(args: Namespace) -> None:
+    """Train a graph transformer with a positional encoding; `tg-lpe report` compares the run folders it writes."""
+    from tg_lpe.training import JointTraining, TrainConfig, build_model, task_for
+    from tg_lpe.training.metrics import METRICS
+    from tg_lpe.training.run_folder import describe_model
+
+    config: TrainConfig = settings_of(TrainConfig, args)
+    chosen = chosen_encoder(args)
+    if chosen is None and args.encoder is None:
+        chosen = {"class": DEFAULT_ENCODER}
+    if chosen is None and not args.edge_encoding:
+        raise ValueError("--edge_encoding false would have no effect with --encoder none")
+    _set_threads(args.threads)
+    device = _device(args.device)
+    splits = _load(args, targets=args.target, computed=args.computed)
+    task = task_for(splits, **_task(args))
+    arguments = {"pooling": "both" if task.level == "graph" else None, **_given(args.model.as_dict())}
+    model = build_model(
+        splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **_given(arguments)
+    )
+    settings = {
+        **describe_model(model),
+        "pretrained": chosen if isinstance(chosen, str) else None,
+        "task": task.to_dict(),
+        "loop": config.to_dict(),
+        "data": {"source": args.source, **splits.describe()},
+    }
+    done = _run_training(
+        args,
+        encoder_label(chosen),
+        "train",
+        settings,
+        lambda folder: JointTraining(config, model, splits, task, folder, device, progress=not args.quiet),
+    )
     if done is not None:
         folder, result = done
         print(
-            f"{args.source}, {args.pe}: test MAE {result['test_mae']:.4f} "
-            f"(validation {result['val_mae']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
+            f"{args.source}, {encoder_label(chosen)}: "
+            f"test {METRICS[task.metric].title} {result[f'test_{task.metric}']:.4f} "
+            f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
             f"all in {folder}"
         )
 
 
-def _encoder_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Width and probes of the encoding: a pretrained encoder's own, else what was asked for, else the defaults."""
-    from tg_lpe.encoders.gram_transformer import GRAM_PROBES
-    from tg_lpe.encoders.registry import load_encoder
-
-    if args.pe != "linear-transformer":
-        unread = ("encoder", "probes", *GRAM_OPTIONS, *(("pe_dim", "pe_lr") if args.pe == "none" else ()))
-        _refuse_unread(args, unread, f"--pe {args.pe}")
-        return {"pe_dim": args.pe_dim, "probes": "identity"}
-    if args.encoder is not None:
-        _refuse_unread(args, GRAM_OPTIONS, f"--encoder {args.encoder}, which brings its own")
-    elif args.probes not in (None, *GRAM_PROBES):
-        _refuse_unread(args, GRAM_OPTIONS, f"--probes {args.probes}")
-    if args.encoder is None:
-        return {"pe_dim": args.pe_dim, "probes": args.probes or "identity"}
-    encoder = load_encoder(args.encoder)
-    own = {"pe_dim": encoder.out_channels, "probes": encoder.probe_kind}
-    for name, value in own.items():
-        if getattr(args, name) not in (None, value):
-            raise ValueError(f"encoder {args.encoder} has {name}={value!r}, got {name}={getattr(args, name)!r}")
-    return {**own, "k": getattr(encoder, "k", 8)}
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are ``None``: the constructor has their defaults."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _refuse_unread(args: argparse.Namespace, names: Sequence[str], instead: str) -> None:
-    """Refuse options that were set although nothing would read them, because of what was given ``instead``."""
-    default = _parser().parse_args([args.command, args.source])
-    for name in names:
-        value = getattr(args, name)
-        if value != getattr(default, name):
-            given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-            raise ValueError(f"{given} would have no effect with {instead}")
+def _task(args: Namespace) -> dict[str, Any]:
+    """Arguments of :func:`tg_lpe.training.task_for`."""
+    from tg_lpe.training.tasks import register_task
+
+    if args.task is None:
+        return {}
+    cls, arguments = class_and_arguments(args.task)
+    given = {name: value for name, value in arguments.items() if value not in (None, "")}
+    return {"name": register_task(cls).name, **given}
 
 
-def _run_training(
-    args: argparse.Namespace, kind: str, config: Any, training: Any, label: str
-) -> tuple[Path, dict[str, Any]] | None:
-    """Run a training into its folder, from the beginning or on from where it was; ``None`` if it is complete already.
-
-    Args:
-        args: the command's arguments.
-        kind: key of the settings in ``config.json``.
-        config: the settings.
-        training: class of the training loop.
-        label: what the default folder's name says between data and seed.
-    """
-    from tg_lpe.report import draw_curve
-    from tg_lpe.training.run_folder import RunFolder
-
-    _set_threads(args.threads)
-    device = _device(args.device)
-    splits = _load(args)
-    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
-    going_on = folder.start({kind: config.to_dict(), "data": _describe(args, splits)}, args.resume)
-    if folder.result.exists():
-        print(f"{folder.path} is complete already", file=sys.stderr)
-        folder.release()
-        return None
-    try:
-        result = training(config, splits, folder, device, progress=not args.quiet).fit(resume=going_on)
-    finally:
-        if folder.metrics.exists():
-            draw_curve(folder)  # of an interrupted run too
-        folder.release()
-    return folder.path, result
+# ---------------------------------------------------------------------------------------------------------- pretrain
 
 
-def _add_pretrain(commands: Any) -> None:
+def _add_pretrain(parser: ArgumentParser) -> None:
     from tg_lpe.graph.spectral import KERNELS
-    from tg_lpe.ops.walks import BASES
     from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
 
-    defaults = PretrainConfig()
-    parser = commands.add_parser(
-        "pretrain",
-        help="pretrain a linear transformer on Laplacian eigenvectors or kernels",
-        description="Fit a linear transformer's columns to the first non-trivial eigenvectors of the normalised "
-        "Laplacian, blind to their signs; or, with --kernels, its Gram read-outs to kernels of the Laplacian. "
-        "RUN/encoder is then a checkpoint for `train --encoder` and `encode --encoder`.",
-        epilog="examples: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8 --out runs/eigen-k8\n"
-        "          tg-lpe pretrain zinc --data ZINC_DIR --kernels heat resistance --lr 0.03 --out runs/heat-k8",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser.usage = "tg-lpe pretrain SOURCE [options]"
+    parser.epilog = (
+        "examples: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8, "
+        "tg-lpe pretrain zinc --data ZINC_DIR --kernels heat resistance --out runs/heat-k8"
     )
+    eigenvectors, kernels = PretrainConfig(), KernelPretrainConfig()
     _add_data(parser)
-    parser.add_argument(
-        "--eigenvectors", type=int, default=defaults.num_eigenvectors, help="how many, the width (default: %(default)s)"
+    targets = parser.add_argument_group("what is learned")
+    targets.add_argument(
+        "--eigenvectors",
+        type=int,
+        metavar="N",
+        help=f"the first N non-trivial eigenvectors of the normalised Laplacian ({eigenvectors.num_eigenvectors})",
     )
-    parser.add_argument("--k", type=int, default=defaults.k, help="width inside (default: %(default)s)")
-    parser.add_argument(
-        "--probes", choices=("random", "features", "learned"), default=defaults.probes, help="(default: %(default)s)"
+    targets.add_argument("--kernels", nargs="+", choices=tuple(KERNELS), help="these kernels of the Laplacian instead")
+    targets.add_argument(
+        "--read_features", action="store_true", help="for kernels: let the encoder read atom and bond types"
     )
-    parser.add_argument(
-        "--update-incidence", action="store_true", help="let the incidence matrix change too (small graphs)"
+    add_encoder(
+        parser,
+        "default: LinearTransformer for eigenvectors, GramTransformer for kernels",
+        skip=("out_channels", "edge_out_channels"),
     )
-    gram = parser.add_argument_group("kernels instead of eigenvectors")
-    kernels = KernelPretrainConfig()
-    gram.add_argument("--kernels", nargs="+", choices=tuple(KERNELS), metavar="KERNEL", help=f"of {', '.join(KERNELS)}")
-    for name in ("num_filters", "num_layers", "num_squarings"):
-        option = f"--{name.replace('_', '-')}"
-        gram.add_argument(option, type=int, default=getattr(kernels, name), help="(default: %(default)s)")
-    gram.add_argument("--basis", choices=tuple(BASES), default=kernels.basis, help="(default: %(default)s)")
-    _add_switch(gram, "features", kernels.features, "conductances read bond and atom types")
-    parser.add_argument("--lr", type=float, help=f"(default: {defaults.lr}, for kernels {kernels.lr})")
-    _add_loop(parser, defaults)
-    parser.set_defaults(run=_pretrain)
+    parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
+    parser.add_argument("--lr", type=float, help=f"peak learning rate ({eigenvectors.lr}, for kernels {kernels.lr})")
+    _add_run(parser)
 
 
-def _pretrain(args: argparse.Namespace) -> None:
-    from dataclasses import fields
+def _pretrain(args: Namespace) -> None:
+    """Fit an encoder to Laplacian eigenvectors or kernels; RUN/encoder is then a checkpoint for `--pretrained`."""
+    from tg_lpe.training import EigenvectorPretraining, KernelPretrainConfig, KernelPretraining, PretrainConfig
 
-    from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
-    from tg_lpe.training.kernels import KernelPretraining
-    from tg_lpe.training.pretrain import EigenvectorPretraining
-
-    given = {"lr": args.lr} if args.lr is not None else {}
     if args.kernels is None:
-        _refuse_unread(args, KERNEL_OPTIONS, "eigenvectors; it belongs to --kernels")
+        if args.read_features:
+            raise ValueError("--read_features would have no effect with eigenvectors; it belongs to --kernels")
+        more = {} if args.eigenvectors is None else {"num_eigenvectors": args.eigenvectors}
+        config: Any = settings_of(PretrainConfig, args, **more)
+        widths = {"out_channels": config.num_eigenvectors}
+        done, label = _run_pretraining(args, "pretrain", config, EigenvectorPretraining, "LinearTransformer", widths)
+        what, bound = f"{config.num_eigenvectors} eigenvectors", "of at most {max_loss:.0f}"
     else:
-        _refuse_unread(args, ("eigenvectors", "k", "probes", "update_incidence"), "--kernels")
-        names = [f.name for f in fields(KernelPretrainConfig) if f.name in args and f.name not in ("lr", "kernels")]
-        kernels = KernelPretrainConfig(
-            kernels=tuple(args.kernels), **{name: getattr(args, name) for name in names}, **given
-        )
-        done = _run_training(args, "pretrain-kernels", kernels, KernelPretraining, "pretrain-kernels")
-        if done is not None:
-            folder, result = done
-            print(
-                f"{args.source}, {' and '.join(args.kernels)}: test loss {result['test_loss']:.4f}, "
-                f"where a constant has 1; encoder in {folder / 'encoder'}"
-            )
-        return
-    names = [f.name for f in fields(PretrainConfig) if f.name in args and f.name != "lr"]
-    config = PretrainConfig(
-        num_eigenvectors=args.eigenvectors, **{name: getattr(args, name) for name in names}, **given
-    )
-    done = _run_training(args, "pretrain", config, EigenvectorPretraining, f"pretrain-{args.probes}")
+        if args.eigenvectors is not None:
+            raise ValueError(f"--eigenvectors {args.eigenvectors} would have no effect with --kernels")
+        from tg_lpe.graph.spectral import kernel_channels
+
+        config = settings_of(KernelPretrainConfig, args, kernels=tuple(args.kernels))
+        channels = kernel_channels(config.kernels)
+        widths = {"out_channels": channels, "edge_out_channels": channels}
+        done, label = _run_pretraining(args, "pretrain-kernels", config, KernelPretraining, "GramTransformer", widths)
+        what, bound = f"{' and '.join(config.kernels)} kernels", "where a constant has 1"
     if done is not None:
         folder, result = done
         print(
-            f"{args.source}, {args.eigenvectors} eigenvectors, {args.probes} probes: test loss "
-            f"{result['test_loss']:.3f} of at most {result['max_loss']:.0f}; encoder in {folder / 'encoder'}"
+            f"{args.source}, {what}, {label}: test loss {result['test_loss']:.4f}, {bound.format(**result)}; "
+            f"encoder in {folder / 'encoder'}"
         )
 
 
-def _add_encode(commands: Any) -> None:
-    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
+def _run_pretraining(
+    args: Namespace, command: str, config: Any, training: Any, default: str, widths: Mapping[str, int]
+) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
+    """Build the encoder, pretrain it; what :func:`_run_training` returns, and the encoder's label."""
+    from tg_lpe.data import DataSpec
+    from tg_lpe.training.build import seeded, start_encoder
 
-    parser = commands.add_parser(
-        "encode",
-        help="write the positional encodings of molecules",
-        description="Encode every molecule of a file. OUT holds, under these names: linear_transformer_pe "
-        "[num_nodes, k], edge_index [2, num_edges] (counted per molecule), x (atom type), node_ptr and edge_ptr "
-        "[num_molecules + 1], line [num_molecules] (line of IN); with --edges linear_transformer_edge_pe [num_edges, "
-        "edge_channels] too. A .pt file is read by torch.load, a .safetensors file by safetensors.torch.load_file.",
-        epilog="example: tg-lpe encode molecules.smi encodings.pt",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    chosen = chosen_encoder(args)
+    if chosen is None:
+        if args.encoder is not None:
+            raise ValueError("--encoder none has nothing to pretrain")
+        chosen = {"class": default}
+    _set_threads(args.threads)
+    device = _device(args.device)
+    splits = _load(args, targets=())
+    spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
+    if isinstance(chosen, dict):
+        from tg_lpe.encoders.registry import ENCODERS
+
+        taken = arguments_of(ENCODERS[chosen["class"]])
+        chosen = {**chosen, **{name: width for name, width in widths.items() if name in taken}}
+    with seeded(config.seed):
+        encoder = cast("Encoder", start_encoder(chosen, spec))
+    settings = {
+        "encoder": encoder.config_dict(),
+        "pretrained": chosen if isinstance(chosen, str) else None,
+        "loop": config.to_dict(),
+        "data": {"source": args.source, **splits.describe()},
+    }
+    label = encoder_label(chosen)
+    done = _run_training(
+        args,
+        f"{command}-{label}",
+        command,
+        settings,
+        lambda folder: training(config, encoder, splits, folder, device, progress=not args.quiet),
+    )
+    return done, label
+
+
+# ------------------------------------------------------------------------------------------------------------ encode
+
+
+def _add_encode(parser: ArgumentParser) -> None:
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
+
+    parser.usage = "tg-lpe encode IN OUT [options]"
+    parser.epilog = (
+        "OUT holds linear_transformer_pe [num_nodes, k], edge_index [2, num_edges] (numbers of nodes per molecule), "
+        "x (atom types), node_ptr and edge_ptr [num_molecules + 1], line [num_molecules] (line of IN); with --edges "
+        f"{EDGE_ENCODING} [num_edges, edge_out_channels]. torch.load reads a .pt file, safetensors.torch.load_file a "
+        ".safetensors file. Example: tg-lpe encode molecules.smi encodings.pt"
     )
     parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz)")
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file")
-    parser.add_argument("--encoder", metavar="NAME|DIR", default=DEFAULT_ENCODER, help="(default: %(default)s)")
+    add_encoder(parser, f"default: the pretrained {DEFAULT}")
     parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
     parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
     parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
-    parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.set_defaults(run=_encode)
+    _add_process(parser)
 
 
-def _encode(args: argparse.Namespace) -> None:
+def _encode(args: Namespace) -> None:
+    """Write the positional encodings of the molecules of a file."""
     import torch
 
+    from tg_lpe.data import DataSpec
     from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
-    from tg_lpe.encoders.registry import load_encoder
     from tg_lpe.hub.files import replacing, save_tensors
+    from tg_lpe.training.build import start_encoder
     from tg_lpe.transforms import LinearTransformerPE
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
 
     _set_threads(args.threads)
     output = Path(args.output)
     if output.suffix not in (".pt", ".safetensors"):
         raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
-    encoder = load_encoder(args.encoder)
+    chosen = chosen_encoder(args)
+    if chosen is None:
+        if args.encoder is not None:
+            raise ValueError("--encoder none encodes nothing")
+        chosen = DEFAULT
+    if isinstance(chosen, str):
+        from tg_lpe.encoders.registry import load_encoder
+
+        encoder = load_encoder(chosen)
+    else:
+        encoder = cast("Encoder", start_encoder(chosen, DataSpec()))
+        if any(True for _ in encoder.parameters()):
+            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
-    known = _atom_types_of(args.encoder) if "x" in encoder.reads else None
+    known = _atom_types_of(chosen) if isinstance(chosen, str) and "x" in encoder.reads else None
     dataset, vocabulary, report, used = read_molecules(
         args.input, vocabulary=known, strict=args.strict, progress=not args.quiet
     )
@@ -400,7 +439,7 @@ def _encode(args: argparse.Namespace) -> None:
     print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
 
 
-def _atom_types_of(encoder: str) -> Any:
+def _atom_types_of(encoder: str) -> AtomVocabulary:
     """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
     from tg_lpe import zoo
     from tg_lpe.datasets.molecules import AtomVocabulary
@@ -414,26 +453,24 @@ def _atom_types_of(encoder: str) -> Any:
         if types:
             return AtomVocabulary(tuple(types))
     raise ValueError(
-        f"encoder {encoder} reads atom types, and which number is which type is written in its card or in the run "
-        f"folder of its training, but there is neither {card} nor {config} that says so; name the encoder inside its "
-        "run folder, or one that reads no atom types"
+        f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "
+        "the encoder inside the run folder of its training, or one that reads no atom types"
     )
 
 
-def _add_report(commands: Any) -> None:
-    parser = commands.add_parser(
-        "report",
-        help="compare runs: a table here, and a page with figures",
-        description="Compare finished and unfinished runs from their folders alone.",
-        epilog="example: tg-lpe report runs/*",
-    )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    parser.add_argument("--out", default="report.html", help="page to write (default: %(default)s)")
+# ------------------------------------------------------------------------------------------------- report, zoo, demo
+
+
+def _add_report(parser: ArgumentParser) -> None:
+    parser.usage = "tg-lpe report RUN [RUN ...] [options]"
+    parser.epilog = "example: tg-lpe report runs/*"
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, finished or not")
+    parser.add_argument("--out", default="report.html", help="page to write")
     parser.add_argument("--json", metavar="FILE", help="also write the figures as JSON")
-    parser.set_defaults(run=_report)
 
 
-def _report(args: argparse.Namespace) -> None:
+def _report(args: Namespace) -> None:
+    """Compare runs: a table here, and a page with figures."""
     from tg_lpe.hub.files import write_json
     from tg_lpe.report import benchmark_json, comparison_table, read_run, write_report
 
@@ -445,17 +482,12 @@ def _report(args: argparse.Namespace) -> None:
     print(f"report: {write_report(paths, args.out)}")
 
 
-def _add_zoo(commands: Any) -> None:
-    parser = commands.add_parser(
-        "zoo",
-        help="list the checkpoints that ship with the package",
-        description="List the checkpoints that from_pretrained knows by name; with NAME, all that its card says.",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them")
-    parser.set_defaults(run=_zoo)
+def _add_zoo(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them: print all that its card says")
 
 
-def _zoo(args: argparse.Namespace) -> None:
+def _zoo(args: Namespace) -> None:
+    """List the checkpoints that ship with the package."""
     import json
 
     from tg_lpe import zoo
@@ -470,41 +502,54 @@ def _zoo(args: argparse.Namespace) -> None:
         print(f"{name:{wide}}  {card['class']}, {card['num_parameters']:,} parameters: {card['summary']} ({metrics})")
 
 
-def _add_demo(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="the main job on 5,000 molecules that ship with RDKit, in a few minutes",
-        description="Pretrain a linear transformer on kernels of the Laplacian, train a graph transformer without "
-        "encoding, with Laplacian eigenvectors, random walks and the linear transformer under one budget, compare.",
-    )
-    parser.add_argument("--out", default="runs/demo", help="folder for the runs and the report (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=8, help="of each training run (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads to compute with (default: one per core)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.set_defaults(run=_demo)
+def _add_demo(parser: ArgumentParser) -> None:
+    parser.usage = "tg-lpe demo [options]"
+    parser.add_argument("--out", default="runs/demo", metavar="DIR", help="folder for the runs and the report")
+    parser.add_argument("--epochs", type=int, default=8, help="of each training run")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and splits")
+    _add_process(parser)
 
 
-def _demo(args: argparse.Namespace) -> None:
+def _demo(args: Namespace) -> None:
+    """Pretrain an encoder, train with four encodings and compare them, on 5,000 molecules that ship with RDKit."""
     out = Path(args.out)
     common = ["nci", "--seed", str(args.seed), "--resume"]
     common += ["--quiet"] * args.quiet + ([] if args.threads is None else ["--threads", str(args.threads)])
     pretrained, runs = str(out / "pretrain"), []
-    kernels = ["--kernels", "heat", "resistance", "--features"]
+    kernels = ["--kernels", "heat", "resistance", "--read_features"]
     steps = [["pretrain", *common, *kernels, "--epochs", "4", "--out", pretrained]]
-    for pe in ("none", "laplacian", "random-walk", "linear-transformer"):
-        runs.append(str(out / pe))
-        extra = ["--encoder", f"{pretrained}/encoder"] if pe == "linear-transformer" else []
-        steps.append(["train", *common, "--pe", pe, *extra, "--epochs", str(args.epochs), "--out", runs[-1]])
+    encodings = {
+        "none": ["--encoder", "none"],
+        "laplacian": ["--encoder", "LaplacianEigenvectors", "--encoder.k", "6"],
+        "random-walk": ["--encoder", "RandomWalk", "--encoder.steps", "16"],
+        "linear-transformer": ["--pretrained", f"{pretrained}/encoder"],
+    }
+    for name, options in encodings.items():
+        runs.append(str(out / name))
+        steps.append(["train", *common, *options, "--epochs", str(args.epochs), "--out", runs[-1]])
     steps.append(["report", pretrained, *runs, "--out", str(out / "report.html")])
     for step in steps:
         print(f"$ tg-lpe {' '.join(step)}", file=sys.stderr)
-        parsed = _parser().parse_args(step)
-        parsed.run(parsed)
+        command, parsed = _parse(step)
+        COMMANDS[command][1](parsed)
 
 
-def _load(args: argparse.Namespace) -> Any:
-    """The molecules that the arguments name."""
+COMMANDS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None]]] = {
+    "train": (_add_train, _train),
+    "pretrain": (_add_pretrain, _pretrain),
+    "encode": (_add_encode, _encode),
+    "report": (_add_report, _report),
+    "zoo": (_add_zoo, _zoo),
+    "demo": (_add_demo, _demo),
+}
+"""Of each command: what adds its options to a parser, and what runs it; the first line of the latter's docstring is
+the command's help."""
+
+
+def _load(args: Namespace, **targets: Any) -> GraphSplits:
+    """The data that the arguments name."""
+    if args.source.endswith(".npz"):
+        return _load_node_graph(args, targets)
     from tg_lpe.datasets.molecules import load_molecules
 
     named = args.source in SOURCES
@@ -517,31 +562,33 @@ def _load(args: argparse.Namespace) -> Any:
     return load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
+        smiles_column=args.smiles_column,
+        features=args.features,
+        split=args.split,
         cache_dir=args.cache,
         strict=args.strict,
         seed=args.seed,
         progress=not args.quiet,
+        **targets,
     )
 
 
-def _describe(args: argparse.Namespace, splits: Any) -> dict[str, Any]:
-    """What the data was, JSON-able; part of what a resumed run must agree with."""
-    from dataclasses import asdict
+def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
+    """One graph with classes of its nodes, which are divided 60/20/20 at random."""
+    from tg_lpe.data import GraphSplits, random_node_masks
+    from tg_lpe.datasets.nodes import load_node_graph
 
-    return {
-        "source": args.source,
-        "num_train": len(splits.train),
-        "num_val": len(splits.val),
-        "num_test": len(splits.test),
-        "atom_types": list(splits.vocabulary.types),
-        "bond_types": list(splits.bond_types),
-        "normalization": asdict(splits.normalization) if splits.normalization is not None else None,
-        "skipped": [str(molecule) for molecule in splits.report.skipped],
-    }
+    given = {name: args[name] for name in ("data", "smiles_column", "split", "cache")}
+    given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
+    given |= {"strict": args.strict, "features": args.features != "types" and args.features}
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")
+    return GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
 
 
-def _device(name: str) -> Any:
-    """The device of a name, refused while nothing has been read or written yet if this machine has none such."""
+def _device(name: str) -> torch.device:
+    """The device of a name, refused before anything is read or written if this machine has none such."""
     import torch
 
     try:

@@ -17,7 +17,8 @@ from torch import Tensor
 from tg_lpe import Incidence
 from tg_lpe import constructions as c
 from tg_lpe.datasets.synthetic import grid_edges
-from tg_lpe.ops import native
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu.layers import two_block_layers
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 
@@ -116,7 +117,7 @@ def test_more_layers_than_allowed() -> None:
         c.laplacian_eigenvectors(incidence(LARGE["weighted grid"]), 3, max_layers=20)
 
 
-needs_native = pytest.mark.skipif(not native.has_native(), reason="the compiled part is absent or switched off")
+needs_cpu = pytest.mark.skipif(not cpu.is_available(), reason="the C++ part is absent or switched off")
 
 
 def blocks_by_torch(graph: Incidence, phi: Tensor, residual: Tensor, value: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ def blocks_by_torch(graph: Incidence, phi: Tensor, residual: Tensor, value: Tens
     return z.flatten(1)
 
 
-@needs_native
+@needs_cpu
 @few
 @given(graphs(max_nodes=10, min_nodes=1, exponents=(-1, 1)), st.integers(1, 19), st.integers(0, 5), st.integers(0, 15))
 def test_blocks_of_columns(graph: Graph, k: int, num_layers: int, zeros: int) -> None:
@@ -135,13 +136,13 @@ def test_blocks_of_columns(graph: Graph, k: int, num_layers: int, zeros: int) ->
     own, phi = incidence(graph), normal(graph.num_nodes, 2 * k)
     residual, value = 0.5 * normal(num_layers, 2, 2, seed=1), 0.2 * normal(num_layers, 2, 2, seed=2)
     value = value * torch.tensor([float(not zeros & 2**bit) for bit in range(4)]).view(2, 2)
-    got = native.native_blocks(phi, own.adjacency(phi), residual, value)
+    got = two_block_layers(phi, own.scaled_laplacian(phi), residual, value)
     assert relative_error(got, blocks_by_torch(own, phi, residual, value)) < 1e-10
-    single = native.native_blocks(phi.float(), own.adjacency(phi.float()), residual.float(), value.float())
+    single = two_block_layers(phi.float(), own.scaled_laplacian(phi.float()), residual.float(), value.float())
     assert relative_error(single, got) < 1e-4
 
 
-@needs_native
+@needs_cpu
 def test_blocks_beyond_the_caches_by_any_number_of_threads() -> None:
     side, before = 371, torch.get_num_threads()
     graph = Incidence(grid_edges(side), side * side)
@@ -160,13 +161,13 @@ def test_blocks_beyond_the_caches_by_any_number_of_threads() -> None:
     assert relative_error(results[0], expected) < 1e-12
 
 
-@needs_native
+@needs_cpu
 def test_malformed_blocks_are_refused() -> None:
     graph = CASES[0].incidence
     phi, weights = normal(10, 4), normal(1, 2, 2)
-    adjacency = graph.adjacency(phi)
+    laplacian = graph.scaled_laplacian(phi)
     for arguments in ((phi[:, :3], weights, weights), (phi[:5], weights, weights), (phi, weights[0], weights)):
         with pytest.raises(ValueError, match="must be"):
-            native.native_blocks(arguments[0], adjacency, *arguments[1:])
+            two_block_layers(arguments[0], laplacian, *arguments[1:])
     with pytest.raises(ValueError, match="must be"):
-        native.native_blocks(phi.float(), adjacency, weights, weights)
+        two_block_layers(phi.float(), laplacian, weights, weights)

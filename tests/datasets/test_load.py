@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch_geometric.loader import DataLoader
 
+from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import (
     MoleculeDataset,
     SkippedMolecule,
@@ -35,7 +36,7 @@ Write = Callable[..., Path]
 
 def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder(SMI)
-    splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False)
+    splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [4, 2, 1]
     # C 13 times, O twice, N once in training; the others only elsewhere, by name.
     assert splits.vocabulary.types == ("C", "O", "N", "Cl -", "Na +", "S")
@@ -65,11 +66,13 @@ def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, con
 
 def test_labels_are_used_as_published(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({**CSV, "train.csv": "id,smiles,logp,y\n1,CCO,7,1.5\n2,CN,8,-2\n"})
-    splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False)
-    assert splits.train.y.tolist() == [1.5, -2.0]
-    assert splits.normalization is None
+    for choice in ({"targets": ["y"]}, {"name": "zinc12k"}, {"name": "zinc"}):
+        splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False, **choice)
+        assert splits.train.y.tolist() == [1.5, -2.0]
+        assert splits.normalization is None
+        assert splits.target == TargetSpec(("y",))
     with pytest.raises(ValueError, match=r"val.csv has no column 'logp'; there are 'smiles', 'y'"):
-        load_molecules(folder, label_column="logp", cache_dir=tmp_path / "cache")
+        load_molecules(folder, targets=["logp"], cache_dir=tmp_path / "cache")
     with pytest.raises(ValueError, match="bring their own labels"):
         load_molecules(folder, normalization="zinc", cache_dir=tmp_path / "cache")
 
@@ -91,7 +94,7 @@ def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
 def test_everything_left_out_is_reported(
     write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    train = "smiles,y\nCCO,1\nC1CC,2\n\n# note\nCN,\nCC,nan\nsmiles,y\nCS,3\nCl,x\n,4\nCF\nC,1e99\n"
+    train = "smiles,y\nCCO,1\nC1CC,2\n\n# note\nCN,\nCC,nan\nsmiles,y\nCS,3\n,4\nCF\n"
     folder = write_folder({**CSV, "train.csv": train, "atom_dict.txt": "C\nO\nN\nF\nCl\n"})
     with caplog.at_level(logging.INFO, logger="tg_lpe.datasets"):
         splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False)
@@ -99,28 +102,28 @@ def test_everything_left_out_is_reported(
     assert splits.report.skipped == (
         SkippedMolecule("train.csv", 3, "C1CC", "RDKit cannot read it as SMILES"),
         SkippedMolecule("train.csv", 6, "CN", "its label is missing"),
-        SkippedMolecule("train.csv", 7, "CC", "its label 'nan' is not finite"),
+        SkippedMolecule("train.csv", 7, "CC", "its label is missing"),
         SkippedMolecule("train.csv", 9, "CS", "unknown atom type 'S'"),
-        SkippedMolecule("train.csv", 10, "Cl", "its label 'x' is not a number"),
-        SkippedMolecule("train.csv", 11, "", "it has no atoms"),
-        SkippedMolecule("train.csv", 12, "CF", "its label is missing"),
-        SkippedMolecule("train.csv", 13, "C", "its label '1e99' is not finite"),
+        SkippedMolecule("train.csv", 10, "", "it has no atoms"),
+        SkippedMolecule("train.csv", 11, "CF", "its label is missing"),
     )
     assert splits.train.y.tolist() == [1.0]
     assert splits.train[0].x.view(-1).tolist() == [0, 0, 1]
-    assert splits.report.num_read == 13
+    assert splits.report.num_read == 11
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert "5 of 13 molecules used; left out: 2 its label is missing" in record.getMessage()
+    assert "5 of 11 molecules used; left out: 3 its label is missing" in record.getMessage()
     assert "\n" not in record.getMessage()
     assert "train.csv:9: 'CS': unknown atom type 'S'" in str(splits.report)
     # From the cache now, with the same report.
-    with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 3 more"):
+    with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 1 more"):
         load_molecules(folder, cache_dir=tmp_path / "cache", strict=True, progress=False)
 
 
 def test_strict_accepts_clean_sources(write_folder: Write, tmp_path: Path) -> None:
-    splits = load_molecules(write_folder(SMI), cache_dir=tmp_path / "cache", strict=True, progress=False)
+    splits = load_molecules(
+        write_folder(SMI), computed="solubility", cache_dir=tmp_path / "cache", strict=True, progress=False
+    )
     assert len(splits.train) == 4
 
 
@@ -129,7 +132,7 @@ def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path)
     (folder / "train.smi").write_bytes(
         b"\xef\xbb\xbfSMILES Name \r\n# remark\r\nCCO\t1\r\n\r\n   \r\nC\xff 2\nC\x00C\nsmiles name\nC\x0cN |note|\n"
     )
-    splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False)
+    splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
     assert [(entry.line, entry.reason) for entry in splits.report.skipped] == [
         (6, "it holds characters that SMILES do not have"),
         (7, "it holds characters that SMILES do not have"),
@@ -141,13 +144,15 @@ def test_compressed_and_several_training_files(write_folder: Write, tmp_path: Pa
     folder = write_folder(SMI)
     (folder / "more_train.smi.xz").write_bytes(lzma.compress(b"CCBr\nCCI\n"))
     cache = tmp_path / "cache"
-    assert len(load_molecules(folder, cache_dir=cache, progress=False).train) == 4
-    splits = load_molecules(folder, train_files=("train", "more_train"), cache_dir=cache, progress=False)
+    assert len(load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).train) == 4
+    splits = load_molecules(
+        folder, train_files=("train", "more_train"), computed="solubility", cache_dir=cache, progress=False
+    )
     assert len(splits.train) == 6
     assert "Br" in splits.vocabulary
     (folder / "more_train.smi.xz").write_bytes(b"no xz")
     with pytest.raises(ValueError, match="not a complete xz file"):
-        load_molecules(folder, train_files=("more_train",), cache_dir=cache)
+        load_molecules(folder, train_files=("more_train",), computed="solubility", cache_dir=cache)
 
 
 def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> None:
@@ -166,13 +171,15 @@ def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> Non
 
 
 def test_csv_without_smiles_column(write_folder: Write) -> None:
-    with pytest.raises(ValueError, match=r"train.csv needs a column named 'smiles'; its first line is 'mol,y'"):
-        load_molecules(write_folder({**CSV, "train.csv": "mol,y\nC,1\n"}))
+    with pytest.raises(ValueError, match=r"train.csv needs a column named 'smiles'; its first line is 'structure,y'"):
+        load_molecules(write_folder({**CSV, "train.csv": "structure,y\nC,1\n"}))
 
 
 def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no usable molecule for val: (.*\n)+.*val.smi:1: 'C1'"):
-        load_molecules(write_folder({**SMI, "val.smi": "C1\n"}), cache_dir=tmp_path, progress=False)
+        load_molecules(
+            write_folder({**SMI, "val.smi": "C1\n"}), computed="solubility", cache_dir=tmp_path, progress=False
+        )
 
 
 @pytest.mark.parametrize(
@@ -196,11 +203,11 @@ def test_wrong_options(
 
 def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, cache = write_folder(SMI), tmp_path / "cache"
-    first = load_molecules(folder, cache_dir=cache, progress=False)
+    first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
     assert len(list(cache.iterdir())) == 1
     with monkeypatch.context() as patch:
         patch.setattr(_pool, "read_smiles", None)
-        again = load_molecules(folder, cache_dir=cache, progress=False)
+        again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
     for split in ("train", "val", "test"):
         for key in ("x", "edge_index", "edge_attr", "y"):
             assert torch.equal(getattr(first, split)._data[key], getattr(again, split)._data[key])
@@ -210,16 +217,20 @@ def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path, monkeypatc
         first.normalization,
         first.report,
     )
-    load_molecules(folder, cache_dir=cache, seed=5, num_workers=0, progress=False)  # neither shapes a folder
+    load_molecules(
+        folder, computed="solubility", cache_dir=cache, seed=5, num_workers=0, progress=False
+    )  # neither shapes a folder
     assert len(list(cache.iterdir())) == 1
-    load_molecules(folder, cache_dir=cache, name="zinc", progress=False)
+    load_molecules(folder, computed="solubility", cache_dir=cache, name="zinc", progress=False)
     (folder / "test.smi").write_text("CCCC\n")
-    assert load_molecules(folder, cache_dir=cache, progress=False).test[0].num_nodes == 4
+    assert load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).test[0].num_nodes == 4
     (folder / "atom_dict.txt").write_text("O\nC\nN\nS\n")
-    assert load_molecules(folder, cache_dir=cache, progress=False).train[0].x.view(-1).tolist() == [1, 1, 0]
+    assert load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).train[0].x.view(
+        -1
+    ).tolist() == [1, 1, 0]
     assert len(list(cache.iterdir())) == 4
     monkeypatch.setattr(_cache, "FORMAT_VERSION", -1)
-    load_molecules(folder, cache_dir=cache, progress=False)
+    load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
     assert len(list(cache.iterdir())) == 5
 
 
@@ -228,12 +239,12 @@ def test_damaged_cache_is_made_anew(
     write_folder: Write, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, cache = write_folder(SMI), tmp_path / "cache"
-    first = load_molecules(folder, cache_dir=cache, progress=False)
+    first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
     [path] = cache.iterdir()
     good = path.read_bytes()
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     path.write_bytes({"empty": b"", "cut": good[:-9], "flipped": flipped, "garbage": b"no tensors here"}[damage])
-    again = load_molecules(folder, cache_dir=cache, progress=False)
+    again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
     assert "damaged" in caplog.text
     assert torch.equal(again.train.y, first.train.y)
     assert path.read_bytes() == good
@@ -241,14 +252,14 @@ def test_damaged_cache_is_made_anew(
 
 def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
-    splits = load_molecules(write_folder(SMI), cache_dir=tmp_path / "file", progress=False)
+    splits = load_molecules(write_folder(SMI), computed="solubility", cache_dir=tmp_path / "file", progress=False)
     assert len(splits.train) == 4
     assert "could not be cached" in caplog.text
 
 
 def test_default_cache_follows_xdg(write_folder: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    load_molecules(write_folder(SMI), progress=False)
+    load_molecules(write_folder(SMI), computed="solubility", progress=False)
     assert len(list((tmp_path / "xdg" / "tg_lpe").glob("molecules-*.safetensors"))) == 1
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -260,7 +271,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     path.write_text("".join(f"{'C' * n}\n" for n in range(1, 51)) + "C1\n")
 
     def sizes(seed: int) -> list[list[int]]:
-        splits = load_molecules(path, seed=seed, cache_dir=tmp_path / "cache", progress=False)
+        splits = load_molecules(path, seed=seed, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
         return [[data.num_nodes for data in part] for part in (splits.train, splits.val, splits.test)]
 
     drawn = sizes(0)
@@ -287,17 +298,17 @@ def test_rdkits_own_collection(tmp_path: Path) -> None:
 
 def test_progress_bar_is_optional(write_folder: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = write_folder(SMI)
-    load_molecules(folder, cache_dir=tmp_path / "one", progress=False)
+    load_molecules(folder, computed="solubility", cache_dir=tmp_path / "one", progress=False)
     assert capfd.readouterr().err == ""
-    load_molecules(folder, cache_dir=tmp_path / "two")
+    load_molecules(folder, computed="solubility", cache_dir=tmp_path / "two")
     assert "7/7" in capfd.readouterr().err
 
 
 def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> None:
     smiles = [f"{'C' * (1 + n % 7)}{'NOS'[n % 3]}" for n in range(700)] + ["C1CC", "c1cc[nH]c1"]
     folder = write_folder({**SMI, "train.smi": "\n".join(smiles)})
-    alone = load_molecules(folder, cache_dir=tmp_path / "one", num_workers=0, progress=False)
-    shared = load_molecules(folder, cache_dir=tmp_path / "two", num_workers=3, progress=False)
+    alone = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "one", num_workers=0, progress=False)
+    shared = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "two", num_workers=3, progress=False)
     assert alone.report == shared.report
     assert alone.vocabulary == shared.vocabulary
     assert torch.equal(alone.train.x, shared.train.x)
@@ -315,7 +326,8 @@ def test_script_without_main_guard_and_workers_without_torch(write_folder: Write
         "sys.path.pop(0)\n"
         "print('started')\n"
         "from tg_lpe.datasets.molecules import _molecule, load_molecules\n"
-        f"splits = load_molecules({str(folder)!r}, cache_dir={str(tmp_path / 'c')!r}, num_workers=2, progress=False)\n"
+        f"splits = load_molecules({str(folder)!r}, computed='solubility', cache_dir={str(tmp_path / 'c')!r}, "
+        "num_workers=2, progress=False)\n"
         "print(len(splits.train))\n"
     )
     root = Path(__file__).resolve().parents[2]
@@ -349,7 +361,9 @@ def test_abandoned_workers_are_stopped() -> None:
 
 
 def test_dataset_behaves_like_any_other(write_folder: Write, tmp_path: Path) -> None:
-    dataset = load_molecules(write_folder(SMI), cache_dir=tmp_path / "cache", progress=False).train
+    dataset = load_molecules(
+        write_folder(SMI), computed="solubility", cache_dir=tmp_path / "cache", progress=False
+    ).train
     assert repr(dataset) == "MoleculeDataset(4)"
     assert dataset.num_node_features == 1
     assert [data.num_nodes for data in dataset[1:3]] == [3, 8]

@@ -1,11 +1,14 @@
-"""Renumbered molecules are the same molecules."""
+"""Renumbered graphs are the same graphs."""
 
 from __future__ import annotations
 
 import networkx as nx
 import pytest
 import torch
-from torch_geometric.data import Data
+from helpers import Graph, few, graphs
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch_geometric.data import Data, InMemoryDataset
 
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.datasets.molecules import MoleculeDataset
@@ -58,3 +61,80 @@ def test_selected_molecules() -> None:
     assert isomorphic(moved[0], SMALL[2]) and isomorphic(moved[1], SMALL[0])
     assert SMALL.whole() is SMALL
     assert torch.equal(chosen.whole()._data.y, torch.tensor([3.0, 1.0]))
+
+
+class Stored(InMemoryDataset):
+    """An in-memory dataset made of a list, as a user's own."""
+
+    def __init__(self, graphs: list[Data]) -> None:
+        super().__init__(None)
+        self.data, self.slices = self.collate(graphs)
+
+
+def tagged(graph: Graph, number: int) -> Data:
+    """A graph whose attributes name its nodes and edges."""
+    index, weight = graph.both_ways()
+    nodes = torch.arange(graph.num_nodes)
+    return Data(
+        edge_index=index,
+        edge_weight=weight,
+        pos=torch.stack([nodes, nodes + 100], 1).double(),
+        y=nodes + 0.5,
+        name_of_edge=1000 * index[0] + index[1],
+        parent_index=nodes.flip(0),
+        pair_index=torch.stack([nodes[:1], nodes[-1:]]),
+        number=torch.tensor([number]),
+        title=f"graph {number}",
+        num_nodes=graph.num_nodes,
+    )
+
+
+@few
+@given(st.lists(graphs(max_nodes=7, min_nodes=2, exponents=(-1.0, 1.0)), min_size=1, max_size=4), st.integers(0, 9))
+def test_every_attribute_follows_its_nodes_and_edges(parts: list[Graph], seed: int) -> None:
+    before = [tagged(graph, number) for number, graph in enumerate(parts)]
+    for graph, data in zip(parts, before, strict=True):  # otherwise a row could belong to a node or to an edge
+        assume(2 * len(graph.edges) != graph.num_nodes)
+        assert data.num_nodes == graph.num_nodes
+    dataset = Stored(before)
+    kept = dataset._data.clone()
+    moved = relabel_nodes(dataset, torch.Generator().manual_seed(seed))
+    assert type(moved) is Stored and len(moved) == len(before)
+    for old, new in zip(before, moved, strict=True):
+        name = new.pos[:, 0].long()  # the former number of each node
+        assert name.sort().values.tolist() == list(range(old.num_nodes)) and new.num_nodes == old.num_nodes
+        assert torch.equal(new.pos, old.pos[name]) and torch.equal(new.y, old.y[name])
+        assert torch.equal(new.name_of_edge, 1000 * name[new.edge_index[0]] + name[new.edge_index[1]])
+        weight = {pair: w for pair, w in zip(old.name_of_edge.tolist(), old.edge_weight.tolist(), strict=True)}
+        assert new.edge_weight.tolist() == [weight[pair] for pair in new.name_of_edge.tolist()]
+        assert torch.equal(name[new.parent_index], old.parent_index[name])
+        assert torch.equal(name[new.pair_index], old.pair_index)
+        assert (new.number, new.title) == (old.number, old.title)
+    for key in kept.keys():  # noqa: SIM118 (not a mapping)
+        same = dataset._data[key]
+        assert torch.equal(kept[key], same) if isinstance(same, torch.Tensor) else kept[key] == same
+
+
+def test_duplicate_edges_and_self_loops() -> None:
+    data = Data(
+        x=torch.arange(3.0).view(-1, 1),
+        edge_index=torch.tensor([[0, 0, 1, 2], [1, 1, 1, 0]]),
+        edge_attr=torch.tensor([5.0, 6.0, 7.0, 8.0]).view(-1, 1),
+    )
+    for seed in range(6):
+        [moved] = relabel_nodes([data], torch.Generator().manual_seed(seed))
+        name = moved.x.flatten().long()
+        rows = zip(name[moved.edge_index[0]].tolist(), name[moved.edge_index[1]].tolist(), strict=True)
+        found = sorted(zip(rows, moved.edge_attr.flatten().tolist(), strict=True))
+        assert found == [((0, 1), 5.0), ((0, 1), 6.0), ((1, 1), 7.0), ((2, 0), 8.0)]
+
+
+def test_rows_that_may_be_of_nodes_or_of_edges() -> None:
+    ring = Data(x=torch.rand(3, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), edge_weight=torch.rand(3))
+    relabel_nodes([ring], torch.Generator())
+    ring.mark = torch.rand(3)
+    with pytest.raises(ValueError, match="mark has one row per node and per edge"):
+        relabel_nodes([ring], torch.Generator())
+    ring.mark = torch.eye(3).to_sparse()
+    with pytest.raises(ValueError, match="sparse matrices, such as mark"):
+        relabel_nodes([ring], torch.Generator())

@@ -34,11 +34,12 @@ from torch import Tensor, nn
 import tg_lpe.encoders.gram_transformer
 from tg_lpe import Encoding, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.encoders import load_encoder
-from tg_lpe.encoders.gram_transformer import EXACT_NODES, MAX_FILL
-from tg_lpe.graph.padding import GraphBlocks
+from tg_lpe.encoders.gram_transformer import EXACT_NODES, MAX_PADDING
+from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.hub.checkpoints import module_digest
-from tg_lpe.nn.probes import counter_signs, draw_seed
-from tg_lpe.ops.walks import BASES
+from tg_lpe.nn.probes import draw_seed
+from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.random import counter_signs
 from tg_lpe.testing import assert_permutation_equivariant
 
 NONE = torch.zeros(2, 0, dtype=torch.int64)
@@ -332,9 +333,8 @@ def test_random_probes_are_equivariant_when_they_move_along(graph: Graph, seed: 
     expected = model(None, index, num_nodes=graph.num_nodes)
     with pytest.MonkeyPatch.context() as patch:
         moved = counter_signs(model.seed, graph.num_nodes, torch.arange(3), model.unit)[label.argsort()]
-        patch.setattr(
-            tg_lpe.encoders.gram_transformer, "counter_signs", lambda seed, rows, columns, like: moved[:, columns]
-        )
+        patch.setattr(tg_lpe.ops.cpu, "library", None)  # it draws its own signs
+        patch.setattr(tg_lpe.ops.estimates, "counter_signs", lambda seed, rows, columns, like: moved[:, columns])
         got = model(None, label[index], num_nodes=graph.num_nodes)
     assert relative_error(got.node[label], expected.node) < 1e-12 and relative_error(got.edge, expected.edge) < 1e-12
 
@@ -381,8 +381,8 @@ def test_graphs_of_very_different_sizes() -> None:
     sizes = [3, 250, 4, 61, 0, 60, 3, 1, 125, 5, 40]
     parts = [from_networkx(nx.path_graph(n), lambda i: 1.0 + i % 3) if n else Graph(0, [], []) for n in sizes]
     batched = batch_of(parts)
-    layout = GraphBlocks(Incidence(**batched.arguments()), dense_height=EXACT_NODES, max_fill=MAX_FILL)
-    assert len(layout.blocks) > 5 and any(block.num_graphs > 1 for block in layout.blocks), "several, and filled ones"
+    layout = PaddedBatch(Incidence(**batched.arguments()), dense_nodes=EXACT_NODES, max_padding=MAX_PADDING)
+    assert len(layout.buckets) > 5 and any(block.num_graphs > 1 for block in layout.buckets), "several, and filled ones"
     check_batch(gram(num_layers=3, num_squarings=1, **EXACT), batched)
     check_batch(gram(num_layers=3, probes="rademacher", num_probes=9), batched)
 
@@ -424,9 +424,8 @@ def test_both_paths_agree_where_the_probes_are_orthogonal(basis: str, parts: lis
     exact = gram(**options, **EXACT)(**batched.arguments(), **features)
     columns = torch.from_numpy(hadamard(16)).double()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            tg_lpe.encoders.gram_transformer, "counter_signs", lambda seed, rows, which, like: columns[:rows, which]
-        )
+        patch.setattr(tg_lpe.ops.cpu, "library", None)  # it draws its own signs
+        patch.setattr(tg_lpe.ops.estimates, "counter_signs", lambda seed, rows, which, like: columns[:rows, which])
         got = gram(**options, probes="rademacher", num_probes=16)(**batched.arguments(), **features)
     assert relative_error(got.node, exact.node) < 1e-11 and relative_error(got.edge, exact.edge) < 1e-11
 
@@ -504,7 +503,7 @@ def test_how_many_probes_go_together_changes_nothing(monkeypatch: pytest.MonkeyP
     expected = model(None, RING)
     rows = int(RING.max()) + 1
     for number in (1, 4, 11, 100):
-        monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "ROWS_AT_ONCE", number * rows)
+        monkeypatch.setattr(tg_lpe.ops.estimates, "ROWS_AT_ONCE", number * rows)
         assert all(relative_error(a, b) < 1e-13 for a, b in zip(model(None, RING), expected, strict=True))
 
 

@@ -12,6 +12,7 @@ import torch
 from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
+from ops_support import eq_16, parameters_of_layers
 from scipy import sparse
 
 from tg_lpe import Incidence, LinearTransformer
@@ -24,38 +25,6 @@ COMBINATIONS = [
 every_combination = pytest.mark.parametrize(
     "options", COMBINATIONS, ids=lambda o: "".join(k[0] for k in o if o[k] is True) + str(o["num_loops"])
 )
-
-
-def layers(model: LinearTransformer, num_blocks: int, num_loops: int) -> list[dict[str, np.ndarray]]:
-    """Each layer's parameters under the names of the paper; what is not there is one (betas) or zero."""
-    absent = {"alpha_v": 0.0, "alpha_r": 0.0, **{f"beta_{i}": 1.0 for i in (1, 2, 3, 4)}}
-    state = model.state_dict()
-    result = []
-    for block in range(num_blocks):
-        prefix = f"blocks.{block}."
-        values = {key.removeprefix(prefix): v.double().numpy() for key, v in state.items() if key.startswith(prefix)}
-        result += [{**{key: np.array(v) for key, v in absent.items()}, **values}] * num_loops
-    return result
-
-
-def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict[str, Any], blocks: int) -> np.ndarray:
-    """The encoding, term by term from the paper."""
-    B, n, k = graph.incidence(), *phi.shape
-    for p in layers(model, blocks, options["num_loops"]):
-        WQ, WK, WV = (p[w] if p[w].ndim == 2 else np.diag(p[w]) for w in ("w_q", "w_k", "w_v"))
-        WR = p["w_r"] if p["w_r"].ndim == 2 else p["w_r"] * np.eye(k)
-        D = np.abs(B).sum(1)
-        scaling = np.diag([1 / np.sqrt(d) if d > 0 else 0.0 for d in D]) if options["degree_scaling"] else np.eye(n)
-        S = p["alpha_q"] * p["alpha_k"] * scaling @ B @ B.T @ scaling
-        P = phi @ WQ.T @ WK @ phi.T
-        BT = (1 + p["alpha_r"]) * B.T + p["alpha_v"] * B.T @ (p["beta_1"] * S + p["beta_2"] * P)
-        phiT = (np.eye(k) + WR) @ phi.T + WV @ phi.T @ (p["beta_3"] * S + p["beta_4"] * P)
-        B, phi = BT.T, phiT.T
-        if options["normalize"]:
-            B = B / (np.linalg.norm(B) or 1.0)
-            norms = np.linalg.norm(phi, axis=0)
-            phi = phi / np.where(norms > 0, norms, 1.0)
-    return phi @ model.readout.weight.detach().double().numpy().T
 
 
 def check_batch(model: LinearTransformer, options: dict[str, Any], parts: list[Graph], blocks: int) -> None:
@@ -120,7 +89,7 @@ def test_a_graph_of_thousands_of_nodes_against_scipy() -> None:
         (np.concatenate([-root, root]), (np.concatenate([tail, head]), np.concatenate([column, column])))
     )
     z = phi.numpy()
-    for p in layers(model, 2, 2):
+    for p in parameters_of_layers(model, 2, 2):
         scaling = sparse.diags_array(1 / np.sqrt(abs(B).sum(axis=1)))
         similar = scaling @ (B @ (B.T @ (scaling @ z)))
         gram = z.T @ z

@@ -306,7 +306,7 @@ def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_bef
     q = grounds(graph, (-1.0, 1.0))
     bare, x = operator(graph, weighted=False), normal(graph.num_nodes, 2)
     if asked_before:  # what was computed of the structure is shared, what depends on conductances is not
-        _ = bare.laplacian(x), bare.degree(x), bare.frobenius_norm(x), bare.edge_counts, bare.column_of_listing
+        _ = bare.laplacian(x), bare.degree(x), bare.frobenius_norm(x), bare.edge_counts, bare.undirected_index
     for new, fresh in (
         (bare.with_conductances(graph.edge_weight()), operator(graph)),
         (bare.with_conductances(graph.edge_weight(), q), grounded(graph, q)),
@@ -322,8 +322,8 @@ def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_bef
 def test_other_conductances_are_per_column_and_share_what_is_known() -> None:
     both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     graph = Incidence(both, 3)
-    known = graph.column_of_listing
-    assert graph.with_conductances(weights(1.0, 2.0)).column_of_listing is known
+    known = graph.undirected_index
+    assert graph.with_conductances(weights(1.0, 2.0)).undirected_index is known
     with pytest.raises(ValueError, match=r"conductance must be \[2\], got \[4\]"):
         graph.with_conductances(torch.ones(4))
     with pytest.raises(ValueError, match=r"ground must be \[3\], got \[2\]"):
@@ -342,18 +342,18 @@ def test_columns_of_listings(data: st.DataObject) -> None:
     expected = [column_of.get((min(u, v), max(u, v)), -1) for u, v in index.T.tolist()]
     for listed in (index, index.int()):
         incidence = Incidence(listed, graph.num_nodes)
-        assert incidence.num_listed_edges == len(expected)
-        assert incidence.column_of_listing.tolist() == expected
+        assert incidence.num_directed_edges == len(expected)
+        assert incidence.undirected_index.tolist() == expected
         values = normal(len(expected), 2)
-        merged = incidence.merge_listings(values)
+        merged = incidence.merge_directed(values)
         columns = range(len(graph.edges))
         rows = [[values[i].numpy() for i, c in enumerate(expected) if c == column] for column in columns]
         assert merged.shape == (len(graph.edges), 2)
         assert relative_error(merged, np.array([np.mean(row, axis=0) for row in rows]).reshape(-1, 2)) < 1e-14
-        assert relative_error(incidence.merge_listings(values[:, 0]), merged[:, 0]) < 1e-14
-        spread = incidence.spread_to_listings(merged)
+        assert relative_error(incidence.merge_directed(values[:, 0]), merged[:, 0]) < 1e-14
+        spread = incidence.spread_to_directed(merged)
         assert [row.tolist() for row in spread] == [merged[c].tolist() if c >= 0 else [0.0, 0.0] for c in expected]
-        assert relative_error(incidence.merge_listings(spread), merged) < 1e-14
+        assert relative_error(incidence.merge_directed(spread), merged) < 1e-14
         x = normal(graph.num_nodes, 3)
         assert torch.equal(incidence.end_sums(x), x[index[0]] + x[index[1]])
 
@@ -361,16 +361,16 @@ def test_columns_of_listings(data: st.DataObject) -> None:
 def test_listings_of_a_batch() -> None:
     index = torch.tensor([[1, 0, 3, 3, 4], [0, 1, 3, 4, 3]])
     graph = Incidence(index, batch=torch.tensor([0, 0, 1, 1, 1]))
-    assert graph.column_of_listing.tolist() == [0, 0, -1, 1, 1]
-    assert graph.merge_listings(torch.tensor([1.0, 2.0, 9.0, 4.0, 8.0])).tolist() == [1.5, 6.0]
-    assert graph.spread_to_listings(torch.tensor([[7], [8]])).flatten().tolist() == [7, 7, 0, 8, 8]
-    assert Incidence(index[:, 2:3], 5).spread_to_listings(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]]
+    assert graph.undirected_index.tolist() == [0, 0, -1, 1, 1]
+    assert graph.merge_directed(torch.tensor([1.0, 2.0, 9.0, 4.0, 8.0])).tolist() == [1.5, 6.0]
+    assert graph.spread_to_directed(torch.tensor([[7], [8]])).flatten().tolist() == [7, 7, 0, 8, 8]
+    assert Incidence(index[:, 2:3], 5).spread_to_directed(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]]
 
 
 def test_gradients_of_merging_and_spreading() -> None:
     graph = Incidence(torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]]), 4)
-    assert torch.autograd.gradcheck(graph.merge_listings, normal(5, 2).requires_grad_())
-    assert torch.autograd.gradcheck(graph.spread_to_listings, normal(3, 2).requires_grad_())
+    assert torch.autograd.gradcheck(graph.merge_directed, normal(5, 2).requires_grad_())
+    assert torch.autograd.gradcheck(graph.spread_to_directed, normal(3, 2).requires_grad_())
     values = normal(3, 1).requires_grad_()
-    graph.spread_to_listings(values).sum().backward()
+    graph.spread_to_directed(values).sum().backward()
     assert values.grad.flatten().tolist() == [2.0, 1.0, 1.0], "nothing comes back from a self-loop"

@@ -6,13 +6,15 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, relative_error
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import Incidence
+from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.resistance import effective_resistances, resistive_embedding
 from tg_lpe.graph.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
 
 batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
@@ -157,5 +159,95 @@ def test_eigenvectors_of_grounded_graphs(graph: Graph, k: int) -> None:
 @pytest.mark.parametrize("function", [laplacian_eigenvectors, random_walk_probabilities])
 def test_too_large_for_dense_algebra(function) -> None:
     size = DENSE_LIMIT + 1
+    path = torch.stack([torch.arange(size - 1), torch.arange(1, size)])
     with pytest.raises(ValueError, match=rf"graph of {size} nodes needs 0\.1 GiB"):
-        function(Incidence(torch.zeros(2, 0, dtype=torch.int64), size), 3)
+        function(Incidence(path, size), 3, method="dense")
+
+
+@few
+@given(batches, st.integers(1, 4), st.sampled_from([None, "sym", "rw"]), st.sampled_from(["bottom", "top"]))
+def test_iterated_eigenvectors(parts: list[Graph], k: int, normalization: str | None, which: str) -> None:
+    """The same eigenvalues as dense algebra, and eigenvectors of them."""
+    graph = Incidence(**batch_of(parts).arguments())
+    options = {"normalization": normalization, "which": which}
+    _, expected = laplacian_eigenvectors(graph, k, method="dense", **options)
+    vectors, values = laplacian_eigenvectors(graph, k, method="iterative", **options)
+    np.testing.assert_allclose(values, expected, rtol=1e-7, atol=1e-9)
+    for part, v, own in zip(parts, batch_of(parts).split(vectors), values, strict=True):
+        L = part.laplacian()
+        degree = np.where(np.diag(L) > 0, np.diag(L), 1.0)
+        matrix = {None: L, "sym": part.normalized_laplacian(), "rw": L / degree[:, None]}[normalization]
+        exists = ~own.isnan().numpy()
+        residual = matrix @ v.numpy()[:, exists] - v.numpy()[:, exists] * own.numpy()[exists]
+        assert relative_error(residual + 1.0, np.ones_like(residual)) < 1e-6 * max(1.0, float(np.abs(L).max(initial=0)))
+
+
+@pytest.mark.parametrize("nx_graph", [nx.path_graph(700), nx.random_regular_graph(3, 700, seed=0)], ids=str)
+def test_large_graphs(nx_graph: nx.Graph) -> None:
+    """A path, whose eigenvalues lie so near that the matrix is factored, and an expander, where it need not be."""
+    graph = from_networkx(nx_graph)
+    vectors, values = laplacian_eigenvectors(Incidence(graph.edge_index(), 700), 5)
+    S = graph.normalized_laplacian()
+    np.testing.assert_allclose(values[0], np.linalg.eigvalsh(S)[1:6], rtol=1e-6)
+    np.testing.assert_allclose(S @ vectors.numpy(), vectors * values, atol=1e-7)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(5), atol=1e-10)
+
+
+def test_weights_over_ten_orders() -> None:
+    """The null vector is known, so no weight is too small to be told apart from nothing."""
+    weights = [10.0 ** (number % 11 - 5) for number in range(30)]
+    graph = from_networkx(nx.path_graph(31), lambda number: weights[number])
+    incidence = Incidence(graph.edge_index(), 31, edge_weight=graph.edge_weight())
+    for method in ("dense", "iterative"):
+        for normalization, matrix in ((None, graph.laplacian()), ("sym", graph.normalized_laplacian())):
+            vectors, values = laplacian_eigenvectors(incidence, 6, normalization=normalization, method=method)
+            size = np.abs(matrix).max()
+            expected = np.linalg.eigvalsh(matrix)[1:7]
+            np.testing.assert_allclose(values[0], expected, rtol=1e-6, atol=1e-14 * size)
+            np.testing.assert_allclose(matrix @ vectors.numpy(), vectors * values, atol=1e-7 * size)
+            np.testing.assert_allclose(vectors.T @ vectors, np.eye(6), atol=1e-9)
+
+
+def test_the_iteration_says_if_it_does_not_converge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tg_lpe.graph.solvers._eigsh", lambda *args, **more: None)
+    with pytest.raises(RuntimeError, match="3 smallest eigenvectors of a graph of 20 nodes did not converge"):
+        laplacian_eigenvectors(Incidence(from_networkx(nx.path_graph(20)).edge_index(), 20), 3, method="iterative")
+
+
+def test_refuses_arguments_out_of_range() -> None:
+    graph = Incidence(torch.tensor([[0], [1]]))
+    for arguments, message in (
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
+        ({"k": 2, "normalization": "left"}, "normalization must be one of"),
+        ({"k": 2, "which": "middle"}, "which must be one of"),
+        ({"k": 2, "method": "fast"}, "method must be one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            laplacian_eigenvectors(graph, **arguments)
+    with pytest.raises(ValueError, match="method must be one of"):
+        random_walk_probabilities(graph, 2, method="fast")
+
+
+@few
+@given(batches, st.integers(1, 6))
+def test_sparse_random_walks(parts: list[Graph], steps: int) -> None:
+    graph = Incidence(**batch_of(parts).arguments())
+    for got, expected in zip(
+        random_walk_probabilities(graph, steps, method="iterative"),
+        random_walk_probabilities(graph, steps),
+        strict=True,
+    ):
+        assert relative_error(got, expected) < 1e-12
+
+
+@few
+@given(batches)
+def test_iterated_heat_and_resistances(parts: list[Graph]) -> None:
+    graph = Incidence(**batch_of(parts).arguments())
+    for function, arguments in ((heat_kernel_entries, ((0.0, 0.2, 3.0),)), (effective_resistances, ())):
+        dense, iterated = (function(graph, *arguments, method=method) for method in ("dense", "iterative"))
+        for got, expected in zip(iterated, dense, strict=True):
+            assert relative_error(got, expected) < 1e-7
+    directions = normal(graph.num_nodes, 2)
+    dense, iterated = (resistive_embedding(graph, directions, method=method) for method in ("dense", "iterative"))
+    assert relative_error(iterated, dense) < 1e-6

@@ -155,7 +155,7 @@ def test_against_loops_over_edges(drawn, nodes: str, edges: str, given_pe, reado
     edge_attr = {"types": torch.arange(m) % 3, "features": normal(m, 2, seed=1), "nothing": None}[edges]
     pe = normal(n, 2, seed=2) if with_pe else None
     edge_pe = normal(m, 3, seed=3) if with_edge_pe else None
-    got = model.eval()(x, edge_index, edge_attr, batch, pe, edge_pe, num_graphs=graphs)
+    got = model.eval()(x, edge_index, edge_attr, batch, pe=pe, edge_pe=edge_pe, num_graphs=graphs)
     arrays = [None if a is None else a.numpy() for a in (x, edge_attr, pe, edge_pe)]
     pairs = list(zip(*edge_index.tolist(), strict=True)) if m else []
     expected = reference(model, arrays[0], pairs, arrays[1], batch.tolist(), *arrays[2:3], graphs, arrays[3], pooling)
@@ -270,7 +270,7 @@ def test_gradients() -> None:
     def of(x: Tensor, edge_attr: Tensor, pe: Tensor, *values: Tensor) -> Tensor:
         names = [name for name, _ in model.named_parameters()]
         state = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(model, state, (x, EDGES, edge_attr, BATCH, pe))
+        return torch.func.functional_call(model, state, (x, EDGES, edge_attr, BATCH), {"pe": pe})
 
     arguments = [normal(7, 2), normal(10, 2, seed=1), normal(7, 2, seed=2), *(p.detach() for p in model.parameters())]
     assert torch.autograd.gradcheck(of, [a.clone().requires_grad_() for a in arguments], fast_mode=True)
@@ -302,7 +302,7 @@ def test_number_of_nodes_without_features() -> None:
     [
         ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper'\), got 'sum'"),
         ({"num_layers": 0}, "num_layers must be at least 1, got 0"),
-        ({"heads": 3}, "heads must divide channels, got heads=3 and channels=8"),
+        ({"heads": 3}, "heads must divide hidden_channels, got heads=3 and hidden_channels=8"),
         ({"heads": 0}, "got heads=0"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
         ({"num_edge_types": 2, "edge_dim": 3}, "edges have either .* got 2 types and 3 channels"),
@@ -335,7 +335,7 @@ def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
         ({"edge_attr": torch.zeros(9, dtype=torch.int64)}, r"edge types must be .* got torch.int64 \(9,\)"),
         ({"pe": None}, r"pe must have shape \(7, 2\), got None"),
         ({"pe": torch.zeros(7, 3)}, r"pe must have shape \(7, 2\), got \(7, 3\)"),
-        ({"batch": BATCH[:5]}, r"batch must have shape \(7,\), got \(5,\)"),
+        ({"batch": BATCH[:5]}, r"batch must be int64 of shape \(7,\), got torch.int64 \(5,\)"),
     ],
 )
 def test_forward_refuses(change: dict[str, Any], message: str) -> None:

@@ -117,7 +117,7 @@ def test_ends_start_without_effect_and_learn() -> None:
     model = LearnedConductances(2, num_edge_types=3, num_node_types=3, ends=True)
     graph = Incidence(EDGES, 5)
     w, _ = model(graph, NODE_TYPES, EDGE_TYPES)
-    without = graph.merge_listings(torch.nn.functional.softplus(model.edge.table)[EDGE_TYPES]).T
+    without = graph.merge_directed(torch.nn.functional.softplus(model.edge.table)[EDGE_TYPES]).T
     torch.testing.assert_close(w, without)
     w.sum().backward()
     assert (model.ends.grad != 0).all()

@@ -15,11 +15,10 @@ from tg_lpe.nn.probes import (
     FeatureProbes,
     LearnedProbes,
     RandomProbes,
-    counter_normal,
-    counter_signs,
     draw_seed,
     make_probes,
 )
+from tg_lpe.ops.random import counter_normal, counter_signs
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
 seeds = st.integers(-(2**63), 2**64 - 1)

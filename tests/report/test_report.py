@@ -27,12 +27,22 @@ DATA = {
     "atom_types": ["C", "O"],
     "skipped": [],
 }
+MODEL = {
+    **{"class": "GraphTransformer", "num_node_types": 2, "hidden_channels": 128, "heads": 8, "num_layers": 4},
+    **{"readout": "mlp", "pooling": "both", "pe_norm": True, "attention": "edge"},
+}
+TASK = {"name": "regression", "level": "graph", "num_targets": 1, "metric": "mae", "loss_function": "l1"}
+NONE = None
+LAPLACIAN = {"class": "LaplacianEigenvectors", "k": 6}
+WALK = {"class": "RandomWalk", "steps": 16}
+GRAM = {"class": "GramTransformer", "probes": "identity", "num_node_types": 2}
+FEATURES = {"class": "LinearTransformer", "probes": "features", "num_node_types": 2}
 ENVIRONMENT = {
     "processor": "A Processor",
     "cores": 2,
     "threads": 1,
     "accelerator": None,
-    "command": "tg-lpe train zinc --pe none",
+    "command": "tg-lpe train zinc --encoder none",
     "python": "3.11.7",
     "packages": {"torch": "2.13.0", "torch-scatter": None},
 }
@@ -50,13 +60,18 @@ def make_run(tmp_path: Path) -> MakeRun:
         data: dict[str, Any] | None = None,
         environment: dict[str, Any] | None = None,
         result: dict[str, Any] | None = None,
+        encoder: dict[str, Any] | None = GRAM,
+        pretrained: str | None = None,
+        task: dict[str, Any] = TASK,
         **settings: Any,
     ) -> Path:
         folder = tmp_path / name
         folder.mkdir()
-        config = TrainConfig(**{"epochs": 3, **settings})
-        data = {**DATA, **(data or {})}
-        (folder / "config.json").write_text(json.dumps({"train": config.to_dict(), "data": data}), encoding="utf-8")
+        model = {**MODEL, **{key: value for key, value in settings.items() if key in MODEL}}
+        loop = TrainConfig(**{"epochs": 3, **{key: value for key, value in settings.items() if key not in MODEL}})
+        config = {"layout": 2, "command": "train", "encoder": encoder, "model": model, "pretrained": pretrained}
+        config |= {"task": task, "loop": loop.to_dict(), "data": {**DATA, **(data or {})}}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         (folder / "environment.json").write_text(json.dumps({**ENVIRONMENT, **(environment or {})}), encoding="utf-8")
         rows = [
             {
@@ -64,21 +79,21 @@ def make_run(tmp_path: Path) -> MakeRun:
                 "train_loss": 1 / epoch,
                 "seconds": 60.0,
                 "graphs_per_second": 100.0 * epoch,
-                "val_mae": value,
+                f"val_{task['metric']}": value,
             }
             for epoch, value in enumerate(val, 1)
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         if test is not None:
-            encoder = 232 if config.pe == "linear-transformer" else 0
+            weights = 232 if encoder in (GRAM, FEATURES) or pretrained is not None else 0
             figures = {
-                "test_mae": test,
-                "val_mae": min(val),
+                f"test_{task['metric']}": test,
+                f"val_{task['metric']}": min(val) if task["metric"] == "mae" else max(val),
                 "best_epoch": 2,
                 "epochs": len(val),
                 "precision": "float32",
             }
-            figures |= {"num_parameters": 500_000 + encoder, "encoder_parameters": encoder, **(result or {})}
+            figures |= {"num_parameters": 500_000 + weights, "encoder_parameters": weights, **(result or {})}
             (folder / "result.json").write_text(json.dumps(figures), encoding="utf-8")
         return folder
 
@@ -92,7 +107,9 @@ def make_pretraining(tmp_path: Path) -> MakeRun:
     def make(name: str, *, finished: bool = True, **settings: Any) -> Path:
         folder = tmp_path / name
         folder.mkdir()
-        config = {"pretrain": PretrainConfig(**{"epochs": 2, **settings}).to_dict(), "data": DATA}
+        encoder = {"class": "LinearTransformer", "k": settings.pop("k", 8)}
+        loop = PretrainConfig(**{"epochs": 2, **settings}).to_dict()
+        config = {"layout": 2, "command": "pretrain", "encoder": encoder, "loop": loop, "data": DATA}
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         rows = [{"epoch": epoch, "train_loss": 9.0, "val_loss": 8.0 / epoch} for epoch in (1, 2)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -159,7 +176,7 @@ def page(tmp_path: Path) -> Callable[..., Page]:
 
 def test_seeds_make_one_row(make_run: MakeRun) -> None:
     tests = [0.30, 0.33, 0.36]
-    runs = [read_run(make_run(f"a{seed}", pe="laplacian", seed=seed, test=test)) for seed, test in enumerate(tests)]
+    runs = [read_run(make_run(f"a{seed}", encoder=LAPLACIAN, seed=seed, test=test)) for seed, test in enumerate(tests)]
     (group,) = compare(runs[::-1])
     (variant,) = group.variants
     assert variant.seeds == ["0", "1", "2"]
@@ -178,26 +195,18 @@ def test_one_seed_has_no_spread(make_run: MakeRun) -> None:
 
 
 def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
-    runs = [read_run(make_run(name, pe="none", test=0.3)) for name in "ab"]
+    runs = [read_run(make_run(name, encoder=NONE, test=0.3)) for name in "ab"]
     (group,) = compare(runs)
     assert [len(variant.runs) for variant in group.variants] == [1, 1]
     assert len({variant.label for variant in group.variants}) == 2
 
 
-def test_settings_without_effect_do_not_part_runs(make_run: MakeRun) -> None:
-    runs = [
-        read_run(make_run("a", pe="none", seed=0, test=0.3, probes="features", pe_dim=6, halve_every=800)),
-        read_run(make_run("b", pe="none", seed=1, test=0.4, probes="random", pe_dim=3, halve_every=400)),
-    ]
-    assert len(compare(runs)[0].variants) == 1
-
-
-def test_settings_with_effect_do(make_run: MakeRun) -> None:
+def test_settings_with_effect_part_runs(make_run: MakeRun) -> None:
     runs = [read_run(make_run(f"a{lr}", seed=seed, test=0.3, lr=lr)) for seed, lr in enumerate([0.001, 0.01])]
     (group,) = compare(runs)
     assert sorted(variant.label for variant in group.variants) == [
-        "linear-transformer, identity probes, lr 0.001",
-        "linear-transformer, identity probes, lr 0.01",
+        "GramTransformer, lr 0.001",
+        "GramTransformer, lr 0.01",
     ]
     assert "Rows differ in more than the encoding: lr." in comparison_table(runs)
 
@@ -205,60 +214,53 @@ def test_settings_with_effect_do(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("shared", "idle"),
     [
-        ({"pe": "none"}, {"edge_pe": False, "pe_norm": True, "num_filters": 2, "basis": "chebyshev", "pe_dim": 3}),
-        ({"pe": "laplacian"}, {"probes": "random", "num_filters": 2, "end_features": True, "encoder_lr": 0.5}),
-        ({"pe": "random-walk"}, {"ground": False, "conductances": "fixed", "k": 3, "encoder_layers": 4}),
-        ({"probes": "features"}, {"edge_pe": False, "num_filters": 2, "ground": False, "pe_dim": 6}),
-        ({"probes": "identity"}, {"k": 3}),
-        ({"probes": "identity", "conductances": "fixed", "ground": False}, {"encoder_lr": 0.5}),
-        ({"encoder": "eigen-k8", "probes": "random"}, {"pe_dim": 8, "edge_pe": False, "num_filters": 2, "k": 3}),
-        ({"encoder": "heat-k8", "probes": "auto"}, {"pe_dim": 8, "num_filters": 2, "ground": False, "k": 3}),
-        ({"pe": "laplacian"}, {"pe_dim": 6}),
-        ({"pe": "random-walk"}, {"pe_dim": 16}),
+        ({"encoder": NONE}, {"pe_norm": False, "pe_lr": 0.5, "encoder_lr": 0.5, "halve_every": 400}),
+        ({"encoder": LAPLACIAN}, {"encoder_lr": 0.5}),
+        ({"encoder": WALK}, {"encoder": {**WALK, "edge_out_channels": None, "method": "auto"}}),
+        ({}, {"encoder": {**GRAM, "num_node_types": 9, "num_filters": 4}, "halve_every": 400}),
+        ({"pretrained": "heat-k8"}, {"encoder": {**GRAM, "num_filters": 2}}),
     ],
-    ids=lambda settings: ",".join(f"{name}={value}" for name, value in settings.items()),
+    ids=str,
 )
-def test_what_an_encoding_does_not_read_does_not_part_runs(
-    make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]
-) -> None:
-    runs = [read_run(make_run("a", test=0.3, **shared)), read_run(make_run("b", seed=1, test=0.3, **shared, **idle))]
+def test_what_has_no_effect_does_not_part_runs(make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]) -> None:
+    """Sizes of the data, defaults that are spelled out, settings of what a run does not have."""
+    counts = {"encoder_parameters": 232 if "encoder" not in shared else 0}
+    runs = [
+        read_run(make_run("a", test=0.3, result=counts, **shared)),
+        read_run(make_run("b", seed=1, test=0.3, result=counts, **{**shared, **idle})),
+    ]
     assert [variant.seeds for variant in compare(runs)[0].variants] == [["0", "1"]]
 
 
 @pytest.mark.parametrize(
     ("shared", "change", "words"),
     [
-        ({"edge_pe": True}, {"edge_pe": False}, ["with edge encoding", "without edge encoding"]),
+        ({}, {"encoder": {**GRAM, "edge_out_channels": 0}}, ["with edge encoding", "without edge encoding"]),
         ({"pe_norm": False}, {"pe_norm": True}, ["without normalized encoding", "with normalized encoding"]),
-        ({}, {"ground": False}, ["with ground", "without ground"]),
-        ({}, {"end_features": True}, ["without end features", "with end features"]),
-        ({}, {"conductances": "fixed"}, ["learned conductances", "fixed conductances"]),
-        ({}, {"basis": "chebyshev"}, ["power basis", "chebyshev basis"]),
+        ({}, {"encoder": {**GRAM, "ground": False}}, ["with ground", "without ground"]),
+        ({}, {"encoder": {**GRAM, "end_features": True}}, ["without end features", "with end features"]),
+        ({}, {"encoder": {**GRAM, "basis": "chebyshev"}}, ["power basis", "chebyshev basis"]),
+        ({}, {"encoder": {**GRAM, "probes": "rademacher"}}, ["identity probes", "rademacher probes"]),
         ({"pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),
         ({"attention": "edge"}, {"attention": "gps"}, ["edge attention", "gps attention"]),
-        ({}, {"pe_dim": 8}, ["all channels", "pe_dim 8"]),
-        ({"num_filters": 2}, {"num_filters": 9}, ["num_filters 2", "num_filters 9"]),
-        ({}, {"encoder_layers": 8}, ["encoder_layers 16", "encoder_layers 8"]),
-        ({}, {"num_squarings": 2}, ["num_squarings 0", "num_squarings 2"]),
-        (
-            {"conductances": "fixed", "ground": False, "pe_dim": 4},
-            {"encoder_lr": 0.5},
-            ["encoder_lr 0.01", "encoder_lr 0.5"],
-        ),
-        ({"pe": "laplacian"}, {"edge_pe": False}, ["with edge encoding", "without edge encoding"]),
-        ({"pe": "random-walk"}, {"pe_dim": 20}, ["pe_dim 16", "pe_dim 20"]),
-        ({"pe": "none", "pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),
-        ({"probes": "features"}, {"k": 3}, ["k 8", "k 3"]),
+        ({}, {"encoder": {**GRAM, "out_channels": 8}}, ["all channels", "out_channels 8"]),
+        ({}, {"encoder": {**GRAM, "num_filters": 9}}, ["num_filters 4", "num_filters 9"]),
+        ({}, {"encoder_lr": 0.5}, ["encoder_lr 0.01", "encoder_lr 0.5"]),
+        ({"encoder": WALK}, {"encoder": {**WALK, "steps": 20}}, ["steps 16", "steps 20"]),
+        ({"encoder": NONE, "pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),
+        ({"encoder": FEATURES}, {"encoder": {**FEATURES, "k": 3}}, ["k 8", "k 3"]),
     ],
     ids=str,
 )
-def test_what_an_encoding_reads_is_told(
+def test_what_differs_is_told(
     make_run: MakeRun, shared: dict[str, Any], change: dict[str, Any], words: list[str]
 ) -> None:
-    runs = [read_run(make_run("a", test=0.3, **shared)), read_run(make_run("b", test=0.4, **{**shared, **change}))]
-    base = runs[0].settings["pe"]
-    if base == "linear-transformer":
-        base += f", {runs[0].settings['probes']} probes"
+    result = {"encoder_parameters": 232}
+    runs = [
+        read_run(make_run("a", test=0.3, result=result, **shared)),
+        read_run(make_run("b", test=0.4, result=result, **{**shared, **change})),
+    ]
+    base = "none" if runs[0].encoder is None else runs[0].encoder["class"]
     (group,) = compare(runs)
     assert [variant.label for variant in group.variants] == [f"{base}, {word}" for word in words]
     assert group.difference(group.variants[0]) is None
@@ -267,40 +269,72 @@ def test_what_an_encoding_reads_is_told(
     assert all(told) and ("Rows differ" in comparison_table(runs)) == bool(more)
 
 
-def test_kinds_of_probes_are_different_rows(make_run: MakeRun) -> None:
-    probes = ["identity", "rademacher", "auto", "features"]
-    runs = [read_run(make_run(kind, test=0.3 + i / 10, probes=kind)) for i, kind in enumerate(probes)]
+def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:
+    """Those of this package, and one that it does not know: by name and arguments that differ."""
+    encoders = [NONE, LAPLACIAN, WALK, GRAM, FEATURES, {"class": "Own", "depth": 1}, {"class": "Own", "depth": 2}]
+    runs = [read_run(make_run(f"a{i}", test=0.3 + i / 10, encoder=encoder)) for i, encoder in enumerate(encoders)]
     (group,) = compare(runs)
-    assert [variant.label for variant in group.variants] == [f"linear-transformer, {kind} probes" for kind in probes]
-    assert len({variant.color for variant in group.variants}) == 4
+    names = ["none", "LaplacianEigenvectors", "RandomWalk", "GramTransformer", "LinearTransformer"]
+    assert [variant.label for variant in group.variants] == [*names, "Own, depth 1", "Own, depth 2"]
+    assert len({variant.color for variant in group.variants}) == 7
 
 
 def test_edge_encoding_is_told_of_every_row_that_has_the_choice(make_run: MakeRun) -> None:
     runs = [
-        read_run(make_run("none", pe="none", test=0.5)),
-        read_run(make_run("walk", pe="random-walk", test=0.4, edge_pe=False)),
+        read_run(make_run("none", encoder=NONE, test=0.5)),
+        read_run(make_run("walk", encoder={**WALK, "edge_out_channels": 0}, test=0.4)),
         read_run(make_run("ours", test=0.3)),
-        read_run(make_run("features", probes="features", test=0.45)),
+        read_run(make_run("features", encoder=FEATURES, test=0.45)),
     ]
     (group,) = compare(runs)
     found = {variant.label: group.difference(variant) for variant in group.variants}
     assert found == {
-        "linear-transformer, identity probes, with edge encoding": pytest.approx(-0.2),
-        "random-walk, without edge encoding": pytest.approx(-0.1),
-        "linear-transformer, features probes": pytest.approx(-0.05),  # it encodes no edges
+        "GramTransformer, with edge encoding": pytest.approx(-0.2),
+        "RandomWalk, without edge encoding": pytest.approx(-0.1),
+        "LinearTransformer": pytest.approx(-0.05),  # it has no encoding of edges
         "none": None,
     }
     assert "Rows differ in more than the encoding" not in comparison_table(runs)
 
 
 def test_none_is_compared_at_the_same_pooling(make_run: MakeRun) -> None:
+    other = {**GRAM, "edge_out_channels": 0, "num_filters": 2}
     runs = [
-        read_run(make_run("a", pe="none", test=0.5, pooling="mean")),
-        read_run(make_run("b", pe="none", test=0.4, pooling="sum")),
-        read_run(make_run("c", test=0.3, pooling="sum", edge_pe=False, pe_norm=True, num_filters=2)),
+        read_run(make_run("a", encoder=NONE, test=0.5, pooling="mean")),
+        read_run(make_run("b", encoder=NONE, test=0.4, pooling="sum")),
+        read_run(make_run("c", test=0.3, pooling="sum", encoder=other, pe_norm=False)),
     ]
     (group,) = compare(runs)
     assert group.difference(group.variants[0]) == pytest.approx(-0.1)
+
+
+def test_larger_is_better_where_the_metric_says_so(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    task = {"name": "binary", "level": "graph", "num_targets": 1, "metric": "roc_auc"}
+    folders = [
+        make_run("none", encoder=NONE, task=task, test=0.7, val=(0.6, 0.8)),
+        make_run("walk", encoder=WALK, task=task, test=0.9, val=(0.8, 0.9)),
+        make_run("going", encoder=LAPLACIAN, task=task, val=(0.5, 0.95, 0.6)),
+    ]
+    runs = [read_run(folder) for folder in folders]
+    (group,) = compare(runs)
+    assert [variant.label for variant in group.variants] == ["RandomWalk", "none", "LaplacianEigenvectors"]
+    assert group.best is group.variants[0] and group.difference(group.variants[0]) == pytest.approx(0.2)
+    assert runs[2].validation_error == 0.95
+    table, shown = comparison_table(runs), page(*folders)
+    assert "test ROC-AUC" in table and "MAE" not in table
+    assert "Highest test ROC-AUC: RandomWalk" in shown.text and "MAE" not in shown.text
+    row = benchmark_json(runs)["comparison"][0]["rows"][0]
+    assert row["test_roc_auc"]["mean"] == 0.9 and "test_mae" not in row
+
+
+def test_tasks_are_not_ranked_together(make_run: MakeRun) -> None:
+    target = {"target": {"columns": ["size"], "level": "graph", "computed": None}}
+    runs = [
+        read_run(make_run("a", test=0.3)),
+        read_run(make_run("b", test=0.3, task={**TASK, "metric": "rmse"})),
+        read_run(make_run("c", test=0.3, data=target)),
+    ]
+    assert [len(group.variants) for group in compare(runs)] == [1, 1, 1]
 
 
 # The settings of a run of release 0.1.0, word for word.
@@ -312,57 +346,82 @@ SETTINGS_0_1_0 = {
 }
 
 
+OLD_GRAM = {
+    **{"class": "GramTransformer", "probes": "identity", "num_filters": 4, "num_layers": 16},
+    **{"edge_out_channels": 6, "out_channels": 6},
+}
+
+
 @pytest.mark.parametrize(
-    ("old", "same", "other"),
+    ("old", "same"),
     [
-        ({"pe": "none"}, {"pe": "none", "edge_pe": True}, {"pe": "none", "pooling": "sum"}),
-        ({"pe": "none"}, {"pe": "none", "pe_norm": True}, {"pe": "none", "attention": "gps"}),
-        ({"pe": "laplacian"}, {"pe": "laplacian", "edge_pe": False}, {"pe": "laplacian", "edge_pe": True}),
-        ({"pe": "random-walk", "pe_dim": 16}, {"pe": "random-walk", "edge_pe": False}, {"pe": "random-walk"}),
-        ({}, {"probes": "features", "edge_pe": True}, {"probes": "features", "pe_norm": True}),
+        ({"pe": "none"}, {"encoder": NONE}),
+        ({"pe": "laplacian"}, {"encoder": {**LAPLACIAN, "edge_out_channels": 0}}),
+        ({"pe": "random-walk", "pe_dim": 9, "edge_pe": True}, {"encoder": {**WALK, "steps": 9}}),
+        ({}, {"encoder": {**FEATURES, "out_channels": 6}}),
+        ({"probes": "identity", "edge_pe": True, "num_filters": 4}, {"encoder": OLD_GRAM}),
+        ({"encoder": "eigen-k8"}, {"encoder": FEATURES, "pretrained": "eigen-k8"}),
     ],
     ids=str,
 )
-def test_runs_of_earlier_releases_are_read(
-    make_run: MakeRun, page: Callable[..., Page], old: dict[str, Any], same: dict[str, Any], other: dict[str, Any]
+def test_runs_of_the_first_release_are_rows_among_others(
+    make_run: MakeRun, page: Callable[..., Page], old: dict[str, Any], same: dict[str, Any]
 ) -> None:
     then = {"pooling": "mean", "attention": "edge", "pe_norm": False}
     folders = [
         make_run("old", test=0.3),
-        make_run("same", test=0.5, seed=1, **{**then, **same}),
-        make_run("c", test=0.6, **{**then, **other}),
+        make_run("same", test=0.5, seed=1, **then, **same, result={"encoder_parameters": 232}),
+        make_run("c", test=0.6, **{**then, **same, "pooling": "sum"}),
     ]
-    before = json.loads((folders[0] / "config.json").read_text())
-    before["train"] = {**SETTINGS_0_1_0, **old}
+    target = {"target": {"columns": ["y"], "level": "graph", "computed": None}}
+    for folder in folders[1:]:
+        config = json.loads((folder / "config.json").read_text())
+        config["data"] |= target
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    before = {"train": {**SETTINGS_0_1_0, **old}, "data": DATA}
     (folders[0] / "config.json").write_text(json.dumps(before), encoding="utf-8")
     (group,) = compare([read_run(folder) for folder in folders])
     assert [[run.name for run in variant.runs] for variant in group.variants] == [["old", "same"], ["c"]]
-    assert len({variant.label for variant in group.variants}) == 2
     assert "0.4000 ± 0.1414" in page(*folders).text
+
+
+def test_folders_of_the_first_release_are_read(page: Callable[..., Page]) -> None:
+    folders = sorted((Path(__file__).parents[1] / "fixtures" / "layout_1" / "runs").iterdir())
+    runs = [read_run(folder) for folder in folders]
+    training, pretraining = compare(runs)
+    labels = {variant.label: variant.test.mean for variant in training.variants}
+    assert labels == {
+        "LaplacianEigenvectors": pytest.approx(2.4828088),
+        "GramTransformer": pytest.approx(2.5186325),
+        "RandomWalk": pytest.approx(2.6553126),
+        "none": pytest.approx(2.6718921),
+    }
+    assert [variant.label for variant in pretraining.variants] == ["GramTransformer, heat kernels"]
+    assert "Lowest test MAE: LaplacianEigenvectors" in page(*folders).text
 
 
 @pytest.mark.parametrize(
     ("encoder", "name"), [("eigen-k8", "eigen-k8"), ("runs/pretrain/encoder", "pretrain"), ("encoder", "encoder")]
 )
 def test_pretrained_encoder_is_named(make_run: MakeRun, encoder: str, name: str) -> None:
-    (group,) = compare([read_run(make_run("a", test=0.3, encoder=encoder))])
-    assert group.variants[0].label == f"linear-transformer from {name}"
+    (group,) = compare([read_run(make_run("a", test=0.3, pretrained=encoder))])
+    assert group.variants[0].label == f"GramTransformer from {name}"
 
 
 def test_difference_to_none(make_run: MakeRun) -> None:
     runs = [
-        read_run(make_run("none", pe="none", test=0.40)),
-        read_run(make_run("none long", pe="none", test=0.20, epochs=30)),
+        read_run(make_run("none", encoder=NONE, test=0.40)),
+        read_run(make_run("none long", encoder=NONE, test=0.20, epochs=30)),
         read_run(make_run("ours", test=0.30)),
-        read_run(make_run("walk", pe="random-walk", pe_dim=16, test=0.44)),
+        read_run(make_run("walk", encoder=WALK, test=0.44)),
     ]
     (group,) = compare(runs)
     found = {variant.label: group.difference(variant) for variant in group.variants}
     assert found == {
         "none, epochs 30": None,
-        "linear-transformer, identity probes": pytest.approx(-0.1),
+        "GramTransformer": pytest.approx(-0.1),
         "none, epochs 3": None,
-        "random-walk": pytest.approx(0.04),
+        "RandomWalk": pytest.approx(0.04),
     }
     table = comparison_table(runs)
     assert "−0.1000 (−25.0 %)" in table
@@ -376,7 +435,7 @@ def test_difference_to_none(make_run: MakeRun) -> None:
     ids=lambda other: next(iter(other)),
 )
 def test_other_data_is_not_ranked_together(make_run: MakeRun, other: dict[str, Any]) -> None:
-    runs = [read_run(make_run("a", pe="none", test=0.3)), read_run(make_run("b", test=0.2, data=other))]
+    runs = [read_run(make_run("a", encoder=NONE, test=0.3)), read_run(make_run("b", test=0.2, data=other))]
     groups = compare(runs)
     assert [len(group.variants) for group in groups] == [1, 1]
     assert [group.source for group in groups] == ["zinc", other.get("source", "zinc (2)")]
@@ -393,9 +452,9 @@ def test_split_drawn_by_the_seed(make_run: MakeRun) -> None:
 
 def test_unfinished_runs_are_shown(make_run: MakeRun, page: Callable[..., Page]) -> None:
     folders = [
-        make_run("done", pe="none", test=0.5),
-        make_run("going", pe="laplacian", val=(0.8, 0.1), epochs=40),
-        make_run("not begun", pe="random-walk", val=()),
+        make_run("done", encoder=NONE, test=0.5),
+        make_run("going", encoder=LAPLACIAN, val=(0.8, 0.1), epochs=40),
+        make_run("not begun", encoder=WALK, val=()),
     ]
     (folders[2] / "metrics.jsonl").unlink()
     (group,) = compare([read_run(folder) for folder in folders])
@@ -407,15 +466,15 @@ def test_unfinished_runs_are_shown(make_run: MakeRun, page: Callable[..., Page])
     shown = page(*folders)
     assert "3 runs on 1 data set, 2 unfinished" in shown.text
     rows = {row[0]: row for row in shown.rows}
-    assert rows["laplacian"][1:4] == ["unfinished", "–", "0.1000"]
-    assert "laplacian (unfinished)" in shown.text  # in the figure's legend
+    assert rows["LaplacianEigenvectors"][1:4] == ["unfinished", "–", "0.1000"]
+    assert "LaplacianEigenvectors (unfinished)" in shown.text  # in the figure's legend
 
 
 def test_diverged_run_is_neither_dropped_nor_best(make_run: MakeRun, page: Callable[..., Page]) -> None:
     folders = [
         make_run("bad", test=math.nan, val=(math.nan, math.nan), result={"val_mae": math.inf}),
-        make_run("good", pe="none", test=0.3),
-        make_run("fair", pe="laplacian", test=0.4),
+        make_run("good", encoder=NONE, test=0.3),
+        make_run("fair", encoder=LAPLACIAN, test=0.4),
     ]
     runs = [read_run(folder) for folder in folders]
     (group,) = compare(runs)
@@ -441,7 +500,7 @@ def test_pretraining(make_run: MakeRun, make_pretraining: MakeRun, page: Callabl
     assert [variant.runs[0].name for variant in pretraining.variants] == ["first", "second", "third"]
     assert pretraining.best is None
     shown = page(*folders)
-    (row,) = (row for row in shown.rows if row[0] == "linear-transformer, random probes, k 12")
+    (row,) = (row for row in shown.rows if row[0] == "LinearTransformer, k 12")
     assert row[1:3] == ["4.2500", "4.0000"]
     assert "zinc: pretraining" in shown.text
 
@@ -451,12 +510,9 @@ def test_kernel_pretraining(tmp_path: Path, make_pretraining: MakeRun, page: Cal
     for name, settings in (("a", {"num_filters": 3}), ("b", {"num_filters": 9}), ("c", {"kernels": ("heat",)})):
         folders.append(tmp_path / name)
         folders[-1].mkdir()
-        config = {
-            "pretrain-kernels": KernelPretrainConfig(
-                **{"epochs": 1, "kernels": ("heat", "resistance"), **settings}
-            ).to_dict(),
-            "data": DATA,
-        }
+        encoder = {"class": "GramTransformer", "num_filters": settings.get("num_filters", 4)}
+        loop = KernelPretrainConfig(epochs=1, kernels=settings.get("kernels", ("heat", "resistance"))).to_dict()
+        config = {"layout": 2, "command": "pretrain-kernels", "encoder": encoder, "loop": loop, "data": DATA}
         (folders[-1] / "config.json").write_text(json.dumps(config), encoding="utf-8")
         (folders[-1] / "metrics.jsonl").write_text('{"epoch": 1, "val_loss": 0.5}\n', encoding="utf-8")
     result = {"kind": "pretrain-kernels", "test_loss": 0.0625, "val_loss": 0.05}
@@ -470,10 +526,10 @@ def test_kernel_pretraining(tmp_path: Path, make_pretraining: MakeRun, page: Cal
     ]
     (group,) = compare(runs)
     assert [variant.label for variant in group.variants] == [
-        "linear-transformer, random probes",
-        "linear-transformer, heat and resistance kernels, num_filters 3",
-        "linear-transformer, heat and resistance kernels, num_filters 9",
-        "linear-transformer, heat kernels",
+        "LinearTransformer",
+        "GramTransformer, heat and resistance kernels, num_filters 3",
+        "GramTransformer, heat and resistance kernels, num_filters 9",
+        "GramTransformer, heat kernels",
     ]
     (row,) = (row for row in page(*folders).rows if row[0].endswith("num_filters 3"))
     assert row[1:3] == ["0.0625", "0.0500"]
@@ -481,7 +537,7 @@ def test_kernel_pretraining(tmp_path: Path, make_pretraining: MakeRun, page: Cal
 
 def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[..., Page]) -> None:
     skipped = [f"train.smi:{line}: 'C{line}': no bond" for line in range(1200)]
-    folders = [make_run(f"none-{seed}", pe="none", seed=seed, test=0.3 + seed / 100) for seed in (0, 1)]
+    folders = [make_run(f"none-{seed}", encoder=NONE, seed=seed, test=0.3 + seed / 100) for seed in (0, 1)]
     folders += [make_run(f"ours-{seed}", seed=seed, test=0.2, data={"skipped": skipped}) for seed in (0, 1)]
     folders += [make_run("qm9", test=0.1, data={"source": "qm9"})]
     shown = page(*folders)
@@ -498,8 +554,8 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[
     assert rows["none"][0] == f"0.3050 ± {spread:.4f}"
     assert rows["none"][3:6] == ["0, 1", "3", "500,000"]
     assert rows["none"][6:] == ["200", "3 min", "float32"]
-    assert "500,000 + 232" in rows["linear-transformer, identity probes"]
-    assert "Lowest test MAE: linear-transformer, identity probes, 0.2000 ± 0.0000, against none −0.1050" in shown.text
+    assert "500,000 + 232" in rows["GramTransformer"]
+    assert "Lowest test MAE: GramTransformer, 0.2000 ± 0.0000, against none −0.1050" in shown.text
     assert shown.text.count("1,200 molecules skipped") == 2
     assert shown.text.count("no bond") == 1000
     assert "and 200 more" in shown.text
@@ -508,7 +564,7 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[
 
 
 def test_page_is_the_same_every_time(make_run: MakeRun, page: Callable[..., Page]) -> None:
-    folders = [make_run("a", test=0.3), make_run("b", pe="none", test=0.4)]
+    folders = [make_run("a", test=0.3), make_run("b", encoder=NONE, test=0.4)]
     assert page(*folders).source == page(*folders, folders[0]).source  # named twice, counted once
 
 
@@ -519,9 +575,9 @@ def test_what_users_write_is_escaped(make_run: MakeRun, page: Callable[..., Page
         test=0.3,
         data={"source": evil, "skipped": [evil], "odd": {"key<b>": [evil]}},
         environment={"processor": evil, "command": evil, "packages": {evil: evil}},
-        encoder=evil,
+        pretrained=evil,
     )
-    other = make_run("other", pe="none", test=0.4, data={"source": evil})
+    other = make_run("other", encoder=NONE, test=0.4, data={"source": evil})
     shown = page(folder, other)
     assert not {"script", "i", "b>"} & set(shown.tags)
     assert shown.text.count(evil) >= 6
@@ -532,7 +588,8 @@ def test_lenient_about_what_is_missing(tmp_path: Path, page: Callable[..., Page]
     folder = tmp_path / "bare"
     folder.mkdir()
     (folder / "config.json").write_text(
-        '{"train": {"pe": "new", "seed": "x"}, "data": {}, "more": 1}', encoding="utf-8"
+        '{"layout": 2, "command": "train", "encoder": {"class": "new"}, "loop": {"seed": "x"}, "data": {}, "more": 1}',
+        encoding="utf-8",
     )
     (folder / "metrics.jsonl").write_text('{"epoch": 1, "val_mae": "high"}\n[]\n{"epoch": 2, "val_', encoding="utf-8")
     (folder / "result.json").write_text('{"test_mae": null}', encoding="utf-8")
@@ -555,7 +612,7 @@ def test_no_run_folder(tmp_path: Path, make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [("{", "not valid JSON"), ("[]", "must hold a JSON object, got list"), ("{}", "lacks 'train' and 'data'")],
+    [("{", "not valid JSON"), ("[]", "must hold a JSON object, got list"), ("{}", "lacks 'loop' and 'data'")],
 )
 def test_damaged_run_folder(tmp_path: Path, config: str, message: str) -> None:
     (tmp_path / "config.json").write_text(config, encoding="utf-8")
@@ -588,12 +645,16 @@ def test_without_matplotlib(make_run: MakeRun, tmp_path: Path, monkeypatch: pyte
 
 def test_benchmark_json(make_run: MakeRun) -> None:
     runs = [
-        read_run(make_run("a", pe="none", test=0.4, data={"skipped": ["x", "y"]})),
+        read_run(make_run("a", encoder=NONE, test=0.4, data={"skipped": ["x", "y"]})),
         *(read_run(make_run(f"b{seed}", seed=seed, test=0.3 + seed / 10)) for seed in (0, 1)),
     ]
     values = json.loads(json.dumps(benchmark_json(runs), allow_nan=False))
     first = values["runs"][0]
-    assert (first["name"], first["command"], first["result"]["test_mae"]) == ("a", "tg-lpe train zinc --pe none", 0.4)
+    assert (first["name"], first["command"], first["result"]["test_mae"]) == (
+        "a",
+        "tg-lpe train zinc --encoder none",
+        0.4,
+    )
     assert first["machine"]["processor"] == "A Processor"
     assert first["versions"] == {"python": "3.11.7", "torch": "2.13.0", "torch-scatter": None}
     assert first["data"]["num_skipped"] == 2

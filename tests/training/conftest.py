@@ -31,7 +31,8 @@ def molecules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def splits(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> MoleculeSplits:
     """The molecules of that folder."""
-    return load_molecules(molecules, cache_dir=tmp_path_factory.mktemp("cache"), num_workers=0, progress=False)
+    cache = tmp_path_factory.mktemp("cache")
+    return load_molecules(molecules, computed="solubility", cache_dir=cache, num_workers=0, progress=False)
 
 
 @pytest.fixture

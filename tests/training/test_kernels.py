@@ -8,9 +8,11 @@ import pytest
 import torch
 from scipy.linalg import expm
 
-from tg_lpe import GramTransformer, Incidence
+from tg_lpe import Encoder, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.datasets.molecules import MoleculeSplits
+from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.spectral import HEAT_TIMES, NUM_EIGENSPACES, kernel_channels, kernel_entries
+from tg_lpe.training.build import seeded
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.kernels import KernelPretraining
 from tg_lpe.training.run_folder import RunFolder
@@ -66,8 +68,11 @@ def test_unknown_kernels_are_refused() -> None:
 
 
 def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> None:
-    config = KernelPretrainConfig(epochs=12, batch_size=16, kernels=("heat",), num_filters=2, num_layers=8)
-    training = KernelPretraining(config, splits, RunFolder(tmp_path), progress=False)
+    config = KernelPretrainConfig(epochs=12, batch_size=16, kernels=("heat",))
+    width = kernel_channels(config.kernels)
+    with seeded(0):
+        encoder = GramTransformer(width, width, num_filters=2, num_layers=8)
+    training = KernelPretraining(config, encoder, splits, RunFolder(tmp_path), progress=False)
     before = training.evaluate(training.val_set)
     result = training.fit()
     assert result["val_loss"] < 0.3 * before
@@ -77,3 +82,27 @@ def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> No
     mine, theirs = (m.eval()(None, data.edge_index, num_nodes=data.num_nodes) for m in (training.encoder, loaded))
     assert torch.equal(mine.node, theirs.node)
     assert mine.edge is not None and theirs.edge is not None and torch.equal(mine.edge, theirs.edge)
+
+
+def test_an_encoder_without_edges_learns_the_diagonals(splits: MoleculeSplits, tmp_path: Path) -> None:
+    config = KernelPretrainConfig(epochs=6, batch_size=8, kernels=("heat",))
+    with seeded(0):
+        encoder = LinearTransformer(k=4, out_channels=kernel_channels(config.kernels))
+    training = KernelPretraining(config, encoder, splits, RunFolder(tmp_path), progress=False)
+    before = training.evaluate(training.val_set)
+    result = training.fit()
+    assert result["val_loss"] < before and len(result["test_loss_by_channel"]) == kernel_channels(("heat",))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (GramTransformer(3, 3), "GramTransformer gives 3 channels, the targets have 7"),
+        (GramTransformer(7, 2), "gives 2 channels of edges, the kernels have 7"),
+        (RandomWalk(7), "RandomWalk has no parameters to learn, so it cannot be pretrained"),
+    ],
+    ids=["nodes", "edges", "nothing to learn"],
+)
+def test_encoders_that_do_not_fit_are_refused(splits: MoleculeSplits, encoder: Encoder, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KernelPretraining(KernelPretrainConfig(kernels=("heat",)), encoder, splits)

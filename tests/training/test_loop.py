@@ -13,20 +13,35 @@ from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.hub.files import load_tensors, read_json
-from tg_lpe.training.config import ENCODINGS, TrainConfig
-from tg_lpe.training.joint import JointTraining, build_model
-from tg_lpe.training.loop import hash_seed, seeded
+from tg_lpe.training.build import build_model
+from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.joint import JointTraining
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
+from tg_lpe.training.tasks import Regression
 
-SMALL: dict[str, Any] = {"channels": 16, "heads": 2, "num_layers": 1, "k": 4, "pe_dim": 3, "batch_size": 8, "epochs": 4}
+MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1, "pooling": "both", "pe_norm": True}
+LOOP: dict[str, Any] = {"batch_size": 8, "epochs": 4}
+NONE = None
+LAPLACIAN = {"class": "LaplacianEigenvectors", "k": 3}
+WALK = {"class": "RandomWalk", "steps": 3}
+EXACT = {"class": "GramTransformer", "out_channels": 3, "edge_out_channels": 3, "probes": "identity"}
+RANDOM = {"class": "GramTransformer", "probes": "rademacher", "num_filters": 1, "num_layers": 3}
+FEATURES = {"class": "LinearTransformer", "k": 4, "out_channels": 3, "probes": "features"}
 
 
-RANDOM: dict[str, Any] = {"probes": "rademacher", "num_filters": 1, "encoder_layers": 3}
-
-
-def train(splits: MoleculeSplits, folder: RunFolder | None = None, **settings: Any) -> JointTraining:
-    return JointTraining(TrainConfig(**{**SMALL, **settings}), splits, folder, progress=False)
+def train(
+    splits: MoleculeSplits,
+    encoder: dict[str, Any] | None = EXACT,
+    folder: RunFolder | None = None,
+    cls: type[JointTraining] = JointTraining,
+    model: dict[str, Any] | None = None,
+    **loop: Any,
+) -> JointTraining:
+    config = TrainConfig(**{**LOOP, **loop})
+    task = Regression()
+    built = build_model(splits.spec, task, encoder, seed=config.seed, **{**MODEL, **(model or {})})
+    return cls(config, built, splits, task, folder, progress=False)
 
 
 def factors(splits: MoleculeSplits, total: int, **settings: Any) -> list[float]:
@@ -56,45 +71,6 @@ def test_one_cycle_of_a_single_step(splits: MoleculeSplits) -> None:
     assert 0 < factor <= 1
 
 
-def test_hash_seed() -> None:
-    seeds = {hash_seed(a, b) for a in range(50) for b in range(50)}
-    assert len(seeds) == 2500
-    assert all(0 <= seed < 2**63 for seed in seeds)
-    bits = [bin(hash_seed(0, a) ^ hash_seed(0, a + 1)).count("1") for a in range(200)]
-    assert 25 < sum(bits) / len(bits) < 38, "neighbours share about half their bits"
-    assert hash_seed(1, 2) == hash_seed(1, 2) and hash_seed(-1, 2**70) >= 0
-    torch.Generator().manual_seed(max(seeds))
-
-
-def test_seeded_leaves_the_global_generator_alone() -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    with seeded(3):
-        first = torch.rand(3)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(6)
-    with seeded(3):
-        assert torch.equal(torch.rand(3), first)
-
-
-@pytest.mark.parametrize("readout", ["mlp", "paper"])
-def test_every_encoding_starts_from_the_same_graph_transformer(splits: MoleculeSplits, readout: str) -> None:
-    states: dict[str, dict[str, Tensor]] = {}
-    for pe in ENCODINGS:
-        model = build_model(TrainConfig(**{**SMALL, "pe": pe, "readout": readout}), splits)
-        states[pe] = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
-    shared = set.intersection(*(set(state) for state in states.values()))
-    own = {name.split(".")[0] for name in set(states["laplacian"]) - shared}
-    assert own <= {"pe_embedding", "edge_pe_embedding"}, "only the embeddings of the encoding are not in all"
-    for name in shared:
-        assert all(torch.equal(state[name], states["none"][name]) for state in states.values()), name
-    for name in set(states["laplacian"]):
-        if not name.startswith("edge_pe_embedding"):  # an encoding of edges may have another width
-            assert torch.equal(states["laplacian"][name], states["linear-transformer"][name]), name
-    other = build_model(TrainConfig(**{**SMALL, "pe": "none", "readout": readout, "seed": 1}), splits).state_dict()
-    assert any(not torch.equal(other[name], states["none"][name]) for name in shared)
-
-
 class Watched(JointTraining):
     """Counts evaluations by data set and keeps the weights of each epoch."""
 
@@ -103,30 +79,32 @@ class Watched(JointTraining):
         self.evaluated: list[str] = []
         self.by_epoch: list[dict[str, Tensor]] = []
 
-    def evaluate(self, dataset: InMemoryDataset) -> float:
+    def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
         self.evaluated.append("test" if dataset is self.test_set else "val" if dataset is self.val_set else "other")
         if dataset is self.val_set:
             self.by_epoch.append({name: value.clone() for name, value in self.model.state_dict().items()})
-        return super().evaluate(dataset)
+        return super().figures(dataset)
 
 
 @pytest.mark.parametrize(
-    ("pe", "settings"),
+    ("encoder", "model"),
     [
-        *((pe, {}) for pe in ENCODINGS),
-        ("linear-transformer", {"probes": "features"}),
-        ("linear-transformer", {"pe_dim": None, "pooling": "mean", "pe_norm": False, **RANDOM}),
-        ("linear-transformer", {"num_squarings": 1, "basis": "chebyshev", "conductances": "fixed", "pooling": "sum"}),
-        ("laplacian", {"edge_pe": False, "pe_norm": False}),
+        (NONE, {}),
+        (LAPLACIAN, {}),
+        (LAPLACIAN, {"edge_encoding": False, "pe_norm": False}),
+        (WALK, {}),
+        (EXACT, {}),
+        (FEATURES, {}),
+        (RANDOM, {"pooling": "mean", "pe_norm": False}),
+        ({**EXACT, "num_squarings": 1, "basis": "chebyshev", "learned_conductances": False}, {"pooling": "sum"}),
     ],
     ids=str,
 )
 def test_training_learns_and_validation_chooses(
-    splits: MoleculeSplits, tmp_path: Path, pe: str, settings: dict[str, Any]
+    splits: MoleculeSplits, tmp_path: Path, encoder: dict[str, Any] | None, model: dict[str, Any]
 ) -> None:
     folder = RunFolder(tmp_path)
-    config = TrainConfig(**{**SMALL, "pe": pe, "epochs": 8, "lr": 1e-2, "schedule": "constant", **settings})
-    training = Watched(config, splits, folder, progress=False)
+    training = train(splits, encoder, folder, Watched, model, epochs=8, lr=1e-2, schedule="constant")
     torch.manual_seed(0)
     before = torch.get_rng_state()
     result = training.fit()
@@ -144,28 +122,24 @@ def test_training_learns_and_validation_chooses(
         assert torch.equal(weights[name], value) and torch.equal(training.model.state_dict()[name], value)
     assert read_json(folder.result) == result
     expected = torch.cat(
-        [training._predict(Batch.from_data_list([data])).detach() - data.y for data in training.test_set]
+        [training.predict(Batch.from_data_list([data])).detach()[:, 0] - data.y for data in training.test_set]
     )
     assert result["test_mae"] == pytest.approx(float(expected.abs().mean()), rel=1e-4)
-    assert (result["encoder_parameters"] > 0) == (pe == "linear-transformer")
+    assert result["test_rmse"] == pytest.approx(float(expected.square().mean().sqrt()), rel=1e-4)
+    assert (result["encoder_parameters"] > 0) == (
+        encoder in (EXACT, FEATURES, RANDOM) or "num_squarings" in str(encoder)
+    )
 
 
 @pytest.mark.parametrize(
-    ("pe", "settings"),
-    [
-        ("laplacian", {}),
-        ("linear-transformer", {"probes": "random"}),
-        ("linear-transformer", {"probes": "identity"}),
-        ("linear-transformer", RANDOM),
-    ],
-    ids=str,
+    "encoder", [LAPLACIAN, {"class": "LinearTransformer", "k": 4, "probes": "random"}, EXACT, RANDOM], ids=str
 )
 @pytest.mark.usefixtures("one_thread")
-def test_a_seed_decides_every_bit(splits: MoleculeSplits, pe: str, settings: dict[str, Any]) -> None:
+def test_a_seed_decides_every_bit(splits: MoleculeSplits, encoder: dict[str, Any]) -> None:
     results, states = [], []
     for number, seed in enumerate((3, 3, 4)):
         torch.manual_seed(number)  # the caller's generator has no part
-        training = train(splits, pe=pe, seed=seed, epochs=2, **settings)
+        training = train(splits, encoder, seed=seed, epochs=2)
         results.append(training.fit())
         states.append(training.model.state_dict())
     assert results[0] == results[1] and math.isfinite(results[0]["test_mae"])
@@ -173,41 +147,43 @@ def test_a_seed_decides_every_bit(splits: MoleculeSplits, pe: str, settings: dic
     assert results[0]["test_mae"] != results[2]["test_mae"]
 
 
-@pytest.mark.parametrize("pe", ["laplacian", "linear-transformer"])
-def test_random_probes_and_signs_are_drawn_in_training_alone(splits: MoleculeSplits, pe: str) -> None:
-    training = train(splits, pe=pe, pe_norm=False, **RANDOM)
+@pytest.mark.parametrize("encoder", [LAPLACIAN, RANDOM], ids=str)
+def test_random_probes_and_signs_are_drawn_in_training_alone(splits: MoleculeSplits, encoder: dict[str, Any]) -> None:
+    training = train(splits, encoder, model={"pe_norm": False})
     training.model.eval()
     batch = Batch.from_data_list([training.train_set[i] for i in range(8)])
     generator = torch.Generator().manual_seed(0)
-    drawn = [training._predict(batch, generator) for _ in range(2)]
+    drawn = [training.predict(batch, generator) for _ in range(2)]
     assert not torch.equal(*drawn)
-    assert torch.equal(training._predict(batch), training._predict(batch))
-    if pe == "linear-transformer":
-        exact = train(splits, pe=pe, probes="identity", pe_norm=False)
-        exact.model.eval()
-        assert torch.equal(exact._predict(batch, generator), exact._predict(batch)), "identity probes draw nothing"
+    assert torch.equal(training.predict(batch), training.predict(batch))
+    exact = train(splits, EXACT, model={"pe_norm": False})
+    exact.model.eval()
+    assert torch.equal(exact.predict(batch, generator), exact.predict(batch)), "identity probes draw nothing"
 
 
 def test_an_equivariant_encoding_does_not_mind_another_numbering(splits: MoleculeSplits) -> None:
-    def deviation(**settings: Any) -> float:
-        training = train(splits, epochs=2, lr=1e-2, **settings)
-        result = training.fit()
+    def deviation(encoder: dict[str, Any] | None) -> float:
+        result = train(splits, encoder, epochs=2, lr=1e-2).fit()
         return abs(result["test_mae_relabelled"] - result["test_mae"]) / result["test_mae"]
 
-    for settings in ({"pe": "none"}, {"pe": "random-walk"}, {"probes": "identity"}, {"probes": "features"}):
-        assert deviation(**settings) < 1e-5, settings
-    assert deviation(probes="learned") > 1e-4, "which the paper's own is not"
+    for encoder in (NONE, WALK, EXACT, FEATURES):
+        assert deviation(encoder) < 1e-5, encoder
+    assert deviation({**FEATURES, "probes": "learned"}) > 1e-4, "which the paper's own is not"
 
 
-def test_the_encoder_has_a_learning_rate_of_its_own(splits: MoleculeSplits) -> None:
-    training = train(splits, probes="identity", pe_dim=None)
+def test_encoder_and_maps_have_learning_rates_of_their_own(splits: MoleculeSplits) -> None:
+    chosen = {"class": "GramTransformer", "probes": "identity"}
+    training = train(splits, chosen)
     model, encoder = training.model, list(training.model.encoder.parameters())
     assert len(encoder) == 2
     groups = training.optimizer.param_groups
     assert [group["peak_lr"] for group in groups] == [training.config.lr, training.config.encoder_lr]
     assert [len(group["params"]) for group in groups] == [len(list(model.parameters())) - 2, 2]
     assert all(a is b for a, b in zip(groups[1]["params"], encoder, strict=True)) and groups[1]["weight_decay"] == 0
-    without = train(splits, conductances="fixed", ground=False, pe_dim=None)
+    three = train(splits, chosen, pe_lr=0.5).optimizer.param_groups
+    assert [group["peak_lr"] for group in three] == [training.config.lr, 0.5, training.config.encoder_lr]
+    assert len(three[1]["params"]) == 4
+    without = train(splits, {**chosen, "learned_conductances": False, "ground": False})
     assert len(without.optimizer.param_groups) == 1, "nothing to learn: no group"
     without.fit()
 
@@ -223,15 +199,14 @@ def test_resumption_inside_a_process(splits: MoleculeSplits, tmp_path: Path, sto
                 raise KeyboardInterrupt
             super()._checkpoint()
 
-    config = TrainConfig(**SMALL)
     whole = RunFolder(tmp_path / "whole")
-    JointTraining(config, splits, whole, progress=False).fit()
+    train(splits, EXACT, whole).fit()
     broken = RunFolder(tmp_path / "broken")
     broken.path.mkdir()
     with pytest.raises(KeyboardInterrupt):
-        Stopped(config, splits, broken, progress=False).fit()
+        train(splits, EXACT, broken, Stopped).fit()
     assert len(read_metrics(broken.metrics)) == stop and not broken.result.exists()
-    JointTraining(config, splits, broken, progress=False).fit(resume=True)
+    train(splits, EXACT, broken).fit(resume=True)
     assert_same_run(whole.path, broken.path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,18 @@ EPOCHS = 6
 
 def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
     common = ["--data", str(molecules), "--cache", str(cache), "--out", str(out), "--threads", "1", "--quiet"]
-    return ["train", str(molecules), *common, "--epochs", str(EPOCHS), "--batch-size", "12", *more]
+    return [
+        "train",
+        str(molecules),
+        *common,
+        "--epochs",
+        str(EPOCHS),
+        "--batch-size",
+        "12",
+        "--computed",
+        "solubility",
+        *more,
+    ]
 
 
 def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> subprocess.CompletedProcess[str]:
@@ -38,7 +50,7 @@ def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> 
             time.sleep(0.002)
         if sys.platform != "win32":
             with pytest.raises(ValueError, match="in use by another process"):
-                RunFolder(out).start({}, resume=True)
+                RunFolder(out).start("train", {}, resume=True)
     finally:
         process.send_signal(how)
         _, said = process.communicate()
@@ -84,7 +96,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(
     assert main(arguments(molecules, cache, out)) == 1
     assert "already holds a run; resume it with --resume" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--lr", "0.5", "--resume")) == 1
-    assert "train.lr was 0.001, is 0.5" in capsys.readouterr().err
+    assert "loop.lr was 0.001, is 0.5" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--resume")) == 0
 
     times = ("seconds", "graphs_per_second")
@@ -100,3 +112,17 @@ def test_a_stopped_run_goes_on_to_the_same_end(
     assert main(arguments(molecules, cache, out, "--resume")) == 0
     assert "is complete already" in capsys.readouterr().err
     assert (out / "result.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_runs_of_the_first_release_are_left_to_it(
+    molecules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = Path(__file__).parents[1] / "fixtures" / "layout_1" / "runs" / "none"
+    shutil.copytree(old, tmp_path / "old")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "old").iterdir()}
+    assert main(arguments(molecules, tmp_path / "cache", tmp_path / "old", "--encoder", "none", "--resume")) == 1
+    said = capsys.readouterr().err
+    assert "holds a run of release 0.1" in said and "pip install 'tg-lpe==0.1.*'" in said
+    after = {file.name: file.read_bytes() for file in (tmp_path / "old").iterdir() if file.name != ".lock"}
+    assert after == before

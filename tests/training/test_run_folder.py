@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,13 +18,14 @@ from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.run_folder import RunFolder, environment
 from tg_lpe.training.state import MetricsLog
 
-CONFIG = {"train": {"lr": 0.001, "pe": "none"}, "data": {"source": "zinc", "num_train": 10}}
+SETTINGS: dict[str, Any] = {"loop": {"lr": 0.001, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 10}}
+CONFIG = {"layout": 2, "command": "train", **SETTINGS}
 
 
 def begin(path: Path, epochs: int = 1) -> None:
     """Leave what a run leaves that was stopped after some epochs."""
     folder = RunFolder(path)
-    assert not folder.start(CONFIG, resume=False)
+    assert not folder.start("train", SETTINGS, resume=False)
     log = MetricsLog(folder.metrics)
     for epoch in range(epochs):
         log.append({"epoch": epoch + 1})
@@ -33,44 +35,50 @@ def begin(path: Path, epochs: int = 1) -> None:
 def test_a_used_folder_needs_resume(tmp_path: Path) -> None:
     begin(tmp_path / "run")
     with pytest.raises(ValueError, match=r"run already holds a run; resume it with --resume or choose another folder"):
-        RunFolder(tmp_path / "run").start(CONFIG, resume=False)
+        RunFolder(tmp_path / "run").start("train", SETTINGS, resume=False)
     folder = RunFolder(tmp_path / "run")
-    assert folder.start(CONFIG, resume=True)
+    assert folder.start("train", SETTINGS, resume=True)
     tensors, metadata = folder.load_state() or ({}, {})
     assert torch.equal(tensors["model.weight"], torch.ones(2)) and metadata == {"epoch": 1}
 
 
 def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "deep" / "run")
-    assert folder.start(CONFIG, resume=True) is False
+    assert folder.start("train", SETTINGS, resume=True) is False
     assert folder.load_state() is None and read_json(folder.config) == CONFIG
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     begin(tmp_path, epochs=0)
     with pytest.raises(ValueError, match="already holds a run"):
-        RunFolder(tmp_path).start(CONFIG, resume=False)
-    assert RunFolder(tmp_path).start(CONFIG, resume=True) is False
+        RunFolder(tmp_path).start("train", SETTINGS, resume=False)
+    assert RunFolder(tmp_path).start("train", SETTINGS, resume=True) is False
 
 
 def test_other_settings_are_quoted(tmp_path: Path) -> None:
     begin(tmp_path / "run")
-    other = {"train": {"lr": 0.01, "clip": 1.0, "pe": "none"}, "data": {"source": "zinc", "num_train": 12}}
+    other = {"loop": {"lr": 0.01, "clip": 1.0, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 12}}
     with pytest.raises(ValueError, match="other settings") as caught:
-        RunFolder(tmp_path / "run").start(other, resume=True)
+        RunFolder(tmp_path / "run").start("train", other, resume=True)
     said = str(caught.value)
-    for part in ("data.num_train was 10, is 12", "train.clip was None, is 1.0", "train.lr was 0.001, is 0.01"):
+    for part in ("data.num_train was 10, is 12", "loop.clip was None, is 1.0", "loop.lr was 0.001, is 0.01"):
         assert part in said
-    assert "pe" not in said.split("settings: ")[1] and "source" not in said
+    assert "encoder_lr" not in said.split("settings: ")[1] and "source" not in said
     assert read_json(tmp_path / "run" / "config.json") == CONFIG
 
 
 def test_settings_of_a_run_that_never_began_do_not_bind(tmp_path: Path) -> None:
     """A refusal between the start and the first epoch, such as of a wrong encoder, leaves the folder free."""
-    RunFolder(tmp_path).start(CONFIG, resume=False)
-    other = {**CONFIG, "train": {"lr": 0.5}}
-    assert RunFolder(tmp_path).start(other, resume=False) is False
-    assert read_json(tmp_path / "config.json") == other
+    RunFolder(tmp_path).start("train", SETTINGS, resume=False)
+    other = {**SETTINGS, "loop": {"lr": 0.5}}
+    assert RunFolder(tmp_path).start("train", other, resume=False) is False
+    assert read_json(tmp_path / "config.json") == {**CONFIG, **other}
+
+
+def test_another_command_is_another_run(tmp_path: Path) -> None:
+    begin(tmp_path)
+    with pytest.raises(ValueError, match="command was 'train', is 'pretrain'"):
+        RunFolder(tmp_path).start("pretrain", SETTINGS, resume=True)
 
 
 def test_a_finished_run_keeps_its_machine(tmp_path: Path) -> None:
@@ -78,7 +86,7 @@ def test_a_finished_run_keeps_its_machine(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.save_result({"test_mae": 0.5}, nn.Linear(2, 1))
     folder.environment.write_text(json.dumps({"processor": "the one that did it"}))
-    folder.start(CONFIG, resume=True)
+    folder.start("train", SETTINGS, resume=True)
     assert read_json(folder.environment) == {"processor": "the one that did it"}
     assert read_json(folder.result) == {"test_mae": 0.5}
     assert set(load_tensors(folder.model)[0]) == {"weight", "bias"}
@@ -92,7 +100,7 @@ import sys, time
 from pathlib import Path
 from tg_lpe.training.run_folder import RunFolder
 folder = RunFolder(sys.argv[1])
-folder.start({"train": {}}, False)
+folder.start("train", {}, False)
 print("started", flush=True)
 time.sleep(600)
 """
@@ -101,12 +109,12 @@ time.sleep(600)
         assert other.stdout is not None and other.stdout.readline() == "started\n"
         before = (tmp_path / "environment.json").read_bytes()
         with pytest.raises(ValueError, match="is in use by another process"):
-            RunFolder(tmp_path).start({"train": {}}, resume=True)
+            RunFolder(tmp_path).start("train", {}, resume=True)
         assert (tmp_path / "environment.json").read_bytes() == before
     finally:
         os.kill(other.pid, signal.SIGKILL)
         other.communicate()
-    assert RunFolder(tmp_path).start({"train": {}}, resume=True) is False
+    assert RunFolder(tmp_path).start("train", {}, resume=True) is False
 
 
 def test_the_environment_is_json_and_knows_the_packages() -> None:

@@ -1,4 +1,4 @@
-"""The constructions as transforms: what they write, that writing a graph differently changes nothing, and batches."""
+"""Textbook encodings as transforms: what they write by every method, graphs written down differently, batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from construction_graphs import CASES
 from helpers import Graph, from_networkx, normal, relative_error
 from scipy.linalg import expm
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import BaseTransform, Compose
 
@@ -108,13 +108,137 @@ def test_heat_kernels() -> None:
     assert not AddHeatKernelPE(edge_attr_name="entries")(looped).entries[1].any()
 
 
-def test_the_functions_behind_the_others() -> None:
+def test_eigenvectors() -> None:
+    data, laplacian = data_of(SPECTRUM), torch.from_numpy(SPECTRUM.laplacian())
+    degree = laplacian.diagonal()
+    matrices = {
+        None: laplacian,
+        "sym": laplacian / (degree.sqrt().unsqueeze(1) * degree.sqrt()),
+        "rw": laplacian / degree.unsqueeze(1),
+    }
+    for normalization, matrix in matrices.items():
+        spectrum = np.sort(np.linalg.eigvals(matrix.numpy()).real)[1:]
+        for which, expected in (("bottom", spectrum[:3]), ("top", spectrum[::-1][:3])):
+            transform = AddLaplacianEigenvectors(3, which, normalization=normalization, eigenvalue_attr_name="values")
+            out = transform(data)
+            assert out["values"].shape == (1, 3)
+            np.testing.assert_allclose(out["values"][0], expected, atol=1e-12)
+            v = out.laplacian_eigenvectors
+            np.testing.assert_allclose(matrix @ v, v * out["values"], atol=1e-12)
+            np.testing.assert_allclose(torch.linalg.vector_norm(v, dim=0), np.ones(3), atol=1e-12)
+
+
+def projector(transform: AddLaplacianEigenvectors, data: Data) -> Tensor:
+    v = transform(data).laplacian_eigenvectors
+    return v @ v.mT
+
+
+METHODS = ("dense", "iterative", "layers")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", [SPECTRUM, CASES[0].graph, CASES[5].graph, CASES[7].graph, Graph(3, [], [])], ids=str)
+def test_every_method_computes_the_same(method: str, case: Graph) -> None:
+    data = data_of(case)
+    for build, attr, tolerance in (
+        (AddEffectiveResistance, "effective_resistance", 1e-9),
+        (lambda **more: AddEffectiveResistance("all", **more), "effective_resistance", 1e-9),
+        (lambda **more: AddHeatKernelPE((0.0, 0.7, 5.0), tolerance=1e-7, **more), "heat_kernel_pe", 1e-6),
+        (lambda **more: AddResistiveEmbeddingPE(3, tolerance=1e-9, **more), "resistive_embedding_pe", 1e-7),
+    ):
+        got, expected = build(method=method)(data)[attr], build()(data)[attr]
+        finite = expected.isfinite()
+        assert torch.equal(got.isfinite(), finite) and got.shape == expected.shape
+        assert relative_error(got[finite], expected[finite]) < tolerance
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("which", ["bottom", "top"])
+@pytest.mark.parametrize("case", [SPECTRUM, CASES[5].graph, CASES[7].graph, CASES[8].graph], ids=str)
+def test_every_method_finds_the_same_eigenspace(method: str, which: str, case: Graph) -> None:
+    data, transform = data_of(case), AddLaplacianEigenvectors(3, which, method=method, eigenvalue_attr_name="values")
+    expected = AddLaplacianEigenvectors(3, which, eigenvalue_attr_name="values")(data)["values"]
+    torch.testing.assert_close(transform(data)["values"], expected, rtol=1e-8, atol=1e-8)
+    values = np.linalg.eigvalsh(case.laplacian())[case.num_components() :]
+    values = values if which == "bottom" else values[::-1]
+    if abs(values[2] - values[3]) > 1e-3:
+        torch.testing.assert_close(
+            projector(transform, data), projector(AddLaplacianEigenvectors(3, which), data), rtol=0, atol=1e-5
+        )
+
+
+def test_the_layers_are_those_of_the_constructions() -> None:
     data = data_of(SPECTRUM)
-    pe = AddResistiveEmbeddingPE(5, seed=3, tolerance=1e-3)(data).resistive_embedding_pe
+    pe = AddResistiveEmbeddingPE(5, seed=3, tolerance=1e-3, method="layers")(data).resistive_embedding_pe
     assert torch.equal(pe, constructions.resistive_embedding(data, 5, seed=3, tolerance=1e-3))
-    for which in ("bottom", "top"):
-        out = AddLaplacianEigenvectors(2, which, "v", seed=1)(data).v
-        assert torch.equal(out, constructions.laplacian_eigenvectors(data, 2, which, seed=1)[0])
+    out = AddLaplacianEigenvectors(2, "bottom", "v", seed=1, method="layers")(data).v
+    assert torch.equal(out, constructions.laplacian_eigenvectors(data, 3, "bottom", seed=1)[0][:, 1:])
+    out = AddLaplacianEigenvectors(2, "top", "v", seed=1, method="layers")(data).v
+    assert torch.equal(out, constructions.laplacian_eigenvectors(data, 2, "top", seed=1)[0])
+    edges = AddEffectiveResistance(method="layers")(data).effective_resistance
+    assert torch.equal(edges, constructions.effective_resistance(data, "edges"))
+
+
+def test_a_long_path() -> None:
+    """A path of 300 nodes: its resistances are distances, its eigenvalues known."""
+    path = from_networkx(nx.path_graph(300))
+    data = data_of(path)
+    assert relative_error(AddEffectiveResistance()(data).effective_resistance, np.ones(598)) < 1e-12
+    out = AddLaplacianEigenvectors(8, eigenvalue_attr_name="values")(data)
+    expected = [2 - 2 * np.cos(np.pi * j / 300) for j in range(1, 9)]
+    assert relative_error(out["values"][0], np.array(expected)) < 1e-9
+    pe = AddResistiveEmbeddingPE(4096)(data).resistive_embedding_pe
+    assert float((pe[0] - pe[-1]).square().sum()) == pytest.approx(299, rel=0.15)
+    assert AddHeatKernelPE()(data).heat_kernel_pe.isfinite().all()
+
+
+def test_weights_over_ten_orders() -> None:
+    weights = [10.0 ** (number % 11 - 5) for number in range(40)]
+    tree = from_networkx(nx.random_labeled_tree(41, seed=2), lambda number: weights[number])
+    data = data_of(tree)
+    edges = AddEffectiveResistance()(data).effective_resistance
+    # In a tree each edge is the only way between its ends.
+    np.testing.assert_allclose(edges * data.edge_weight, np.ones(80), rtol=1e-9)
+    cycle = from_networkx(nx.cycle_graph(40), lambda number: weights[number])
+    every = AddEffectiveResistance("all", "r")(data_of(cycle))
+    r = every.r.view(40, 40).numpy()
+    # Two ways around, in parallel.
+    around = {edge: 1 / w for edge, w in zip(cycle.edges, cycle.weights, strict=True)}
+    path = [around[u, u + 1] for u in range(39)]
+    there = np.array([[math.fsum(path[min(u, v) : max(u, v)]) for v in range(40)] for u in range(40)])
+    np.testing.assert_allclose(r, there * (1 - there / math.fsum(around.values())), rtol=1e-8)
+    for transform in (AddLaplacianEigenvectors(4), AddHeatKernelPE(), AddResistiveEmbeddingPE(3)):
+        out = transform(data_of(cycle))
+        assert all(value.isfinite().all() for value in out.to_dict().values() if torch.is_tensor(value))
+
+
+class Stored(InMemoryDataset):
+    """A dataset made of a list."""
+
+    def __init__(self, graphs: list[Data]) -> None:
+        super().__init__(None)
+        self.data, self.slices = self.collate(graphs)
+
+
+def test_whole_datasets() -> None:
+    graphs = [data_of(part, x=normal(part.num_nodes, 1)) for part in (SPECTRUM, CASES[7].graph, CASES[8].graph)]
+    for transform, attributes in (
+        (
+            AddLaplacianEigenvectors(3, eigenvalue_attr_name="eigenvalues"),
+            ("laplacian_eigenvectors", "eigenvalues"),
+        ),
+        (AddHeatKernelPE(edge_attr_name="entries"), ("heat_kernel_pe", "entries")),
+        (AddEffectiveResistance(), ("effective_resistance",)),
+        (AddEffectiveResistance("all"), ("effective_resistance", "effective_resistance_index")),
+        (AddResistiveEmbeddingPE(3), ("resistive_embedding_pe",)),
+    ):
+        for dataset in (graphs, Stored(graphs)):
+            found = transform.encode_dataset(dataset, progress=False)
+            assert len(found) == len(graphs)
+            for number, data in enumerate(graphs):
+                expected = transform(data)
+                for name in attributes:
+                    torch.testing.assert_close(found[number][name], expected[name], equal_nan=True)
 
 
 @every_transform
@@ -207,7 +331,6 @@ def test_resistances_follow_their_nodes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("which", ["bottom", "top"])
 def test_spans_of_eigenvectors_follow_their_nodes(which: str, seed: int) -> None:
-    """The starting vectors stay with the index, so what follows is the span, to the tolerance."""
     moved, label = permuted(SPECTRUM, seed)
     projectors = []
     for graph in (SPECTRUM, moved):
@@ -301,19 +424,25 @@ def test_every_kind_of_graph(name: str, number: int) -> None:
     assert out.size(0) == rows and not out.isnan().any()
 
 
+@pytest.mark.parametrize("method", ["auto", "dense", "iterative", "layers"])
 @pytest.mark.parametrize("which", ["bottom", "top"])
 @pytest.mark.parametrize("n", [1, 2, 4, 5])
-def test_more_eigenvectors_than_nodes(which: str, n: int) -> None:
+def test_more_eigenvectors_than_nodes(method: str, which: str, n: int) -> None:
     data = data_of(from_networkx(nx.path_graph(n)))
-    v = AddLaplacianEigenvectors(4, which)(data).laplacian_eigenvectors
-    count = min(4, n)
+    out = AddLaplacianEigenvectors(4, which, method=method, eigenvalue_attr_name="values")(data)
+    v, count = out.laplacian_eigenvectors, min(4, n - 1)
     assert v.shape == (n, 4) and not v[:, count:].any()
+    assert out["values"][0, count:].isnan().all() and out["values"][0, :count].isfinite().all()
     assert relative_error(v[:, :count].mT @ v[:, :count], np.eye(count)) < 1e-10
 
 
-def test_the_null_space_comes_first() -> None:
-    v = AddLaplacianEigenvectors(3)(data_of(CASES[7].graph)).laplacian_eigenvectors
-    assert float((CASES[7].laplacian @ v).abs().max()) < 1e-5
+@pytest.mark.parametrize("method", ["auto", "iterative", "layers"])
+def test_the_null_space_is_left_out(method: str) -> None:
+    case = CASES[7]
+    out = AddLaplacianEigenvectors(4, eigenvalue_attr_name="values", method=method)(data_of(case.graph))
+    assert float(out["values"].min()) > 0.5 * case.lambda_min
+    null = torch.from_numpy(case.vectors[:, : case.null].copy())
+    assert float((null.mT @ out.laplacian_eigenvectors).abs().max()) < 1e-6
     assert AddResistiveEmbeddingPE(2)(data_of(Graph(3, [], []))).resistive_embedding_pe.abs().max() == 0
 
 
@@ -323,14 +452,32 @@ def test_the_null_space_comes_first() -> None:
 @pytest.mark.parametrize(
     ("build", "changes"),
     [
-        (AddEffectiveResistance, {"pairs": "all", "attr_name": "r", "edge_weight": None, "tolerance": 1e-3}),
+        (
+            AddEffectiveResistance,
+            {"pairs": "all", "attr_name": "r", "edge_weight": None, "tolerance": 1e-3, "method": "dense"},
+        ),
         (
             AddHeatKernelPE,
-            {"times": (1.0,), "attr_name": "h", "edge_attr_name": "e", "edge_weight": None, "tolerance": 1e-3},
+            {
+                "times": (1.0,),
+                "attr_name": "h",
+                "edge_attr_name": "e",
+                "edge_weight": None,
+                "tolerance": 1e-3,
+                "method": "layers",
+            },
         ),
         (
             lambda k=2, **more: AddResistiveEmbeddingPE(k, **more),
-            {"k": 3, "attr_name": None, "seed": 1, "edge_weight": None, "tolerance": 1e-3, "max_layers": 7},
+            {
+                "k": 3,
+                "attr_name": None,
+                "seed": 1,
+                "edge_weight": None,
+                "tolerance": 1e-3,
+                "max_layers": 7,
+                "method": "dense",
+            },
         ),
         (
             lambda k=2, **more: AddLaplacianEigenvectors(k, **more),
@@ -342,6 +489,9 @@ def test_the_null_space_comes_first() -> None:
                 "edge_weight": None,
                 "tolerance": 0.1,
                 "max_layers": 7,
+                "method": "dense",
+                "normalization": "sym",
+                "eigenvalue_attr_name": "values",
             },
         ),
     ],
@@ -368,15 +518,23 @@ def test_refuses_arguments_that_mean_nothing() -> None:
             AddHeatKernelPE(times)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         AddResistiveEmbeddingPE(0)
-    for k, which in ((0, "top"), (2, "left")):
-        with pytest.raises(ValueError, match=f"got k={k} and which='{which}'"):
-            AddLaplacianEigenvectors(k, which)
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
+        AddLaplacianEigenvectors(0)
+    with pytest.raises(ValueError, match=r"which must be one of \('bottom', 'top'\), got 'left'"):
+        AddLaplacianEigenvectors(2, "left")
+    with pytest.raises(ValueError, match=r"normalization must be one of \(None, 'sym', 'rw'\), got 'none'"):
+        AddLaplacianEigenvectors(2, normalization="none")
+    with pytest.raises(ValueError, match="method='layers' takes normalization=None, got 'sym'"):
+        AddLaplacianEigenvectors(2, method="layers", normalization="sym")
+    for build in (AddEffectiveResistance, AddHeatKernelPE, lambda **more: AddResistiveEmbeddingPE(2, **more)):
+        with pytest.raises(ValueError, match=r"method must be one of .*'layers'\), got 'fast'"):
+            build(method="fast")
 
 
 @every_transform
 def test_refuses_data_without_edges_to_read(name: str) -> None:
     transform, _ = TRANSFORMS[name]
-    with pytest.raises(ValueError, match="need edge_index"):
+    with pytest.raises(ValueError, match="needs edge_index"):
         transform(Data(x=normal(3, 2)))
     with pytest.raises(ValueError, match=r"edge_index must lie in 0\.\.1"):
         transform(Data(edge_index=torch.tensor([[0], [2]]), num_nodes=2))
@@ -384,14 +542,15 @@ def test_refuses_data_without_edges_to_read(name: str) -> None:
 
 def test_refuses_more_layers_than_allowed() -> None:
     data = data_of(CASES[5].graph)
-    for transform in (AddResistiveEmbeddingPE(2, max_layers=5), AddLaplacianEigenvectors(2, max_layers=5)):
+    for build in (AddResistiveEmbeddingPE, AddLaplacianEigenvectors):
+        transform = build(2, max_layers=5, method="layers")
         with pytest.raises(ValueError, match=r"needs [\d,]+ layers .* more than max_layers=5; nothing was run"):
             transform(data)
 
 
 def test_transforms_write_what_incidences_mean() -> None:
     graph = Incidence(SPECTRUM.edge_index(), 6, edge_weight=SPECTRUM.edge_weight())
-    assert torch.equal(
+    torch.testing.assert_close(
         AddEffectiveResistance()(data_of(SPECTRUM)).effective_resistance[:7],
         constructions.effective_resistance(graph, "edges"),
     )

@@ -227,7 +227,7 @@ def test_workers_of_a_loader(transform) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4, 4096])
 def test_encode_dataset_in_memory(transform, monkeypatch, chunk: int) -> None:
-    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK", chunk)
+    monkeypatch.setattr("tg_lpe.transforms.base.CHUNK", chunk)
     dataset = Stored(sample())
     keys = dataset[0].keys()
     result = transform.encode_dataset(dataset, progress=False)
@@ -669,9 +669,9 @@ def test_encode_dataset_with_edges_in_chunks_of_any_size(
         chunks.append(num_graphs)
         return Incidence(*arguments, num_graphs=num_graphs, **options)
 
-    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK", chunk)
-    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.CHUNK_PAIRS", pairs)
-    monkeypatch.setattr("tg_lpe.transforms.positional_encoding.Incidence", recorded)
+    monkeypatch.setattr("tg_lpe.transforms.base.CHUNK", chunk)
+    monkeypatch.setattr("tg_lpe.transforms.base.CHUNK_PAIRS", pairs)
+    monkeypatch.setattr("tg_lpe.transforms.base.Incidence", recorded)
     dataset = Stored(typed_sample())
     keys = dataset[0].keys()
     stored = both.encode_dataset(dataset, progress=False)

@@ -19,7 +19,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.spectral import component_labels, dense_blocks, null_dimension
+from tg_lpe.graph.spectral import component_labels, null_dimension, padded_batch
 
 EXACT_NODES = 1024
 """Up to this many nodes, :func:`spectral_interval` computes all eigenvalues."""
@@ -219,15 +219,15 @@ def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
     lower, upper = spectral_bounds(graph)
     if graph.max_nodes > EXACT_NODES:
         return torch.maximum(lower, lower.new_tensor([_lanczos(graph, float(upper[0]))])), upper
-    null, layout = null_dimension(graph), dense_blocks(graph)
+    null, layout = null_dimension(graph), padded_batch(graph)
     for block, matrix in zip(
-        layout.blocks, layout.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
+        layout.buckets, layout.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
     ):
         values = torch.linalg.eigvalsh(matrix)
-        fill = block.height - (graph.ptr[block.graphs + 1] - graph.ptr[block.graphs])
+        fill = block.max_nodes - (graph.ptr[block.graphs + 1] - graph.ptr[block.graphs])
         first = (null[block.graphs] + fill).unsqueeze(1)
-        smallest = values.gather(1, first.clamp(max=block.height - 1)).squeeze(1)
-        edged = first.squeeze(1) < block.height
+        smallest = values.gather(1, first.clamp(max=block.max_nodes - 1)).squeeze(1)
+        edged = first.squeeze(1) < block.max_nodes
         graphs = block.graphs[edged]
         # Where weights span many orders, rounding can take the smallest for zero or less, which it is not.
         lower[graphs] = torch.maximum(lower[graphs], smallest[edged])

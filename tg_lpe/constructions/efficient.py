@@ -17,7 +17,8 @@ from torch import Tensor
 from tg_lpe.constructions.full import FullTransformer, Scheduled, normalize_phi, unit
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CheckpointMixin
-from tg_lpe.ops import native
+from tg_lpe.ops import cpu, layers
+from tg_lpe.ops.structures import LayerStack
 
 LAYERS_AT_ONCE = 1024
 """Layers that the compiled part is given together: bounds the memory that their weights take."""
@@ -202,8 +203,8 @@ class EfficientTransformer(
         return (
             phi.shape == (graph.num_nodes, self.width)
             and graph.num_nodes > 0
-            and (self.width <= native.LAYER_WIDTHS[-1] or self._is_linear())
-            and native.takes(phi)
+            and (self.width <= layers.MAX_COLUMNS or self._is_linear())
+            and cpu.supports(phi)
             and phi.dtype == self.w_v.dtype
             and self.normalize_phi in (None, "columns")
             and not self._fills_in()
@@ -231,20 +232,21 @@ class EfficientTransformer(
             if norm and scale:
                 scale = math.copysign(1 / norm, scale)
         graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
-        adjacency, order = graph.adjacency(phi), torch.tensor(self.schedule, dtype=torch.int64)
+        laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.schedule, dtype=torch.int64)
         squares = torch.tensor(factors, dtype=phi.dtype).view(-1, 1, 1)
         if self._is_linear():
             residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
-            phi = native.native_blocks(phi, adjacency, residual, (graph_scale * self.w_v.detach())[order] * squares)
+            phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order] * squares)
             return phi.new_tensor(scale), phi
         w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
         query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
         similarity = graph_scale * w_v
         diagonal = all(bool((m * (1 - identity) == 0).all()) for m in (w_v, query_key))
         left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
-        whole, ones = torch.tensor([0, graph.num_nodes]), torch.ones(1, dtype=torch.float64)
+        laplacian = laplacian._replace(ptr=torch.tensor([0, graph.num_nodes]), max_nodes=graph.num_nodes)
+        ones = torch.ones(1, dtype=torch.float64)
         for own, square in zip(order.split(LAYERS_AT_ONCE), squares.split(LAYERS_AT_ONCE), strict=True):
-            stack = native.LayerStack(
+            stack = LayerStack(
                 residual=(identity + w_r)[own],
                 similarity=similarity[own] * square,
                 left=(left if diagonal else w_v)[own],
@@ -252,7 +254,7 @@ class EfficientTransformer(
                 diagonal=diagonal,
             )
             floor = None if self.normalize_phi is None else 0.0
-            phi = native.native_layers(phi, adjacency, whole, stack, identity, ones, floor)
+            phi = layers.layers(phi, laplacian, stack, identity, ones, floor)
         return phi.new_tensor(scale), phi
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -38,10 +38,10 @@ from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, 
 from tg_lpe.constructions.resistive import resistive_embedding_layers
 from tg_lpe.constructions.subspace import bottom_eigenvectors, top_eigenvectors
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.padding import Block
-from tg_lpe.graph.spectral import component_labels, dense_blocks
-from tg_lpe.nn.probes import counter_normal
-from tg_lpe.ops.walks import EdgePositions
+from tg_lpe.graph.padding import Bucket
+from tg_lpe.graph.spectral import component_labels, padded_batch
+from tg_lpe.ops.polynomials import EdgePositions
+from tg_lpe.ops.random import counter_normal
 
 MAX_LAYERS = 100_000
 STEP = 8.0
@@ -151,7 +151,7 @@ def electric_current(data: Data | Incidence, potential: Tensor, *, edge_weight: 
     graph = incidence_of(data, edge_weight)
     _check_rows("potential", potential, graph)
     tail, head = graph.edge_index.long()
-    w = graph.spread_to_listings(graph.root_conductance(potential.double()).square())
+    w = graph.spread_to_directed(graph.root_conductance(potential.double()).square())
     return w.unsqueeze(-1) * (potential[tail] - potential[head]).double()
 
 
@@ -191,11 +191,11 @@ def effective_resistance(
         return resistance_pairs(graph, tolerance)[1].view(graph.num_nodes, graph.num_nodes)
     edges = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
     for _, where, inverse in _pseudo_inverses(graph, tolerance):
-        edges[where.columns] = where.at_edges(_resistances(inverse))[0]
+        edges[where.edges] = where.at_edges(_resistances(inverse))[0]
     if graph.conductance is not None:  # an edge of weight zero is absent: it may join two components
         label = component_labels(graph)
         edges = edges.masked_fill(label[graph.tail] != label[graph.head], math.inf)
-    return graph.spread_to_listings(edges)
+    return graph.spread_to_directed(edges)
 
 
 def resistance_pairs(graph: Incidence, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
@@ -231,7 +231,7 @@ def _resistances(inverse: Tensor) -> Tensor:
     return (diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse).clamp(min=0)
 
 
-def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Block, EdgePositions, Tensor]]:
+def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucket, EdgePositions, Tensor]]:
     """``L^+`` of each graph by Lemma 4, ``[num_graphs, height, height]``, block by block.
 
     Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
@@ -239,12 +239,12 @@ def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Block
     lower, upper = spectral_bounds(graph)
     label = component_labels(graph)
     size = torch.bincount(label).double() if label.numel() else torch.zeros(0)
-    layout = dense_blocks(graph)
+    layout = padded_batch(graph)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     # Nodes of a block's fill have no component: the projection is zero there.
-    labels = layout.lay_out(torch.stack([label + 1.0, 1 / size[label]], dim=1))
+    labels = layout.pad(torch.stack([label + 1.0, 1 / size[label]], dim=1))
     for block, laplacian, where, marks in zip(
-        layout.blocks, layout.dense_laplacians(ones), layout.edge_positions(), labels, strict=True
+        layout.buckets, layout.dense_laplacians(ones), layout.edge_positions(), labels, strict=True
     ):
         own, share = marks[:, 0], marks[:, 1]
         same = (own.unsqueeze(-1) == own.unsqueeze(-2)) * share.unsqueeze(-1)
@@ -299,7 +299,7 @@ def heat_kernel(
     if graph.num_nodes == 0:
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
-    (laplacian,) = dense_blocks(graph).dense_laplacians(ones)
+    (laplacian,) = padded_batch(graph).dense_laplacians(ones)
     return _cubed(laplacian, s, float(spectral_bounds(graph)[1]), tolerance)[0]
 
 
@@ -317,17 +317,17 @@ def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: flo
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     if graph.num_nodes == 0:
         return ones.new_zeros(0, len(times)), ones.new_zeros(0, len(times))
-    upper, layout = spectral_bounds(graph)[1], dense_blocks(graph)
+    upper, layout = spectral_bounds(graph)[1], padded_batch(graph)
     nodes, edges = [], ones.new_zeros(graph.num_edges, len(times))
     for block, laplacian, where in zip(
-        layout.blocks, layout.dense_laplacians(ones), layout.edge_positions(), strict=True
+        layout.buckets, layout.dense_laplacians(ones), layout.edge_positions(), strict=True
     ):
         top = float(upper[block.graphs].max())
         kernels = torch.stack([_cubed(laplacian, s, top, tolerance) for s in times])
-        kernels = kernels.view(-1, block.height, block.height)
+        kernels = kernels.view(-1, block.max_nodes, block.max_nodes)
         nodes.append(where.diagonal(kernels).mT)
-        edges[where.columns] = where.at_edges(kernels).mT
-    return layout.collect_rows(nodes), edges
+        edges[where.edges] = where.at_edges(kernels).mT
+    return layout.unpad_rows(nodes), edges
 
 
 def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
@@ -468,7 +468,7 @@ def _single_graph(graph: Incidence, first: int, last: int) -> Incidence:
     """The graph of nodes ``first`` to ``last - 1`` of a batch."""
     inside = (graph.tail >= first) & (graph.tail < last)
     w = None if graph.conductance is None else graph.conductance[inside].double()
-    return Incidence.from_columns(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
+    return Incidence.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
 
 
 def _eigenspace(
@@ -477,7 +477,7 @@ def _eigenspace(
     """The wanted eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
     n = graph.num_nodes
     graph, scale, _ = _normalized(graph)  # where eigenvalues are far below one, rounding mu - 1 would drown them
-    laplacian = dense_blocks(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
+    laplacian = padded_batch(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
     values = torch.linalg.eigvalsh(laplacian)
     top = float(values[-1]) or 1.0
     # The shift keeps what is iterated invertible: with k = n, no vector is lost.

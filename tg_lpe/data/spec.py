@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from tg_lpe.data.storage import node_slices, whole
+
+Categories = int | tuple[int, ...]
+"""Number of categories of one integer column, or of each of several."""
 
 
 @dataclass(frozen=True)
@@ -11,19 +21,95 @@ class DataSpec:
     """Sizes of a dataset's features.
 
     Attributes:
-        num_node_types: number of categories of integer node features; ``None`` if there are none.
+        num_node_types: number of categories of integer node features, of each column if there are several;
+            ``None`` if there are none.
         in_channels: width of real node features, likewise.
-        num_edge_types: number of categories of integer edge features, likewise.
+        num_edge_types: number of categories of integer edge features, of each column if there are several, likewise.
         edge_dim: width of real edge features, likewise.
         max_nodes: nodes of the largest graph, likewise if unknown.
     """
 
-    num_node_types: int | None = None
+    num_node_types: Categories | None = None
     in_channels: int | None = None
-    num_edge_types: int | None = None
+    num_edge_types: Categories | None = None
     edge_dim: int | None = None
     max_nodes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON-able dictionary."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> DataSpec:
+        """The reverse of :meth:`to_dict`, also after a way through JSON."""
+        sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**sizes)
+
+    @classmethod
+    def of(cls, *datasets: Any) -> DataSpec:
+        """The sizes of one or more datasets taken together, such as the three splits of one.
+
+        Integer features (int64) are categories, counted from 0 to the largest that occurs; floating point features
+        are real. Where another reading is as likely, this raises, and you write ``DataSpec(...)`` yourself.
+
+        Args:
+            datasets: PyG datasets or sequences of ``Data``.
+
+        Raises:
+            TypeError: if a dataset holds anything but ``Data``.
+            ValueError: if features have a dtype that is neither, are negative categories, have several integer
+                columns of 0 and 1 alone (types, or one-hot features), or differ in form between datasets.
+        """
+        if not datasets:
+            raise ValueError("DataSpec.of needs at least one dataset, got none")
+        parts = [whole(dataset) for dataset in datasets]
+        stored: list[Data] = [part._data for part in parts]
+        types, channels = _sizes("x", [data.get("x") for data in stored])
+        edge_types, edge_dim = _sizes("edge_attr", [data.get("edge_attr") for data in stored])
+        largest = max((int(node_slices(part).diff().max()) for part in parts if len(part)), default=0)
+        return cls(types, channels, edge_types, edge_dim, largest)
+
+
+def _sizes(name: str, features: Sequence[Any]) -> tuple[Categories | None, int | None]:
+    """Categories and channels of a feature from its values in each dataset."""
+    forms = {_form(name, feature) for feature in features}
+    if len(forms) > 1:
+        raise ValueError(f"{name} has different forms in different datasets: {', '.join(sorted(map(str, forms)))}")
+    kind, width = forms.pop()
+    if kind == "none":
+        return None, None
+    if kind == "real":
+        return None, width
+    columns = [feature.reshape(feature.size(0), -1) for feature in features if feature.numel()]
+    if not columns:
+        return (1 if width == 1 else (1,) * width), None
+    low = torch.stack([column.min(0).values for column in columns]).min(0).values
+    high = torch.stack([column.max(0).values for column in columns]).max(0).values
+    if bool((low < 0).any()):
+        raise ValueError(f"integer {name} are categories and start at 0, got {int(low.min())}")
+    counts = tuple(int(value) + 1 for value in high)
+    if width > 1 and max(counts) <= 2:
+        raise ValueError(
+            f"{name} has {width} integer columns of 0 and 1 alone, which may be {width} types or a one-hot code: make "
+            f"it floating point for the latter, or write the DataSpec yourself for the former"
+        )
+    return (counts[0] if width == 1 else counts), None
+
+
+def _form(name: str, feature: Any) -> tuple[str, int]:
+    """Kind of a feature, ``none``, ``real`` or ``types``, and its number of columns."""
+    if feature is None:
+        return "none", 0
+    if not isinstance(feature, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(feature).__name__}")
+    if feature.is_floating_point():
+        if feature.dim() != 2:
+            raise ValueError(f"real {name} must have shape [num_rows, num_features], got {tuple(feature.shape)}")
+        return "real", feature.size(1)
+    if feature.dtype != torch.int64:
+        raise ValueError(
+            f"{name} has dtype {feature.dtype}; int64 is for categories and floating point for real features"
+        )
+    if feature.dim() not in (1, 2):
+        raise ValueError(f"{name} must have shape [num_rows] or [num_rows, num_columns], got {tuple(feature.shape)}")
+    return "types", feature.size(1) if feature.dim() == 2 else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,77 @@ def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> Gr
     return GraphChunk(torch.cat(edges, dim=1) + offset, sum(sizes), len(graphs), batch, kept)
 
 
+class GraphDataset(InMemoryDataset):
+    """Graphs in PyG's in-memory storage, made from a list or from the storage itself. Nothing is written to disk.
+
+    Args:
+        data: the graphs one after the other, node numbers counted per graph; a single graph as it is.
+        slices: where each graph starts in each attribute, int64 ``[num_graphs + 1]``; ``None`` for a single graph.
+        transform: applied to every element on access.
+    """
+
+    def __init__(
+        self, data: Data, slices: dict[str, Tensor] | None, transform: Callable[[Data], Data] | None = None
+    ) -> None:
+        super().__init__(None, transform)
+        self._data = data
+        self.slices = slices
+
+    @classmethod
+    def from_data_list(cls, graphs: Sequence[Data]) -> GraphDataset:
+        """Collate single graphs.
+
+        Raises:
+            TypeError: if an element is not a ``Data``.
+            ValueError: if there are no graphs, or they differ in their attributes.
+        """
+        if not graphs:
+            raise ValueError("a dataset needs at least one graph")
+        for number, graph in enumerate(graphs):
+            if not isinstance(graph, Data):
+                raise TypeError(f"graphs must be Data, graph {number} is {type(graph).__name__}")
+            # Collating takes the attributes of the first graph and drops what others have besides.
+            if set(graph.keys()) != set(graphs[0].keys()):
+                raise ValueError(
+                    f"all graphs need the same attributes; graph 0 has {sorted(graphs[0].keys())}, graph {number} "
+                    f"has {sorted(graph.keys())}"
+                )
+        return cls(*cls.collate(list(graphs)))
+
+    def whole(self) -> GraphDataset:
+        """This very dataset if its storage holds its elements and nothing else; a copy of those that were selected."""
+        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
+
+
+def whole(dataset: Any) -> InMemoryDataset:
+    """A dataset whose storage can stand for its elements, as :func:`is_collated` says.
+
+    Args:
+        dataset: a PyG dataset or a sequence of ``Data``.
+
+    Returns:
+        The dataset itself where it is such a one; else a collated copy of its elements.
+
+    Raises:
+        TypeError: if an element is not a ``Data``.
+        ValueError: if it is empty, an in-memory dataset has a ``transform``, a graph has no ``edge_index``, or graphs
+            differ in their attributes.
+    """
+    if is_collated(dataset):
+        return dataset  # type: ignore[no-any-return]
+    if isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
+        raise ValueError(
+            f"{dataset} has a transform, which runs whenever a graph is read, and encodings are computed once: use it "
+            "as pre_transform, or pass list(dataset) to apply it once, now"
+        )
+    if isinstance(dataset, Data):
+        raise TypeError("expected a dataset or a sequence of Data, got one Data; a list of one graph will do")
+    result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
+    if result._data.edge_index is None:
+        raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}")
+    return result
+
+
 def is_collated(dataset: Any) -> bool:
     """Whether a dataset's storage can stand for its elements: in memory, whole, nothing done to elements on access."""
     return (
@@ -111,7 +182,8 @@ def node_slices(dataset: InMemoryDataset) -> Tensor:
     for name in _NODE_ATTRIBUTES:
         if name in slices and isinstance(data[name], Tensor):
             return slices[name]
-    counts = [dataset.get(i).num_nodes for i in range(len(dataset))]
+    stored = data._store.__dict__.get("_num_nodes")  # PyG's place for the num_nodes of each collated graph
+    counts = stored if stored is not None else [dataset.get(i).num_nodes for i in range(len(dataset))]
     return torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64).cumsum(0)])
 
 
@@ -129,6 +201,22 @@ def with_node_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> 
 def with_edge_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> InMemoryDataset:
     """As :func:`with_node_attribute`, for values ``[num_edges, ...]`` of all edges."""
     return _with_attribute(dataset, name, values, None if dataset.slices is None else dataset.slices["edge_index"])
+
+
+def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tensor) -> InMemoryDataset:
+    """As :func:`with_node_attribute`, for values of all nodes, edges or graphs.
+
+    Args:
+        dataset: one for which :func:`is_collated` holds.
+        name: attribute to write or replace.
+        level: ``"node"``, ``"edge"`` or ``"graph"``: what the rows of ``values`` are.
+        values: ``[num_rows, ...]``.
+    """
+    if level == "node":
+        return with_node_attribute(dataset, name, values)
+    if level == "edge":
+        return with_edge_attribute(dataset, name, values)
+    return _with_attribute(dataset, name, values, None if dataset.slices is None else torch.arange(len(values) + 1))
 
 
 def _with_attribute(dataset: InMemoryDataset, name: str, values: Tensor, slices: Tensor | None) -> InMemoryDataset:

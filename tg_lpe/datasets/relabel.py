@@ -1,34 +1,97 @@
-"""The same molecules written down in another order: what an equivariant model cannot notice."""
+"""The same graphs with their nodes numbered in another order, which an equivariant model cannot tell apart."""
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import torch
-from torch_geometric.data import Data, InMemoryDataset
+from torch import Tensor
+from torch_geometric.data import InMemoryDataset
+
+from tg_lpe.data.storage import node_slices, whole
+
+_EDGE_ATTRIBUTES = frozenset({"edge_attr", "edge_weight", "edge_type", "edge_index"})
+_NODE_ATTRIBUTES = frozenset({"x", "pos", "y", "node_type", "batch", "train_mask", "val_mask", "test_mask"})
 
 
-def relabel_nodes(dataset: InMemoryDataset, generator: torch.Generator) -> InMemoryDataset:
-    """A copy in which the nodes of each molecule are numbered at random.
+def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
+    """A copy in which the nodes of each graph are numbered at random.
+
+    Every attribute with one row per node follows its nodes, and every attribute with one row per directed edge its
+    edges. An attribute whose name contains ``index``, or ``face``, holds node numbers, as in PyG, and gets the new
+    ones. All else is as it was.
 
     Args:
-        dataset: the molecules; encodings attached to them are not carried along.
+        dataset: an in-memory dataset without ``transform``, or a sequence of ``Data``; not changed.
         generator: draws the numberings.
 
     Returns:
-        Isomorphic molecules in the same order; edges sorted by row, then column, as in any
-        :class:`~tg_lpe.datasets.MoleculeDataset`.
+        Isomorphic graphs in the same order, edges sorted by row, then column.
+
+    Raises:
+        ValueError: if an attribute has as many rows as there are nodes and as there are edges, in each graph, and its
+            name does not tell which it belongs to; or it is sparse.
     """
-    dataset = dataset.whole()
-    data, slices = dataset._data, dataset.slices
-    nodes, edges = slices["x"], slices["edge_index"]
+    dataset = whole(dataset)
+    data = dataset._data
+    nodes = node_slices(dataset)
+    slices = dataset.slices if dataset.slices is not None else _slices_of_one(dataset)
+    edges = slices["edge_index"]
     graph = torch.repeat_interleave(torch.arange(len(dataset)), nodes.diff())
-    # Sorting by (graph, random number) shuffles each molecule by itself.
+    # Sorting by (graph, random number) shuffles each graph by itself.
     shuffled = torch.rand(graph.numel(), generator=generator, dtype=torch.float64).add_(graph).argsort()
     place = torch.empty_like(shuffled)
     place[shuffled] = torch.arange(graph.numel())
-    offset = torch.repeat_interleave(nodes[:-1], edges.diff())
-    index = place[data.edge_index + offset] - offset
+
+    def renumber(index: Tensor, starts: Tensor) -> Tensor:
+        """New numbers for the node numbers ``[..., num_entries]`` of all graphs, counted within each."""
+        offset = torch.repeat_interleave(nodes[:-1], starts.diff())
+        return place[index + offset] - offset
+
+    index = renumber(data.edge_index, edges)
     owner = torch.repeat_interleave(torch.arange(len(dataset)), edges.diff())
     longest = int(nodes.diff().max()) if len(dataset) else 0
-    order = ((owner * longest + index[0]) * longest + index[1]).argsort()
-    moved = Data(x=data.x[shuffled], edge_index=index[:, order], edge_attr=data.edge_attr[order], y=data.y)
-    return type(dataset)(moved, slices)
+    # Stable, so that duplicate edges keep their order.
+    order = ((owner * longest + index[0]) * longest + index[1]).argsort(stable=True)
+
+    moved = copy.copy(data)
+    moved.edge_index = index[:, order]
+    for name, value in data.to_dict().items():
+        if name in ("edge_index", "num_nodes", "_num_nodes") or name not in slices:
+            continue
+        if hasattr(value, "sparse_sizes") or (isinstance(value, Tensor) and value.layout != torch.strided):
+            raise ValueError(f"relabel_nodes does not read sparse matrices, such as {name}; use edge_index")
+        if not isinstance(value, Tensor):
+            continue
+        level = _level(name, slices[name], nodes, edges)
+        if level is not None:
+            value = value.index_select(data.__cat_dim__(name, value) or 0, shuffled if level == "node" else order)
+        moved[name] = renumber(value, slices[name]) if "index" in name or name == "face" else value
+    result = copy.copy(dataset)
+    result._data, result._data_list = moved, None
+    return result
+
+
+def _level(name: str, starts: Tensor, nodes: Tensor, edges: Tensor) -> str | None:
+    """Whether an attribute has one row per node or per directed edge of every graph, or neither."""
+    per_node, per_edge = torch.equal(starts, nodes), torch.equal(starts, edges)
+    if name == "face" or (per_node and "edge" in name and "index" in name):
+        return None  # triangles, or pairs of nodes such as edge_label_index
+    if per_node and per_edge:
+        if name in _NODE_ATTRIBUTES:
+            return "node"
+        if name in _EDGE_ATTRIBUTES or "edge" in name:
+            return "edge"
+        raise ValueError(f"{name} has one row per node and per edge of every graph; which it belongs to is not clear")
+    return "node" if per_node else "edge" if per_edge else None
+
+
+def _slices_of_one(dataset: InMemoryDataset) -> dict[str, Tensor]:
+    """What PyG leaves out for a dataset of a single graph."""
+    data = dataset._data
+    return {
+        name: torch.tensor([0, value.size(data.__cat_dim__(name, value) or 0)])
+        for name, value in data.to_dict().items()
+        if isinstance(value, Tensor) and value.dim() > 0
+    }

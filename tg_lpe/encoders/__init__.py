@@ -1,16 +1,26 @@
 """Positional encodings: every one is an :class:`~tg_lpe.Encoder`."""
 
 from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.effective_resistance import EffectiveResistance
 from tg_lpe.encoders.gram_transformer import GramTransformer
+from tg_lpe.encoders.heat_kernel import HeatKernel
+from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder, register
+from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 
 __all__ = [
     "ENCODERS",
+    "EffectiveResistance",
     "Encoder",
     "Encoding",
     "GramTransformer",
+    "HeatKernel",
+    "LaplacianEigenvectors",
     "LinearTransformer",
+    "RandomWalk",
+    "ResistiveEmbedding",
     "load_encoder",
     "make_encoder",
     "register",

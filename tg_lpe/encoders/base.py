@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -175,9 +176,9 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
 def copy_placement(module: E, like: nn.Module) -> E:
     """Put a module on the device, into the dtype and into the mode of another that has all of its parameters."""
-    parameter = next(like.parameters(), None)
-    if parameter is not None:
-        module.to(parameter.device, parameter.dtype)
+    tensor = next(itertools.chain(like.parameters(), like.buffers()), None)
+    if tensor is not None:
+        module.to(tensor.device, tensor.dtype)
     trained = dict(like.named_parameters())
     for name, own in module.named_parameters():
         own.requires_grad_(trained[name].requires_grad)

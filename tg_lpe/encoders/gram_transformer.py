@@ -7,25 +7,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
-from tg_lpe.graph.padding import GraphBlocks
+from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.conductances import LearnedConductances
-from tg_lpe.nn.probes import counter_signs, draw_seed
-from tg_lpe.ops import native
-from tg_lpe.ops.walks import (
-    BASES,
-    EdgePositions,
-    SparseSymmetric,
-    compiled_walks_pay,
-    estimated_walks,
-    graph_walks,
-    walks,
-)
+from tg_lpe.nn.probes import draw_seed
+from tg_lpe.ops.estimates import estimated_polynomials
+from tg_lpe.ops.polynomials import BASES, EdgePositions, dense_polynomials, is_faster, matrix_polynomials
 
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
@@ -35,11 +26,8 @@ EXACT_NODES = 256
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
 
-MAX_FILL = 1.15
-"""Work grows with the cube of a block's height, so graphs of one block differ by no more than this factor."""
-
-ROWS_AT_ONCE = 2**23
-"""Rows times columns of random probes that are propagated together: bounds memory."""
+MAX_PADDING = 1.15
+"""Work grows with the cube of a bucket's ``max_nodes``, so its graphs differ in size by no more than this factor."""
 
 
 @register
@@ -191,7 +179,7 @@ class GramTransformer(Encoder):
         if not self.edge_out_channels:
             return Encoding(node, None)
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
-        return Encoding(node, graph.spread_to_listings(edge))
+        return Encoding(node, graph.spread_to_directed(edge))
 
     def gram(
         self,
@@ -205,7 +193,7 @@ class GramTransformer(Encoder):
 
         Returns:
             Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
-            ``[num_edges, num_filters * T]`` (one row per column of ``B``), filter by filter.
+            ``[num_edges, num_filters * T]`` (one row per undirected edge), filter by filter.
         """
         exact = {"identity": IDENTITY_LIMIT, "rademacher": 0, "auto": EXACT_NODES}[self.probe_kind]
         if self.probe_kind == "identity" and graph.max_nodes > exact:
@@ -213,29 +201,28 @@ class GramTransformer(Encoder):
                 f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to {exact} "
                 f"nodes, got one of {graph.max_nodes}; probes='rademacher' takes any"
             )
-        coupling = self._couplings(graph, x, edge_attr)
-        if self.num_squarings == 0 and graph.max_nodes <= exact and compiled_walks_pay(coupling, graph):
-            return graph_walks(coupling, graph, self.basis, self.num_layers)
-        layout = GraphBlocks(graph, dense_height=exact, max_fill=MAX_FILL)
+        adjacency = self._adjacency(graph, x, edge_attr)
+        num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
+        if self.num_squarings == 0 and max_nodes <= exact and is_faster(adjacency, num_nodes, max_nodes):
+            structure = graph.tail, graph.head, graph.ptr, num_nodes, max_nodes
+            return matrix_polynomials(adjacency, *structure, self.basis, self.num_layers)
+        padded = PaddedBatch(graph, dense_nodes=exact, max_padding=MAX_PADDING)
         seed = self.seed if generator is None else draw_seed(generator)
-        nodes, edges, columns = [], [], []
-        for block, where in zip(layout.blocks, layout.edge_positions(), strict=True):
-            part = coupling if len(layout.blocks) == 1 else coupling.index_select(1, where.columns)
-            if block.dense:
-                diagonal, entries = walks(part, where, self.basis, self.num_layers, self.num_squarings)
-            else:
-                diagonal, entries = self._estimate(part, where, seed)
-            nodes.append(diagonal.flatten(0, 1).mT)
-            edges.append(entries.flatten(0, 1).mT)
-            columns.append(where.columns)
+        nodes, edges, order = [], [], []
+        for bucket, where in zip(padded.buckets, padded.edge_positions(), strict=True):
+            part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, where.edges)
+            at_nodes, at_edges = self._exact(part, where) if bucket.dense else self._estimate(part, where, seed)
+            nodes.append(at_nodes)
+            edges.append(at_edges)
+            order.append(where.edges)
         width = self.num_filters * (self.num_layers + self.num_squarings)
         if not nodes:
-            return coupling.new_zeros(graph.num_nodes, width), coupling.new_zeros(0, width)
+            return adjacency.new_zeros(num_nodes, width), adjacency.new_zeros(0, width)
         if len(edges) == 1:
-            return layout.collect_rows(nodes), edges[0].contiguous() if self.edge_out_channels else edges[0]
-        return layout.collect_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(columns)))
+            return padded.unpad_rows(nodes), edges[0].contiguous() if self.edge_out_channels else edges[0]
+        return padded.unpad_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(order)))
 
-    def _couplings(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
+    def _adjacency(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
         """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
         w, q = self.conductances(graph, x, edge_attr)
         if w is None:
@@ -252,45 +239,25 @@ class GramTransformer(Encoder):
         both = scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
         return both if w is None else w * both
 
-    def _estimate(self, coupling: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
-        """As :func:`~tg_lpe.ops.walks.walks`, from random signs in place of the identity: linear in nodes and edges."""
-        if native.takes(coupling) and not (torch.is_grad_enabled() and coupling.requires_grad):
-            ends, num_rows = (where.tail, where.head), where.num_graphs * where.height
-            found = native.native_estimated_walks(
-                coupling,
-                ends,
-                where.height,
-                num_rows,
-                *BASES[self.basis],
-                self.num_layers,
-                self.num_probes,
-                seed,
-                read_edges=self.edge_out_channels > 0,
-            )
-            diagonal, entries = (part.unflatten(1, (self.num_filters, -1)).permute(1, 2, 0) for part in found)
-            return diagonal, entries
-        edges = SparseSymmetric(where)
-        totals: list[tuple[Tensor, Tensor]] = []
-        for row in coupling:
-            diagonal, entries = row.new_zeros(()), row.new_zeros(())
-            at_once = max(1, ROWS_AT_ONCE // max(where.num_graphs * where.height, 1))
-            for columns in torch.arange(self.num_probes).split(at_once):
-                # Row by row within each graph: the draw does not know the batch.
-                signs = counter_signs(seed, where.height, columns, row).repeat(where.num_graphs, 1)
-                # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.
-                part = checkpoint(
-                    estimated_walks,
-                    row,
-                    signs,
-                    edges,
-                    self.basis,
-                    self.num_layers,
-                    self.edge_out_channels > 0,
-                    use_reentrant=False,
-                )
-                diagonal, entries = diagonal + part[0], entries + part[1]
-            totals.append((diagonal / self.num_probes, entries / self.num_probes))
-        return torch.stack([d for d, _ in totals]), torch.stack([e for _, e in totals])
+    def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
+        """What :meth:`gram` returns, of the padded graphs of one bucket."""
+        diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers, self.num_squarings)
+        return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
+
+    def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
+        """As :meth:`_exact`, from random signs in place of the identity: linear in nodes and edges."""
+        return estimated_polynomials(
+            adjacency,
+            where.tail,
+            where.head,
+            where.num_graphs * where.max_nodes,
+            where.max_nodes,
+            self.basis,
+            self.num_layers,
+            self.num_probes,
+            seed,
+            read_edges=self.edge_out_channels > 0,
+        )
 
     def extra_repr(self) -> str:
         """What decides the output beside the weights."""

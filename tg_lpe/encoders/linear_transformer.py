@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
-from tg_lpe.graph.padding import Block, GraphBlocks
+from tg_lpe.graph.padding import Bucket, PaddedBatch
 from tg_lpe.nn.probes import RandomProbes, make_probes
-from tg_lpe.ops import fused, native
+from tg_lpe.ops import layers as layer_ops
+from tg_lpe.ops.operator import needs_gradient
+from tg_lpe.ops.structures import LayerStack
 
 NORM_FLOOR = 1e-12
 """Columns shorter than this are left short instead of being blown up: a zero column stays zero."""
-
-TRAINED_NODES = 4096
-"""Nodes of a graph up to which its gradient is computed by compiled layers, by one thread."""
 
 DENSE_BUDGET = 2**28
 """Entries of the written-out incidence matrices above which ``update_incidence=True`` refuses a batch (1 GiB)."""
@@ -118,7 +116,7 @@ class LinearTransformer(Encoder):
         )
         self.readout = nn.Linear(k, self.out_channels, bias=False)
         self._frozen: list[_Layer] | None = None
-        self._frozen_stack: native.LayerStack | None = None
+        self._frozen_stack: LayerStack | None = None
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,9 +183,7 @@ class LinearTransformer(Encoder):
             return phi.new_zeros(0, self.out_channels)
         if self.update_incidence:
             return self._run_updated(graph, phi)
-        if self._compiled_runs(graph, phi):
-            return self._run_compiled(graph, phi)
-        return self._train_compiled(graph, phi) if self._compiled_trains(graph, phi) else self._run_fixed(graph, phi)
+        return self._run_backend(graph, phi) if self._has_backend(graph, phi) else self._run_fixed(graph, phi)
 
     def _layers(self) -> list[_Layer]:
         """Parameters of each layer, products formed once per call."""
@@ -199,8 +195,8 @@ class LinearTransformer(Encoder):
         """Parameters of all blocks, stacked, and their products: a few calls for all."""
         return _products(cast(list[_Parameters], list(self.blocks)))
 
-    def _stack(self) -> native.LayerStack:
-        """The layers' weights as the compiled part reads them."""
+    def _stack(self) -> LayerStack:
+        """The layers' weights as the operation on all layers reads them."""
         if self._frozen_stack is not None:
             return self._frozen_stack
         blocks = self._products()
@@ -218,47 +214,21 @@ class LinearTransformer(Encoder):
             factors = blocks.incidence_residual.repeat_interleave(self.num_loops)[:-1]
             c = torch.cat([factors.new_ones(1), factors.cumprod(0)]).abs().pow(1 if self.degree_scaling else 2)
             similarity = similarity * c.view(-1, 1, 1)
-        return native.LayerStack(residual, similarity, left, right, diagonal)
+        return LayerStack(residual, similarity, left, right, diagonal)
 
-    def _backend(self, graph: Incidence, phi: Tensor) -> _Backend | None:
-        """Compiled layers that take such values and graphs, if there are any."""
-        if self.k > native.LAYER_WIDTHS[-1] or phi.dtype != self.readout.weight.dtype:
-            return None
-        if fused.takes(phi) and graph.max_nodes <= fused.MAX_NODES:
-            return _FUSED
-        return _NATIVE if native.takes(phi) else None
-
-    def _compiled_trains(self, graph: Incidence, phi: Tensor) -> bool:
-        """Whether compiled layers know their gradient: by ``Phi_0`` and diagonal weights, of small graphs."""
-        backend = self._backend(graph, phi)
-        given = (graph.conductance, graph.ground)
-        return (
-            backend is not None
-            and self.k <= backend.trained_columns
-            and self.normalize
-            and self._stack_is_diagonal
-            and graph.max_nodes <= backend.trained_nodes
-            and not any(x is not None and x.requires_grad for x in given)
-        )
-
-    @property
-    def _stack_is_diagonal(self) -> bool:
-        return cast(_Parameters, self.blocks[0]).diagonal
-
-    def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
-        """Whether compiled layers can stand for :meth:`_run_fixed`: for few columns, without gradient."""
-        if self._backend(graph, phi) is None:
+    def _has_backend(self, graph: Incidence, phi: Tensor) -> bool:
+        """Whether a backend runs all layers at once on such a graph, with the gradients that are needed."""
+        if phi.dtype != self.readout.weight.dtype or graph.needs_gradient():
             return False
-        if not torch.is_grad_enabled():
-            return True
-        inputs = (phi, graph.conductance, graph.ground, *self.parameters())
-        return not any(x is not None and x.requires_grad for x in inputs)
+        gradient = torch.is_grad_enabled() and needs_gradient(phi, *self.parameters())
+        if gradient and not (self.normalize and cast(_Parameters, self.blocks[0]).diagonal):
+            return False
+        return layer_ops.supports(phi, graph.max_nodes, gradient)
 
-    def _run_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
-        backend = cast(_Backend, self._backend(graph, phi))
-        operator, later = backend.operator(graph, phi, self.degree_scaling), self._later(graph, phi)
+    def _run_backend(self, graph: Incidence, phi: Tensor) -> Tensor:
+        laplacian, later = graph.scaled_laplacian(phi, self.degree_scaling), self._later(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
-        return backend.layers(phi, operator, graph.ptr, self._stack(), self.readout.weight, later, floor)
+        return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, later, floor)
 
     def _later(self, graph: Incidence, phi: Tensor) -> Tensor:
         """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
@@ -266,26 +236,18 @@ class LinearTransformer(Encoder):
             return torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
         return graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
 
-    def _train_compiled(self, graph: Incidence, phi: Tensor) -> Tensor:
-        backend = cast(_Backend, self._backend(graph, phi))
-        operator, later = backend.operator(graph, phi, self.degree_scaling), self._later(graph, phi)
-        stack = self._stack()
-        weights = stack.residual, stack.similarity, stack.left, stack.right
-        out = _CompiledLayers.apply(phi, *weights, backend, operator, graph.ptr, later)  # type: ignore[no-untyped-call]
-        return self.readout(out)
-
     def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
         layers = self._layers()
         node_scale = inverse_sqrt(graph.degree(phi)) if self.degree_scaling else phi.new_ones(graph.num_nodes)
-        layout = GraphBlocks(graph)
+        padded = PaddedBatch(graph)
         norm = graph.frobenius_norm(phi) if self.normalize else None
         parts = []
-        operators = layout.laplacian_operators(node_scale)
-        for block, apply, z in zip(layout.blocks, operators, layout.lay_out(phi), strict=True):
+        operators = padded.laplacian_operators(node_scale)
+        for bucket, apply, z in zip(padded.buckets, operators, padded.pad(phi), strict=True):
             # B_l = c_l B with c_l = 1 / |B|_F from the second layer on, or else the product of all 1 + alpha^R so far.
             # S is quadratic in B, but the scaling by D_l^-1/2 takes one power of |c_l| away.
             power = 1 if self.degree_scaling else 2
-            later = apply if norm is None else apply.scaled(_per_block(norm, block).pow(-power))
+            later = apply if norm is None else apply.scaled(_per_bucket(norm, bucket).pow(-power))
             c = phi.new_ones(())
             for layer in layers:
                 z = layer.update_phi(z, apply(z), None if self.normalize else c.abs().pow(power))
@@ -295,14 +257,14 @@ class LinearTransformer(Encoder):
                 else:
                     c = c * layer.incidence_residual
             parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
-        return layout.collect(parts, self.out_channels)
+        return padded.unpad(parts, self.out_channels)
 
     def _run_updated(self, graph: Incidence, phi: Tensor) -> Tensor:
         layers = self._layers()
-        layout = GraphBlocks(graph)
+        padded = PaddedBatch(graph)
         parts = []
-        incidences = _dense_incidences(graph, layout, phi)
-        for b, z in zip(incidences, layout.lay_out(phi), strict=True):
+        incidences = _dense_incidences(graph, padded, phi)
+        for b, z in zip(incidences, padded.pad(phi), strict=True):
             for index, layer in enumerate(layers):
                 scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
                 new_z = layer.update_phi(z, (z @ scaled) @ scaled.mT)
@@ -312,7 +274,7 @@ class LinearTransformer(Encoder):
                         b = b / _frobenius(b)
                 z = _normalize_columns(new_z) if self.normalize else new_z
             parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
-        return layout.collect(parts, self.out_channels)
+        return padded.unpad(parts, self.out_channels)
 
     def extra_repr(self) -> str:
         """What decides the output beside the weights."""
@@ -324,95 +286,9 @@ class LinearTransformer(Encoder):
         )
 
 
-class _Backend(NamedTuple):
-    """All layers at once, and their gradient, by functions that do not know autograd."""
-
-    operator: Callable[[Incidence, Tensor, bool], Any]
-    """What all others read of a graph."""
-    layers: Callable[..., Tensor]
-    forward: Callable[..., tuple[Tensor, tuple[Tensor, ...]]]
-    """Without read-out; and what its gradient reads of it."""
-    backward: Callable[..., tuple[Tensor, ...]]
-    trained_columns: int
-    trained_nodes: int
-    """Columns, and nodes of a graph, up to which the gradient is taken."""
-
-
-def _native_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    kept = native.native_layers_forward(phi, *arguments)
-    return kept.chain[-1, :, : phi.size(1)], kept
-
-
-def _fused_forward(
-    phi: Tensor, operator: fused.Columns, ptr: Tensor, weights: native.LayerStack, later: Tensor, norm_floor: float
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    return fused.fused_layers(phi, operator, ptr, weights, None, later, norm_floor), ()
-
-
-def _fused_backward(
-    phi: Tensor,
-    operator: fused.Columns,
-    ptr: Tensor,
-    weights: native.LayerStack,
-    later: Tensor,
-    norm_floor: float,
-    kept: Sequence[Tensor],
-    grad_out: Tensor,
-) -> tuple[Tensor, ...]:
-    """Nothing was kept: the layers are computed anew."""
-    return fused.fused_layers_backward(phi, operator, ptr, weights, later, norm_floor, grad_out)
-
-
-_NATIVE = _Backend(
-    Incidence.adjacency,
-    native.native_layers,
-    _native_forward,
-    native.native_layers_backward,
-    native.LAYER_WIDTHS[0],
-    TRAINED_NODES,
-)
-_FUSED = _Backend(
-    fused.columns, fused.fused_layers, _fused_forward, _fused_backward, fused.MAX_COLUMNS, fused.MAX_NODES
-)
-
-
-class _CompiledLayers(torch.autograd.Function):
-    """``Phi_L`` of normalised layers with diagonal weights, and its gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        phi: Tensor,
-        residual: Tensor,
-        similarity: Tensor,
-        left: Tensor,
-        right: Tensor,
-        backend: _Backend,
-        operator: Any,
-        ptr: Tensor,
-        later: Tensor,
-    ) -> Tensor:
-        """Run the layers."""
-        weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
-        out, kept = backend.forward(phi, operator, ptr, weights, later, NORM_FLOOR)
-        ctx.save_for_backward(phi, residual, similarity, left, right, *kept)
-        ctx.backend, ctx.graph = backend, (operator, ptr, later)
-        return out
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """By ``Phi_0`` and the weights; ``right`` is not read where they are diagonal."""
-        phi, residual, similarity, left, right, *kept = ctx.saved_tensors
-        weights = native.LayerStack(residual, similarity, left, right, diagonal=True)
-        operator, ptr, later = ctx.graph
-        grads = ctx.backend.backward(phi, operator, ptr, weights, later, NORM_FLOOR, kept, grad_out)
-        return *grads, *[None] * 5
-
-
 @dataclass(frozen=True)
 class _Layer:
-    """One layer's parameters, combined as the update of ``Phi^T``, ``[num_graphs, k, height]``, uses them."""
+    """One layer's parameters, combined as the update of ``Phi^T``, ``[num_graphs, k, max_nodes]``, uses them."""
 
     similarity: Tensor
     """``beta_3 alpha^Q alpha^K W^V``: ``[k, 1]`` if diagonal, else ``[k, k]``."""
@@ -445,7 +321,7 @@ class _Layer:
         By associativity ``Phi^T P = (Phi^T Phi) W^Q^T W^K Phi^T``: there is no ``[num_nodes, num_nodes]`` matrix.
 
         Args:
-            z: ``Phi^T``, ``[num_graphs, k, height]``.
+            z: ``Phi^T``, ``[num_graphs, k, max_nodes]``.
             similar: ``Phi^T S``, likewise; overwritten where no gradient is recorded.
             scale: factor on ``similar``, ``[]``.
         """
@@ -463,9 +339,9 @@ class _Layer:
         """``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``.
 
         Args:
-            b: ``B``, ``[num_graphs, height, max_edges]``; the result likewise.
+            b: ``B``, ``[num_graphs, max_nodes, max_edges]``; the result likewise.
             scaled: ``D^-1/2 B``, likewise.
-            z: ``Phi^T``, ``[num_graphs, k, height]``.
+            z: ``Phi^T``, ``[num_graphs, k, max_nodes]``.
         """
         if self.incidence is None:
             return b * self.incidence_residual
@@ -556,9 +432,9 @@ def _products(blocks: list[_Parameters]) -> _Layer:
     )
 
 
-def _per_block(values: Tensor, block: Block) -> Tensor:
-    """Values ``[num_graphs of the batch]`` as ``[num_graphs of the block, 1, 1]``."""
-    return (values if values.numel() == 1 else values[block.graphs]).view(-1, 1, 1)
+def _per_bucket(values: Tensor, bucket: Bucket) -> Tensor:
+    """Values ``[num_graphs of the batch]`` as ``[num_graphs of the bucket, 1, 1]``."""
+    return (values if values.numel() == 1 else values[bucket.graphs]).view(-1, 1, 1)
 
 
 def _normalize_columns(z: Tensor) -> Tensor:
@@ -576,10 +452,10 @@ def _frobenius(b: Tensor) -> Tensor:
     return torch.where(norm == 0, 1.0, norm)
 
 
-def _dense_incidences(graph: Incidence, layout: GraphBlocks, like: Tensor) -> list[Tensor]:
-    """``B`` of each block written out, ``[num_graphs, height, max_edges]``, unused rows and columns zero."""
+def _dense_incidences(graph: Incidence, padded: PaddedBatch, like: Tensor) -> list[Tensor]:
+    """``B`` of each bucket written out, ``[num_graphs, max_nodes, max_edges]``, unused rows and columns zero."""
     edge_graph, edge_counts = graph.batch[graph.tail], graph.edge_counts
-    shapes = [(b.num_graphs, b.height, int(edge_counts[b.graphs].max())) for b in layout.blocks]
+    shapes = [(b.num_graphs, b.max_nodes, int(edge_counts[b.graphs].max())) for b in padded.buckets]
     total = sum(g * h * m for g, h, m in shapes)
     if total > DENSE_BUDGET:
         raise ValueError(
@@ -592,14 +468,14 @@ def _dense_incidences(graph: Incidence, layout: GraphBlocks, like: Tensor) -> li
     # Edges are sorted by tail, so those of one graph are consecutive.
     local = torch.arange(graph.num_edges, device=graph.device) - (edge_counts.cumsum(0) - edge_counts)[edge_graph]
     slot = torch.zeros_like(edge_counts)
-    block_of = torch.full_like(edge_counts, -1)
-    for number, block in enumerate(layout.blocks):
-        slot[block.graphs] = torch.arange(block.num_graphs, device=graph.device)
-        block_of[block.graphs] = number
+    bucket_of = torch.full_like(edge_counts, -1)
+    for number, bucket in enumerate(padded.buckets):
+        slot[bucket.graphs] = torch.arange(bucket.num_graphs, device=graph.device)
+        bucket_of[bucket.graphs] = number
     root = graph.root_conductance(like)
     matrices = []
     for number, shape in enumerate(shapes):
-        mine = block_of[edge_graph] == number
+        mine = bucket_of[edge_graph] == number
         where = slot[edge_graph[mine]], local[mine]
         tail, head = graph.local_index[graph.tail[mine]], graph.local_index[graph.head[mine]]
         matrix = like.new_zeros(shape)

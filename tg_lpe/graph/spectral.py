@@ -1,62 +1,203 @@
-"""Encodings computed, not learned: Laplacian eigenvectors and random-walk return probabilities of a whole batch.
+"""Laplacian eigenvectors and random-walk probabilities of a whole batch.
 
-They serve as baselines and as targets of pretraining, defined on every graph: few nodes, several components, no edges.
+Defined on every graph: few nodes, several components, no edges, any size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from tg_lpe.graph.components import Array, ComponentGroup, Components, component_labels, null_dimension
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
-from tg_lpe.graph.padding import GraphBlocks
-from tg_lpe.ops.walks import compiled_walks_pay, graph_walks, walks
+from tg_lpe.graph.padding import PaddedBatch
+from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
+
+__all__ = [
+    "DENSE_LIMIT",
+    "component_labels",
+    "kernel_channels",
+    "kernel_entries",
+    "laplacian_eigenvectors",
+    "null_dimension",
+    "padded_batch",
+    "random_walk_probabilities",
+]
+
+NORMALIZATIONS = (None, "sym", "rw")
+"""PyG's names: ``L = D - A``, ``D^-1/2 L D^-1/2`` and ``D^-1 L``."""
+
+WHICH = ("bottom", "top")
+
+EIGENVECTOR_NODES = 512
+"""Nodes of a component up to which its eigenvectors are computed densely, by ``method="auto"``."""
+
+WALK_NODES = 2048
+"""Nodes of a graph up to which powers of its adjacency matrix are written out, by ``method="auto"``."""
+
+WALK_ROWS = 128
+"""Rows of sparse powers that are computed at once."""
+
+SYMMETRIC = 1e-6
+"""An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
 
 
-def laplacian_eigenvectors(graph: Incidence, k: int) -> tuple[Tensor, Tensor]:
-    """The first ``k`` non-trivial eigenvectors of the normalised Laplacian of each graph, batched dense algebra.
+def laplacian_eigenvectors(
+    graph: Incidence,
+    k: int,
+    *,
+    normalization: str | None = "sym",
+    which: str = "bottom",
+    method: str = "auto",
+    seed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """The first ``k`` non-trivial Laplacian eigenvectors of each graph of a batch, of any size.
 
-    Trivial are the vectors of eigenvalue zero, one per connected component without ground; all of them are left out, so
-    no basis of the null space leaks in. Columns a graph does not have (it has fewer nodes than that) are zero. The
-    sign, and the basis where an eigenvalue repeats, are LAPACK's choice.
+    Each connected component is treated by itself, and the eigenvectors of a graph are those of its components by
+    eigenvalue. The one null vector of a component without ground is known; it is left out, and all others are
+    orthogonal to it. So no basis of the null space leaks in. Components of equal size are stacked, and each is solved
+    as if it were alone: a batch gives the same numbers as its graphs one by one.
+
+    The sign is a canonical one: the sum of the cubes of a column is positive, or that of its fifth powers where the
+    former is zero. Both do not depend on the order of the nodes. Where both are zero, as for a column that a symmetry
+    of the graph maps to its negative, no rule can do without the order; there the first entry that has at least half
+    the largest absolute value is positive. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary and
+    depends on the order of the nodes.
 
     Args:
-        graph: the batch; ``D^-1/2 L D^-1/2`` with ``D`` the diagonal of ``L``.
+        graph: the batch.
         k: number of eigenvectors.
+        normalization: ``None`` for ``L = D - A``, ``"sym"`` for ``D^-1/2 L D^-1/2``, ``"rw"`` for ``D^-1 L``, with
+            ``D`` the diagonal of ``L``. The eigenvectors of ``"rw"`` have norm one and are not orthogonal.
+        which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
+        method: ``"dense"``, ``"iterative"`` (Lanczos' method, with a sparse factorisation where it needs one), or
+            ``"auto"``: dense for components of up to 512 nodes.
+        seed: of the first vectors of the iteration.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]`` (NaN where
-        there is none), ascending, float64.
+        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``, float64.
+        Columns that a graph does not have (it has as few nodes) are zero, their eigenvalues NaN.
 
     Raises:
-        ValueError: if a graph is too large for dense algebra.
+        ValueError: on an argument out of range, or a component too large for ``method="dense"``.
+        RuntimeError: if an iteration does not converge.
     """
-    like = torch.empty(0, dtype=torch.float64, device=graph.device)
-    scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    blocks = dense_blocks(graph)
-    null = null_dimension(graph)
-    parts, values = [], scale.new_full((graph.num_graphs, k), torch.nan)
-    sizes = graph.ptr[1:] - graph.ptr[:-1]
-    for block, matrix in zip(blocks.blocks, blocks.dense_laplacians(scale), strict=True):
-        height = block.height
-        fill = torch.arange(height, device=graph.device) >= sizes[block.graphs].unsqueeze(-1)
-        # Eigenvalues lie in [0, 2]; those of the fill are put above, where they sort last.
-        matrix = matrix + torch.diag_embed(4.0 * fill)
-        eigenvalues, eigenvectors = torch.linalg.eigh(matrix)
-        column = null[block.graphs].unsqueeze(-1) + torch.arange(k, device=graph.device)
-        exists = column < sizes[block.graphs].unsqueeze(-1)
-        column = column.clamp(max=height - 1)
-        picked = eigenvectors.gather(2, column.unsqueeze(1).expand(-1, height, -1)) * exists.unsqueeze(1)
-        parts.append(picked.mT)
-        values[block.graphs] = torch.where(exists, eigenvalues.gather(1, column), torch.nan)
-    return blocks.collect(parts, k).double(), values
+    check_eigenvectors(k, normalization, which)
+    check_method(method)
+    parts = Components(graph)
+    scale = None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
+    vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
+    for group in parts.groups:
+        grounded = None if graph.ground is None else parts.grounded[group.components]
+        if group.size == 1 and grounded is None:
+            continue
+        if is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
+            found, basis = _dense_eigenvectors(parts, group, k, scale, which, grounded)
+        else:
+            found, basis = _iterated_eigenvectors(parts, group, k, scale, which, grounded, seed)
+        if normalization == "rw" and scale is not None:
+            basis = basis * scale[group.nodes][..., None]
+            norm = np.linalg.norm(basis, axis=1, keepdims=True)
+            basis = basis / np.where(norm > 0, norm, 1.0)
+        vectors[group.nodes], values[group.components] = basis, found
+    if parts.count:
+        vectors *= _canonical_signs(parts, vectors)
+    if parts.count != graph.num_graphs or (parts.count > 1 and not (np.diff(parts.graph_of) > 0).all()):
+        vectors, values = _by_eigenvalue(parts, vectors, values, which)
+    return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
-def random_walk_probabilities(graph: Incidence, steps: int) -> tuple[Tensor, Tensor]:
+def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
+    """Refuse what :func:`laplacian_eigenvectors` does not know."""
+    if not isinstance(k, int) or k < 1:
+        raise ValueError(f"k must be an integer of at least 1, got {k!r}")
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {normalization!r}")
+    if which not in WHICH:
+        raise ValueError(f"which must be one of {WHICH}, got {which!r}")
+
+
+def _dense_eigenvectors(
+    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, grounded: Array | None
+) -> tuple[Array, Array]:
+    """Eigenvalues ``[num_components, k]`` and eigenvectors ``[num_components, n, k]``."""
+    n = group.size
+    matrix = group.matrices(parts.diagonal, scale)
+    if which == "bottom":
+        # The null vector is moved above all others, which makes them orthogonal to it whatever their eigenvalues.
+        lift = 4 * matrix.diagonal(axis1=1, axis2=2).max(1)
+        if grounded is not None:
+            lift[grounded] = 0.0
+        if scale is None:
+            matrix += (lift / n)[:, None, None]
+        else:
+            null = 1 / scale[group.nodes]
+            null *= np.sqrt(lift / (null * null).sum(1))[:, None]
+            matrix += null[:, :, None] * null[:, None, :]
+    count = min(k, n if grounded is not None and grounded.any() else n - 1)
+    found, basis = stacked_eigh(matrix, count, which == "top")
+    if grounded is not None and count == n:  # only a component with ground has as many as it has nodes
+        found[~grounded, -1], basis[~grounded, :, -1] = np.nan, 0.0
+    if count < k:
+        found = np.pad(found, ((0, 0), (0, k - count)), constant_values=np.nan)
+        basis = np.pad(basis, ((0, 0), (0, 0), (0, k - count)))
+    return found, basis
+
+
+def _iterated_eigenvectors(
+    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, grounded: Array | None, seed: int
+) -> tuple[Array, Array]:
+    """As :func:`_dense_eigenvectors`, component by component."""
+    start, found = np.random.default_rng(seed).standard_normal(group.size), []
+    for number, part in enumerate(group.each()):
+        own = np.ones(group.size) if scale is None else scale[part.nodes[0]]
+        is_grounded = grounded is not None and bool(grounded[number])
+        laplacian = part.sparse_matrix(parts.diagonal)
+        found.append(sparse_eigenvectors(laplacian, own, k, which == "top", is_grounded, start))
+    return np.stack([values for values, _ in found]), np.stack([vectors for _, vectors in found])
+
+
+def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str) -> tuple[Array, Array]:
+    """The eigenvectors of graphs from those of their components, ``[num_nodes, k]`` and ``[num_graphs, k]``."""
+    k, num_graphs = values.shape[1], parts.graph.num_graphs
+    graph_of = np.repeat(parts.graph_of, k)
+    order = np.lexsort(((-values if which == "top" else values).ravel(), graph_of))  # NaN comes last
+    first = np.searchsorted(graph_of[order], np.arange(num_graphs))
+    column = np.empty_like(order)
+    column[order] = np.minimum(np.arange(order.size) - first[graph_of[order]], k)
+    column = np.where(np.isnan(values), k, column.reshape(-1, k))
+    # What a graph has no column for goes to one more, which is cut off.
+    out, sorted_values = np.zeros((len(vectors), k + 1)), np.full((num_graphs, k + 1), np.nan)
+    np.put_along_axis(out, column[parts.label], vectors, axis=1)
+    sorted_values[graph_of.reshape(-1, k), column] = values
+    return np.ascontiguousarray(out[:, :k]), np.ascontiguousarray(sorted_values[:, :k])
+
+
+def _canonical_signs(parts: Components, vectors: Array) -> Array:
+    """1 or -1 for each node's component and column, as :func:`laplacian_eigenvectors` describes, ``[num_nodes, k]``."""
+    first = parts.first
+    rows = vectors if parts.count == 1 else vectors[parts.order]
+    cube = rows * rows * rows
+    moment = np.add.reduceat(cube, first)
+    unclear = np.abs(moment) <= SYMMETRIC * np.add.reduceat(np.abs(cube), first)
+    if unclear.any():
+        magnitude, fifth = np.abs(rows), cube * rows * rows
+        other, size = np.add.reduceat(fifth, first), np.add.reduceat(np.abs(fifth), first)
+        half = 0.5 * np.maximum.reduceat(magnitude, first)
+        half = half if parts.count == 1 else np.repeat(half, parts.size, axis=0)
+        at = np.where(magnitude >= half, np.arange(len(rows))[:, None], len(rows) - 1)
+        entry = np.take_along_axis(rows, np.minimum.reduceat(at, first), axis=0)
+        moment = np.where(unclear, np.where(np.abs(other) > SYMMETRIC * size, other, entry), moment)
+    sign = np.where(moment < 0, -1.0, 1.0)
+    return sign if parts.count == 1 else sign[parts.label]
+
+
+def random_walk_probabilities(graph: Incidence, steps: int, *, method: str = "auto") -> tuple[Tensor, Tensor]:
     """Where a random walk is after 1, 2, ... ``steps`` steps: back at its start, or across an edge.
 
     The walk leaves along each edge in proportion to its conductance and stays nowhere; it never returns to a node
@@ -66,32 +207,57 @@ def random_walk_probabilities(graph: Incidence, steps: int) -> tuple[Tensor, Ten
     Args:
         graph: the batch.
         steps: number of steps.
+        method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
+            to 2,048 nodes.
 
     Returns:
-        Return probabilities ``[num_nodes, steps]``, and for each column of ``B`` the geometric mean of the
+        Return probabilities ``[num_nodes, steps]``, and for each undirected edge the geometric mean of the
         probabilities of being at one end after starting from the other, ``[num_edges, steps]``, which is the entry of
         ``(D^-1/2 A D^-1/2)^t``. Both float64.
 
     Raises:
-        ValueError: if a graph is too large for dense algebra.
+        ValueError: on an unknown method, or a graph too large for ``method="dense"``.
     """
+    check_method(method)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    _refuse_large(graph)
-    coupling = graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]
+    adjacency = graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]
+    if not is_dense(graph.max_nodes, method, WALK_NODES):
+        return _sparse_walks(graph, adjacency.detach(), steps)
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
-    if compiled_walks_pay(coupling, graph):
-        return graph_walks(coupling.unsqueeze(0), graph, "power", steps)
-    blocks = dense_blocks(graph)
-    nodes, edges, columns = [], [], []
-    for where in blocks.edge_positions():
-        diagonal, entries = walks(coupling[where.columns].unsqueeze(0), where, "power", steps)
+    if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
+        sizes = graph.num_nodes, graph.max_nodes
+        return matrix_polynomials(adjacency.unsqueeze(0), graph.tail, graph.head, graph.ptr, *sizes, "power", steps)
+    padded = padded_batch(graph)
+    nodes, edges, order = [], [], []
+    for where in padded.edge_positions():
+        diagonal, entries = dense_polynomials(adjacency[where.edges].unsqueeze(0), where, "power", steps)
         nodes.append(diagonal[0].mT)
         edges.append(entries[0].mT)
-        columns.append(where.columns)
+        order.append(where.edges)
     if not nodes:
         return like.new_zeros(graph.num_nodes, steps), like.new_zeros(0, steps)
-    return blocks.collect_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(columns))]
+    return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
+
+
+def _sparse_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """As :func:`random_walk_probabilities`, some rows of sparse powers at a time."""
+    n, tail, head = graph.num_nodes, graph.tail.cpu().numpy(), graph.head.cpu().numpy()
+    w = adjacency.cpu().numpy()
+    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+    matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
+    nodes, edges = np.zeros((n, steps)), np.zeros((len(w), steps))
+    first_edge = np.searchsorted(tail, np.arange(n + 1))
+    for first in range(0, n, WALK_ROWS):
+        last = min(first + WALK_ROWS, n)
+        mine = slice(first_edge[first], first_edge[last])
+        rows = matrix[first:last]
+        for step in range(steps):
+            rows = rows if step == 0 else rows @ matrix
+            nodes[first:last, step] = rows[np.arange(last - first), np.arange(first, last)]
+            if mine.stop > mine.start:
+                edges[mine, step] = rows[tail[mine] - first, head[mine]]
+    return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
 def _heat(values: Tensor) -> Tensor:
@@ -144,61 +310,27 @@ def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Te
         raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    blocks = dense_blocks(graph)
-    nodes, edges, columns = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
+    padded = padded_batch(graph)
+    nodes, edges, order = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
     edges.append(nodes[0])
-    for matrix, where in zip(blocks.dense_laplacians(scale), blocks.edge_positions(), strict=True):
+    for matrix, where in zip(padded.dense_laplacians(scale), padded.edge_positions(), strict=True):
         values, vectors = torch.linalg.eigh(matrix)
-        # The fill of a block adds eigenvalues of zero, with eigenvectors that are zero at every node.
+        # The padding of a bucket adds eigenvalues of zero, with eigenvectors that are zero at every node.
         weights = torch.cat([KERNELS[name](values) for name in kernels], dim=1)
         kernel = torch.einsum("gia,gca,gja->cgij", vectors, weights, vectors).flatten(1, 2).contiguous()
-        kernel = kernel.view(-1, where.height, where.height)
+        kernel = kernel.view(-1, where.max_nodes, where.max_nodes)
         nodes.append(where.diagonal(kernel).view(weights.size(1), -1).mT)
         edges.append(where.at_edges(kernel).view(weights.size(1), -1).mT)
-        columns.append(where.columns)
-    rows = blocks.collect_rows(nodes[1:]) if blocks.blocks else nodes[0]
-    return rows, torch.cat(edges)[torch.argsort(torch.cat(columns))]
+        order.append(where.edges)
+    rows = padded.unpad_rows(nodes[1:]) if padded.buckets else nodes[0]
+    return rows, torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
-DENSE_LIMIT = 4096
-"""Nodes of a graph up to which its dense eigendecomposition is attempted (half a minute and 0.5 GB at this size)."""
-
-
-def dense_blocks(graph: Incidence) -> GraphBlocks:
-    """The layout of a batch in which each graph's matrices are written out.
+def padded_batch(graph: Incidence) -> PaddedBatch:
+    """The batch padded such that each graph's matrices are written out.
 
     Raises:
         ValueError: if a graph is too large for that.
     """
-    _refuse_large(graph)
-    return GraphBlocks(graph, dense_height=DENSE_LIMIT)
-
-
-def _refuse_large(graph: Incidence) -> None:
-    largest = graph.max_nodes
-    if largest > DENSE_LIMIT:
-        raise ValueError(
-            f"dense algebra on a graph of {largest} nodes needs {largest**2 * 8 / 2**30:.1f} GiB a matrix and "
-            f"O(n^3) time; it is offered up to {DENSE_LIMIT} nodes. LinearTransformerPE has no such limit."
-        )
-
-
-def component_labels(graph: Incidence) -> Tensor:
-    """Connected component of each node, numbered from 0, int64 ``[num_nodes]``; edges of weight zero are absent."""
-    tail, head = graph.tail, graph.head
-    if graph.conductance is not None:
-        there = graph.conductance.detach() > 0
-        tail, head = tail[there], head[there]
-    ones = torch.ones(tail.numel(), dtype=torch.int8)
-    adjacency = coo_matrix((ones.numpy(), (tail.cpu().numpy(), head.cpu().numpy())), (graph.num_nodes,) * 2)
-    _, label = connected_components(adjacency, directed=False)
-    return torch.from_numpy(label).to(torch.int64).to(graph.device)
-
-
-def null_dimension(graph: Incidence) -> Tensor:
-    """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
-    label = component_labels(graph)
-    pairs = torch.unique(torch.stack([graph.batch, label]), dim=1)
-    if graph.ground is not None:
-        pairs = pairs[:, ~torch.isin(pairs[1], label[graph.ground.detach() > 0])]
-    return torch.bincount(pairs[0], minlength=graph.num_graphs)
+    is_dense(graph.max_nodes, "dense", DENSE_LIMIT)
+    return PaddedBatch(graph, dense_nodes=DENSE_LIMIT)

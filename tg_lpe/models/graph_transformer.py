@@ -11,13 +11,16 @@ from torch import Tensor, nn
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import make_encoder
 from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
-from tg_lpe.nn.attention.edge import EdgeAttentionLayer, RowBatchNorm
-from tg_lpe.nn.attention.gps import GPSLayer
-from tg_lpe.ops.segment import RowGroups
+from tg_lpe.nn.attention import Neighbourhoods, make_attention
+from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.nn.embeddings import EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.norms import RowBatchNorm
+from tg_lpe.ops.segment import group_pointers
 
 READOUTS = ("mlp", "paper")
 POOLINGS = ("mean", "sum", "both")
-ATTENTIONS = ("edge", "gps")
+LEVELS = ("graph", "node")
+INDICES = (torch.int64, torch.int32)
 
 
 @CLASSES.register
@@ -44,20 +47,28 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         edge_pe_channels: width of the encoding of edges that :meth:`forward` is given; ``None`` for none.
             With an encoder that encodes edges too, its ``edge_out_channels``.
         pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm.
-        encoder: a :class:`~tg_lpe.LinearTransformer` or :class:`~tg_lpe.GramTransformer` that computes the positional
-            encoding, trained jointly; or the arguments of one, as checkpoints hold them.
+        encoder: an :class:`~tg_lpe.Encoder` that computes the positional encoding, trained jointly; or the class and
+            arguments of one, as checkpoints hold them.
         hidden_channels: hidden width.
         heads: attention heads.
         num_layers: attention layers.
-        out_channels: number of predictions per graph.
+        out_channels: number of predictions per graph or node.
         pooling: ``"mean"`` over the nodes, the paper's, their ``"sum"``, for targets that grow with the
             graph, or ``"both"``, one beside the other and each channel brought to variance one by batch norm, since
             sums are as many times larger than means as there are nodes.
-        attention: ``"edge"``, Dwivedi & Bresson's, or ``"gps"``, PyTorch Geometric's ``GPSConv`` around a ``GINEConv``.
+        attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
+            ``GPSConv`` around a ``GINEConv``; or one of your own, see
+            :func:`~tg_lpe.nn.attention.register_attention`.
+        attention_options: further arguments of the attention layers.
         readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably) or ``"paper"`` (hidden -> 1 -> out).
+        level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
+        dropout: share of values that each attention layer drops in training, where its documentation says.
+        norm: normalisation in the attention layers: ``"batch"``, ``"layer"``, ``"graph"`` or ``"none"``.
+        residual: whether the attention layers add their input to their output.
 
     Raises:
-        ValueError: if arguments exclude each other or ``readout``, ``pooling`` or ``attention`` is unknown.
+        ValueError: if arguments exclude each other, a choice is unknown, or the attention layer has no such option.
+        TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
     """
 
     def __init__(
@@ -77,18 +88,29 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         pooling: str = "mean",
         pe_norm: bool = False,
         attention: str = "edge",
+        attention_options: Mapping[str, Any] | None = None,
+        level: str = "graph",
+        dropout: float = 0.0,
+        norm: str = "batch",
+        residual: bool = True,
     ) -> None:
         super().__init__()
-        if readout not in READOUTS:
-            raise ValueError(f"readout must be one of {READOUTS}, got {readout!r}")
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
-        for name, value, allowed in (("pooling", pooling, POOLINGS), ("attention", attention, ATTENTIONS)):
+        for name, value, allowed in (
+            ("readout", readout, READOUTS),
+            ("pooling", pooling, POOLINGS),
+            ("level", level, LEVELS),
+        ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-        if encoder is not None and not isinstance(encoder, Encoder):
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        if level == "node" and pooling != "mean":
+            raise ValueError(f"level='node' does not pool, got pooling={pooling!r}")
+        if isinstance(encoder, Mapping):
             encoder = make_encoder(encoder)
         if encoder is not None:
+            if not isinstance(encoder, Encoder):
+                raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}")
             own = encoder.out_channels, encoder.edge_out_channels or None
             for name, given, has in zip(
                 ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
@@ -98,17 +120,17 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             pe_channels, edge_pe_channels = own  # type: ignore[assignment]
         self.hidden_channels = hidden_channels
         self.pooling = pooling
+        self.level = level
         self.encoder = encoder
-        self.node_embedding = _Embedding("node", num_node_types, in_channels, hidden_channels)
-        self.edge_embedding = _Embedding("edge", num_edge_types, edge_dim, hidden_channels)
-        self.pe_embedding: _EncodingMap | None
-        self.edge_pe_embedding: _EncodingMap | None
+        self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, hidden_channels)
+        self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, hidden_channels, by_product=True)
+        self.pe_embedding: EncodingEmbedding | None
+        self.edge_pe_embedding: EncodingEmbedding | None
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # their place in the order of parameters
+        options = _layer_options({"dropout": dropout, "norm": norm, "residual": residual}, attention_options)
         self.layers = nn.ModuleList(
-            EdgeAttentionLayer(hidden_channels, heads, update_edges=i + 1 < num_layers)
-            if attention == "edge"
-            else GPSLayer(hidden_channels, heads)
+            make_attention(attention, hidden_channels, heads, options, update_edges=i + 1 < num_layers)
             for i in range(num_layers)
         )
         width = hidden_channels if readout == "mlp" else 1
@@ -119,9 +141,16 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             self.readout[1] = nn.Identity()
         self.pool_norm = RowBatchNorm(pooled) if pooling == "both" else None
         if pe_channels is not None:  # drawn last: under one seed all else starts the same with and without
-            self.pe_embedding = _EncodingMap("pe", pe_channels, hidden_channels, pe_norm)
+            self.pe_embedding = EncodingEmbedding("pe", pe_channels, hidden_channels, pe_norm)
         if edge_pe_channels is not None:
-            self.edge_pe_embedding = _EncodingMap("edge_pe", edge_pe_channels, hidden_channels, pe_norm)
+            self.edge_pe_embedding = EncodingEmbedding("edge_pe", edge_pe_channels, hidden_channels, pe_norm)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, those of the encoder first, and forget running statistics."""
+        first = [self.encoder, self.node_embedding, self.edge_embedding, *self.layers, *self.readout, self.pool_norm]
+        for module in (*first, self.pe_embedding, self.edge_pe_embedding):  # in the order of the constructor
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
 
     def forward(
         self,
@@ -129,75 +158,142 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         edge_index: Tensor,
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
         pe: Tensor | None = None,
         edge_pe: Tensor | None = None,
-        *,
+        precomputed: Mapping[str, Tensor] | None = None,
         num_nodes: int | None = None,
         num_graphs: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Predict one row per graph.
+        """Predict one row per graph or node.
+
+        The values of all arguments are checked in one read from the device. A second read is needed to find
+        ``num_graphs`` if it is absent, and a third for the number of nodes if nothing but ``edge_index`` tells it.
 
         Args:
-            x: node types int64 ``[num_nodes]`` or ``[num_nodes, 1]``, or node features ``[num_nodes, in_channels]``,
-                or ``None`` if the model was built for neither.
-            edge_index: int64 ``[2, num_edges]``; messages run from row 0 to row 1.
+            x: node types int64 ``[num_nodes]`` or ``[num_nodes, 1]``, or features ``[num_nodes, in_channels]``, for the
+                model or its encoder; ``None`` if both were built for neither.
+            edge_index: int64 or int32 ``[2, num_edges]``; messages run from row 0 to row 1.
             edge_attr: edge types ``[num_edges]``, or features ``[num_edges, edge_dim]``, or ``None`` likewise.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
+            edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
             edge_pe: encoding of the edges, ``[num_edges, edge_pe_channels]``, likewise.
-            num_nodes: needed only where ``x`` is ``None``.
+            precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch.
+            num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
-            generator: for an encoder with random probes, to draw them anew; without it they are the same always.
+            generator: for an encoder with random parts, to draw them anew; without it they are the same always.
 
         Returns:
-            Predictions ``[num_graphs, out_channels]``.
+            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` with ``level="node"``.
 
         Raises:
-            ValueError: if a feature the model was built for is missing, of another width, or given but not expected.
+            ValueError: if an argument is missing, of another shape or dtype, out of range, or read by nobody.
         """
-        if num_nodes is None:
-            known = x if x is not None else batch
-            num_nodes = known.size(0) if known is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
-        if batch is None:
-            batch = torch.zeros(num_nodes, dtype=torch.int64, device=edge_index.device)
-        elif batch.shape != (num_nodes,):
-            raise ValueError(f"batch must have shape {(num_nodes,)}, got {tuple(batch.shape)}")
-        elif bool((batch[1:] < batch[:-1]).any()):
-            raise ValueError("batch must be sorted ascending, as PyG's Batch makes it")
-        if num_graphs is None:
-            num_graphs = int(batch[-1]) + 1 if batch.numel() else 1
-
-        order = torch.argsort(edge_index[1], stable=True)  # neighbourhoods become consecutive rows
-        source = RowGroups(edge_index[0][order], num_nodes)
-        target = RowGroups(edge_index[1][order], num_nodes)
-
+        self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
+        neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
         if self.encoder is not None:
-            if pe is not None or edge_pe is not None:
-                raise ValueError("the model has an encoder of its own, so pe= and edge_pe= must not be given")
-            sizes = {"num_nodes": num_nodes, "num_graphs": num_graphs}
-            pe, edge_pe = self.encoder(x, edge_index, edge_attr, batch, generator=generator, **sizes)
-        h = self._embed_nodes(x, pe, num_nodes)
-        if self.encoder is not None and not self.edge_embedding.expects_feature:
-            edge_attr = None  # likewise
-        e, edge_types = self.edge_embedding.table(edge_attr, edge_index.size(1))
-        if self.edge_pe_embedding is not None:
-            if edge_types is not None:  # a product with a narrow one-hot matrix: its backward pass is no scattered sum
-                e, edge_types = nn.functional.one_hot(edge_types, e.size(0)).to(e.dtype) @ e, None
-            e = e + self.edge_pe_embedding(edge_pe, edge_index.size(1), e.dtype)
-        elif edge_pe is not None:
-            raise ValueError("the model was built without edge_pe_channels, so edge_pe= must not be given")
-        if edge_types is not None:
-            edge_types = edge_types[order]
-        else:
-            e = e.index_select(0, order)  # whose backward pass, unlike that of brackets, is no serial sum
-        graphs = RowGroups(batch, num_graphs)
-        for i, layer in enumerate(self.layers):
-            h, e = layer(h, e, source, target, graphs, edge_types if i == 0 else None)
-        return self.readout(self._pool(h, graphs))
+            sizes = {"num_nodes": neighbourhoods.num_nodes, "num_graphs": neighbourhoods.num_graphs}
+            options = {"generator": generator, "precomputed": precomputed}
+            pe, edge_pe = self.encoder(x, edge_index, edge_attr, neighbourhoods.batch, edge_weight, **sizes, **options)
+        h = self._embed_nodes(x, pe, neighbourhoods)
+        e = self._embed_edges(edge_attr, edge_pe, neighbourhoods)
+        for layer in self.layers:
+            h, e = layer(h, e, neighbourhoods)
+        return self.readout(self._pool(h, neighbourhoods))
 
-    def _pool(self, h: Tensor, graphs: RowGroups) -> Tensor:
-        """One row per graph."""
+    def _refuse_unread(
+        self,
+        edge_weight: Tensor | None,
+        pe: Tensor | None,
+        edge_pe: Tensor | None,
+        precomputed: Mapping[str, Tensor] | None,
+    ) -> None:
+        """Refuse arguments that nobody would read."""
+        if self.encoder is None:
+            _refuse("the model was built without encoder", precomputed=precomputed)
+        else:
+            _refuse("the model has an encoder of its own", pe=pe, edge_pe=edge_pe)
+        if not self._encoder_reads("edge_weight"):
+            _refuse("the model has no encoder that reads edge weights", edge_weight=edge_weight)
+        if self.pe_embedding is None:
+            _refuse("the model was built without pe_channels or encoder", pe=pe)
+        if self.edge_pe_embedding is None:
+            _refuse("the model was built without edge_pe_channels", edge_pe=edge_pe)
+
+    def _validate(
+        self,
+        x: Tensor | None,
+        edge_index: Tensor,
+        edge_attr: Tensor | None,
+        batch: Tensor | None,
+        pe: Tensor | None,
+        num_nodes: int | None,
+        num_graphs: int | None,
+    ) -> Neighbourhoods:
+        """Refuse what does not fit; return what the layers need of the graph."""
+        if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in INDICES:
+            raise ValueError(
+                "edge_index must be int64 or int32 of shape [2, num_edges], "
+                f"got {edge_index.dtype} {list(edge_index.shape)}"
+            )
+        edge_index = edge_index.long()
+        if num_nodes is None:
+            known = next((rows for rows in (x, batch, pe) if rows is not None), None)
+            num_nodes = known.size(0) if known is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
+        checks = ValueChecks()
+        if batch is None:
+            if num_graphs not in (None, 1):
+                raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
+            batch, num_graphs = edge_index.new_zeros(num_nodes), 1
+        elif batch.shape != (num_nodes,) or batch.dtype != torch.int64:
+            raise ValueError(f"batch must be int64 of shape {(num_nodes,)}, got {batch.dtype} {tuple(batch.shape)}")
+        elif num_graphs is None:
+            num_graphs = int(batch[-1]) + 1 if num_nodes else 1
+        checks.ascending("batch", batch)
+        checks.in_range("batch", batch, num_graphs)
+        checks.in_range("edge_index", edge_index, num_nodes)
+        for embedding, name, feature, num_rows in (
+            (self.node_embedding, "x", x, num_nodes),
+            (self.edge_embedding, "edge_attr", edge_attr, edge_index.size(1)),
+        ):
+            if embedding.expects_feature or not self._encoder_reads(name):
+                embedding.check(feature, num_rows, checks)
+        if torch.compiler.is_compiling():
+            return Neighbourhoods(edge_index, batch, num_graphs)
+        sizes = group_pointers(batch, max(num_graphs, 0)).diff()
+        largest = checks.also_read(sizes.max()) if sizes.numel() else None
+        numbers = checks.run()
+        return Neighbourhoods(edge_index, batch, num_graphs, 0 if largest is None else numbers[largest])
+
+    def _encoder_reads(self, name: str) -> bool:
+        """Whether the encoder looks at ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
+        return self.encoder is not None and name in self.encoder.reads
+
+    def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
+        """First node features ``[num_nodes, hidden_channels]``."""
+        num_nodes = neighbourhoods.num_nodes
+        h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, num_nodes)
+        if self.pe_embedding is None:
+            return h
+        return h + self.pe_embedding(self.pe_embedding.checked(pe, num_nodes), h.dtype)
+
+    def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
+        """First edge features ``[num_edges, hidden_channels]``, in the order of the layers."""
+        num_edges, sort = neighbourhoods.num_edges, neighbourhoods.sort_edges
+        expected = edge_attr is not None and self.edge_embedding.expects_feature
+        e: Tensor = self.edge_embedding(sort(edge_attr) if expected else None, num_edges)  # type: ignore[arg-type]
+        if self.edge_pe_embedding is None:
+            return e
+        return e + self.edge_pe_embedding(sort(self.edge_pe_embedding.checked(pe, num_edges)), e.dtype)
+
+    def _pool(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        """One row per prediction."""
+        if self.level == "node":
+            return h
+        graphs = neighbourhoods.graphs
         if self.pool_norm is not None:
             return self.pool_norm(torch.cat([graphs.mean(h), graphs.sum(h)], dim=1))
         return graphs.mean(h) if self.pooling == "mean" else graphs.sum(h)
@@ -207,77 +303,22 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         encoder = None if self.encoder is None else self.encoder.config_dict()
         return {**super().config_dict(), "encoder": encoder}
 
-    def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, num_nodes: int) -> Tensor:
-        if self.encoder is not None and not self.node_embedding.expects_feature:
-            x = None  # features that the encoder alone reads
-        table, types = self.node_embedding.table(x, num_nodes)
-        h = table if types is None else nn.functional.embedding(types, table)
-        if self.pe_embedding is None:
-            if pe is not None:
-                raise ValueError("the model was built without pe_channels or encoder, so pe= must not be given")
-            return h
-        return h + self.pe_embedding(pe, num_nodes, h.dtype)
+
+def _refuse(reason: str, **arguments: Any) -> None:
+    """Refuse arguments that are not ``None``."""
+    if any(value is not None for value in arguments.values()):
+        names = " and ".join(f"{name}=" for name in arguments)
+        raise ValueError(f"{reason}, so {names} must not be given")
 
 
-class _EncodingMap(nn.Linear):
-    """Linear map of an encoding into the hidden width, after batch norm if asked for."""
-
-    def __init__(self, name: str, in_channels: int, channels: int, norm: bool) -> None:
-        super().__init__(in_channels, channels)
-        self.name = name
-        self.norm = RowBatchNorm(in_channels, affine=False) if norm else None
-
-    def forward(self, pe: Tensor | None, num_rows: int, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
-        """Embedded encoding ``[num_rows, channels]``."""
-        if pe is None or pe.shape != (num_rows, self.in_features):
-            got = None if pe is None else tuple(pe.shape)
-            raise ValueError(f"{self.name} must have shape {(num_rows, self.in_features)}, got {got}")
-        pe = pe.to(dtype)
-        return super().forward(pe if self.norm is None else self.norm(pe))
+COMMON_OPTIONS = {"dropout": 0.0, "norm": "batch", "residual": True}
+"""Options of the model that its attention layers share, with their defaults."""
 
 
-class _Embedding(nn.Module):
-    """First map of node or edge features: categories by a table, reals by a linear map, nothing by one learned row."""
-
-    def __init__(self, what: str, num_types: int | None, in_channels: int | None, channels: int) -> None:
-        super().__init__()
-        if num_types is not None and in_channels is not None:
-            raise ValueError(
-                f"{what}s have either types or real features, got {num_types} types and {in_channels} channels"
-            )
-        self.what = what
-        self.num_types = num_types
-        self.expects_feature = num_types is not None or in_channels is not None
-        self.linear = nn.Linear(in_channels, channels) if in_channels is not None else None
-        self.rows = nn.Embedding(num_types if num_types is not None else 1, channels) if in_channels is None else None
-
-    def table(self, feature: Tensor | None, num_rows: int) -> tuple[Tensor, Tensor | None]:
-        """Either ``(features [num_rows, channels], None)``, or ``(table, row of the table for each of num_rows)``."""
-        if self.expects_feature != (feature is not None):
-            built, given = ("for", "none were") if self.expects_feature else ("without", "some were")
-            raise ValueError(f"the model was built {built} {self.what} features, but {given} given")
-        if self.linear is not None and feature is not None:
-            if (
-                feature.dim() != 2
-                or feature.shape != (num_rows, self.linear.in_features)
-                or not feature.is_floating_point()
-            ):
-                raise ValueError(
-                    f"{self.what} features must be floating point of shape {(num_rows, self.linear.in_features)}, "
-                    f"got {feature.dtype} {tuple(feature.shape)}"
-                )
-            return self.linear(feature), None
-        table = self.rows.weight  # type: ignore[union-attr]
-        if self.num_types is None or feature is None:
-            return table, torch.zeros(num_rows, dtype=torch.int64, device=table.device)
-        types = feature.squeeze(-1) if feature.dim() == 2 else feature
-        if types.shape != (num_rows,) or types.dtype != torch.int64:
-            raise ValueError(
-                f"{self.what} types must be int64 of shape {(num_rows,)} or {(num_rows, 1)}, "
-                f"got {feature.dtype} {tuple(feature.shape)}"
-            )
-        if num_rows and not 0 <= int(types.min()) <= int(types.max()) < self.num_types:
-            raise ValueError(
-                f"{self.what} types must lie in 0..{self.num_types - 1}, got {int(types.min())}..{int(types.max())}"
-            )
-        return table, types
+def _layer_options(common: Mapping[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments of the attention layers; a layer that has no such argument refuses what is not the default."""
+    own = dict(own or {})
+    for name in common:
+        if name in own:
+            raise ValueError(f"{name} is an argument of the model, got it in attention_options as well")
+    return {**{name: value for name, value in common.items() if value != COMMON_OPTIONS[name]}, **own}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.checks import ValueChecks
 
 
 class LearnedConductances(nn.Module):
@@ -73,8 +74,8 @@ class LearnedConductances(nn.Module):
         Args:
             graph: the batch; its own conductances are factors on the learned ones.
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, 1]``, or features ``[num_nodes, in_channels]``.
-            edge_attr: types ``[num_listed_edges]`` or features ``[num_listed_edges, channels]`` of the listed edges.
-                Where the listings of an edge differ, it conducts their mean.
+            edge_attr: types ``[num_directed_edges]`` or features ``[num_directed_edges, edge_dim]``. Where the directed
+                edges of an undirected one differ, it conducts their mean.
 
         Returns:
             ``w`` of the columns of ``B``, ``[num_filters, num_edges]`` or ``None`` for all one, and ground conductances
@@ -83,27 +84,39 @@ class LearnedConductances(nn.Module):
         Raises:
             ValueError: if a feature is missing, of another width or out of range.
         """
+        self._check(graph, x, edge_attr)
         w = None
         if self.edge is not None:
             if self.ends is None:
-                listed = self.edge("edge_attr", edge_attr, graph.num_listed_edges)
+                listed = self.edge(edge_attr, graph.num_directed_edges)
             else:
-                raw = self.edge.raw("edge_attr", edge_attr, graph.num_listed_edges)
-                ends = graph.end_sums(self._end_values(self.ends, x, graph.num_nodes))
+                raw = self.edge.raw(edge_attr, graph.num_directed_edges)
+                ends = graph.end_sums(_product(x, self.ends, self.num_node_types))
                 listed = nn.functional.softplus(raw + ends)
-            w = graph.merge_listings(listed).mT
+            w = graph.merge_directed(listed).mT
         if graph.conductance is not None:
             given = graph.conductance.expand(self.num_filters, -1)
             w = given if w is None else w * given
         if self.ground is None:
             return w, None
-        return w, self.ground("x", x, graph.num_nodes).mT
+        return w, self.ground(x, graph.num_nodes).mT
 
-    def _end_values(self, ends: Tensor, x: Tensor | None, num_nodes: int) -> Tensor:
-        """What each node adds to the conductances of its edges, before softplus, ``[num_nodes, num_filters]``."""
-        if self.num_node_types is not None:
-            return _look_up("x", x, num_nodes, ends)
-        return _real("x", x, num_nodes, ends) @ ends
+    def _check(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> None:
+        """Refuse features that do not fit; their values are read from the device once."""
+        checks = ValueChecks()
+        if self.edge is not None:
+            _check("edge_attr", edge_attr, graph.num_directed_edges, self.num_edge_types, self.edge_dim, checks)
+        if self.ground is not None or self.ends is not None:
+            _check("x", x, graph.num_nodes, self.num_node_types, self.in_channels, checks)
+        checks.run()
+
+    def reset_parameters(self) -> None:
+        """Draw the conductances anew; the ends of an edge start without influence."""
+        for part in (self.edge, self.ground):
+            if part is not None:
+                part.reset_parameters()
+        if self.ends is not None:
+            nn.init.zeros_(self.ends)
 
 
 EDGE_START = (1.0, 0.5)
@@ -118,54 +131,61 @@ class _PositiveMap(nn.Module):
         self, num_filters: int, num_types: int | None, in_channels: int | None, start: tuple[float, float]
     ) -> None:
         super().__init__()
-        median, spread = start
-        rows = num_types if num_types is not None else 1
-        value = median * (spread * torch.randn(rows, num_filters)).exp()
-        value[:, 0] = 1.0 if start is EDGE_START else 0.01
-        raw = value.expm1().log()  # the inverse of softplus
-        self.num_types, self.in_channels = num_types, in_channels
-        self.table = nn.Parameter(raw)
+        self.num_types, self.in_channels, self.start = num_types, in_channels, start
+        self.table = nn.Parameter(torch.empty(num_types if num_types is not None else 1, num_filters))
         """Before softplus, ``[num_types, num_filters]``; the bias ``[1, num_filters]`` of a linear map."""
-        self.weight: nn.Parameter | None = None
-        if in_channels is not None:
-            weight = torch.randn(in_channels, num_filters) * (0.1 / in_channels**0.5)
-            weight[:, 0] = 0.0  # the first filter starts as a random walk, whatever the features
-            self.weight = nn.Parameter(weight)
+        self.weight = None if in_channels is None else nn.Parameter(torch.empty(in_channels, num_filters))
+        self.reset_parameters()
 
-    def forward(self, name: str, feature: Tensor | None, num_rows: int) -> Tensor:
-        """Positive values ``[num_rows, num_filters]``."""
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the values anew: the first filter starts as a random walk, the others are spread around the median."""
+        median, spread = self.start
+        value = median * (spread * torch.randn_like(self.table)).exp()
+        value[:, 0] = 1.0 if self.start is EDGE_START else 0.01
+        self.table.copy_(value.expm1().log())  # the inverse of softplus
+        if self.weight is not None:
+            self.weight.normal_().mul_(0.1 / self.weight.size(0) ** 0.5)
+            self.weight[:, 0] = 0.0  # whatever the features
+
+    def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
+        """Positive values ``[num_rows, num_filters]`` of features that were checked."""
         if self.num_types is not None:
-            return _look_up(name, feature, num_rows, nn.functional.softplus(self.table))
-        return nn.functional.softplus(self.raw(name, feature, num_rows))
+            return _product(feature, nn.functional.softplus(self.table), self.num_types)
+        return nn.functional.softplus(self.raw(feature, num_rows))
 
-    def raw(self, name: str, feature: Tensor | None, num_rows: int) -> Tensor:
+    def raw(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Values before softplus, ``[num_rows, num_filters]``."""
         if self.num_types is not None:
-            return _look_up(name, feature, num_rows, self.table)
+            return _product(feature, self.table, self.num_types)
         if self.weight is None:
             return self.table.expand(num_rows, -1)
-        return self.table + _real(name, feature, num_rows, self.weight) @ self.weight
+        return self.table + _product(feature, self.weight, None)
 
 
-def _real(name: str, feature: Tensor | None, num_rows: int, weight: Tensor) -> Tensor:
-    """Checked real features ``[num_rows, channels]``."""
-    if feature is None or feature.shape != (num_rows, weight.size(0)) or not feature.is_floating_point():
-        got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
-        raise ValueError(f"{name} must be floating point [{num_rows}, {weight.size(0)}], got {got}")
-    return feature.to(weight.dtype)
+def _check(
+    name: str, feature: Tensor | None, num_rows: int, num_types: int | None, channels: int | None, checks: ValueChecks
+) -> None:
+    """Refuse types or features of the wrong form; the range of types is left to ``checks``."""
+    got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
+    if num_types is not None:
+        if feature is None or feature.shape not in ((num_rows,), (num_rows, 1)) or feature.dtype != torch.int64:
+            raise ValueError(f"{name} must be int64 types [{num_rows}] or [{num_rows}, 1], got {got}")
+        checks.in_range(f"{name} types", feature, num_types)
+    elif channels is not None and (
+        feature is None or feature.shape != (num_rows, channels) or not feature.is_floating_point()
+    ):
+        raise ValueError(f"{name} must be floating point [{num_rows}, {channels}], got {got}")
 
 
-def _look_up(name: str, feature: Tensor | None, num_rows: int, table: Tensor) -> Tensor:
-    """Rows of a table by types that are checked, ``[num_rows, num_filters]``."""
-    types = feature.squeeze(-1) if feature is not None and feature.dim() == 2 else feature
-    if types is None or types.shape != (num_rows,) or types.dtype != torch.int64:
-        got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
-        raise ValueError(f"{name} must be int64 types [{num_rows}] or [{num_rows}, 1], got {got}")
-    low, high = (int(i) for i in torch.aminmax(types)) if num_rows else (0, 0)
-    if num_rows and not 0 <= low <= high < table.size(0):
-        raise ValueError(f"{name} types must lie in 0..{table.size(0) - 1}, got {low}..{high}")
-    if not (torch.is_grad_enabled() and table.requires_grad):
-        return table.index_select(0, types)
+def _product(feature: Tensor | None, weight: Tensor, num_types: int | None) -> Tensor:
+    """Rows of a table by types, or real features times a matrix, ``[num_rows, num_filters]``."""
+    assert feature is not None  # as _check has seen
+    if num_types is None:
+        return feature.to(weight.dtype) @ weight
+    types = feature.reshape(-1)
+    if not (torch.is_grad_enabled() and weight.requires_grad):
+        return weight.index_select(0, types)
     # A narrow one-hot matrix: the backward pass of a product is a product too, not a scattered sum.
-    one_hot = table.new_zeros(num_rows, table.size(0)).scatter_(1, types.unsqueeze(1), 1.0)
-    return one_hot @ table
+    one_hot = weight.new_zeros(types.numel(), num_types).scatter_(1, types.unsqueeze(1), 1.0)
+    return one_hot @ weight

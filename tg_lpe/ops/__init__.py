@@ -1,1 +1,14 @@
-"""Numerical kernels on plain tensors."""
+"""Numerical operations on plain tensors: nothing here knows of graphs as objects, modules or encoders.
+
+One module per operation holds its contract, its reference in torch and the choice of a backend:
+
+- :mod:`~tg_lpe.ops.segment`: sums over groups of rows;
+- :mod:`~tg_lpe.ops.edges`: distinct undirected edges of a list, adjacency rows, products with a Laplacian;
+- :mod:`~tg_lpe.ops.polynomials`: polynomials of symmetric matrices, read on the diagonal and at the edges;
+- :mod:`~tg_lpe.ops.estimates`: the same estimated from random signs, for graphs of any size;
+- :mod:`~tg_lpe.ops.layers`: all layers of a linear transformer with a fixed incidence matrix.
+
+The backends :mod:`tg_lpe.ops.cpu` (C++) and :mod:`tg_lpe.ops.triton` (NVIDIA GPUs) have a module of the same name for
+each operation they implement, with functions of the same names, arguments and shapes. Every operation is registered
+with ``torch.library`` as ``torch.ops.tg_lpe.NAME``, see :mod:`tg_lpe.ops.operator`.
+"""

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tg_lpe.ops.operator import Operator
+
 torch_scatter: Any = None
 if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
     try:
@@ -60,9 +62,7 @@ def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
         ``[num_groups, ...]``; zero where a group is empty.
     """
     if _by_torch_scatter(src):
-        if src.requires_grad:
-            return _SegmentSum.apply(src, ptr, group)  # type: ignore[no-untyped-call]
-        return torch_scatter.segment_csr(src, ptr, reduce="sum")
+        return _segment_sum(src, ptr, group)
     return scatter_sum(src, group, ptr.numel() - 1)
 
 
@@ -80,33 +80,47 @@ def scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
     return src.new_zeros(num_groups, *src.shape[1:]).index_add(0, index, src)
 
 
-class _SegmentSum(torch.autograd.Function):
-    """torch-scatter's sum; its own backward pass gives wrong second derivatives, this one can be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
-        ctx.save_for_backward(group)
-        return torch_scatter.segment_csr(src, ptr, reduce="sum")
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (group,) = ctx.saved_tensors
-        return grad.index_select(0, group), None, None
+def _run_segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
+    return torch_scatter.segment_csr(src, ptr, reduce="sum")
 
 
-class _GatherSorted(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, order: Tensor | None, ptr: Tensor, sorted_index: Tensor) -> Tensor:
-        ctx.has_order = order is not None
-        ctx.save_for_backward(*((ptr, sorted_index) if order is None else (ptr, sorted_index, order)))
-        return x.index_select(0, index)
+def _keep_group(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[2])
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        ptr, sorted_index, *rest = ctx.saved_tensors
-        if ctx.has_order:
-            grad = grad.index_select(0, rest[0])
-        return segment_sum(grad.contiguous(), ptr, sorted_index), None, None, None, None
+
+def _segment_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """torch-scatter's own backward pass gives wrong second derivatives; this one can be differentiated."""
+    (group,) = ctx.saved_tensors
+    return grad.index_select(0, group), None, None
+
+
+_segment_sum = Operator(
+    "segment_sum(Tensor src, Tensor ptr, Tensor group) -> Tensor",
+    _run_segment_sum,
+    lambda src, ptr, group: src.new_empty(ptr.shape[0] - 1, *src.shape[1:]),
+    _keep_group,
+    _segment_sum_backward,
+)
+
+
+def _keep_sorted_index(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, _, order, ptr, sorted_index = inputs
+    ctx.save_for_backward(order, ptr, sorted_index)
+
+
+def _gather_rows_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    order, ptr, sorted_index = ctx.saved_tensors
+    grad = grad if order is None else grad.index_select(0, order)
+    return segment_sum(grad.contiguous(), ptr, sorted_index), None, None, None, None
+
+
+_gather_rows = Operator(
+    "gather_rows(Tensor x, Tensor index, Tensor? order, Tensor ptr, Tensor sorted_index) -> Tensor",
+    lambda x, index, order, ptr, sorted_index: x.index_select(0, index),
+    lambda x, index, order, ptr, sorted_index: x.new_empty(index.shape[0], *x.shape[1:]),
+    _keep_sorted_index,
+    _gather_rows_backward,
+)
 
 
 class RowGroups:
@@ -117,14 +131,18 @@ class RowGroups:
     Args:
         index: int64 ``[num_rows]``, the group of each row, in any order.
         num_groups: number of groups.
+        is_sorted: whether ``index`` ascends; if absent, one value is read from the device to find out.
     """
 
-    def __init__(self, index: Tensor, num_groups: int) -> None:
+    def __init__(self, index: Tensor, num_groups: int, is_sorted: bool | None = None) -> None:
         self.index = index
         self.num_groups = num_groups
         self.order: Tensor | None = None
         self.sorted_index = index
-        if index.numel() > 1 and not bool((index[1:] >= index[:-1]).all()):
+        if is_sorted is None:  # in a trace nothing is read: a sort of what is sorted changes nothing
+            traced = torch.compiler.is_compiling() or type(index) is not Tensor
+            is_sorted = not traced and bool((index[1:] >= index[:-1]).all())
+        if not is_sorted:
             self.sorted_index, self.order = torch.sort(index, stable=True)
         self.ptr = group_pointers(self.sorted_index, num_groups)
 
@@ -132,9 +150,7 @@ class RowGroups:
         """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over groups."""
         if not (x.requires_grad and _by_torch_scatter(x)):
             return x.index_select(0, self.index)
-        return _GatherSorted.apply(  # type: ignore[no-untyped-call]
-            x, self.index, self.order, self.ptr, self.sorted_index
-        )
+        return _gather_rows(x, self.index, self.order, self.ptr, self.sorted_index)
 
     def sum(self, src: Tensor) -> Tensor:
         """Sum of the rows of each group, ``[num_groups, ...]``."""

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.hub.files import replacing
+from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-# Okabe and Ito's colours, told apart with any colour vision, one for each encoding in every picture.
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
 GREY, BLUE = "#8a8a8a", "#0072b2"
 SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
-ENCODING_COLORS = {"none": GREY, "laplacian": "#e69f00", "random-walk": "#009e73", "linear-transformer": BLUE}
+ENCODING_COLORS = {None: GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk": "#009e73", "GramTransformer": BLUE}
+"""By class of the encoder; others take the next of the spare ones."""
 
-_CURVES = {"train_loss": "training loss", "val_mae": "validation MAE", "val_loss": "validation loss"}
-_INK = "#010203"  # becomes the colour of the page's text, be the page light or dark
+_INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ def draw_curve(folder: RunFolder) -> Path | None:
         return None
     rows = read_metrics(folder.metrics)
     with _figure(6, 4) as (figure, axes):
-        for key, label in _CURVES.items():
+        named = {"train_loss": "training loss", "val_loss": "validation loss"}
+        named |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
+        for key, label in named.items():
             points = [(row["epoch"], row[key]) for row in rows if _drawable(row.get(key)) and "epoch" in row]
             if points:
                 axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
@@ -102,7 +105,7 @@ def curves_svg(curves: Sequence[Curve], ylabel: str, description: str) -> str:
         _log_scale(axes, values)
         axes.set(xlabel="epoch", ylabel=ylabel)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        # Above the panel: a legend inside hides lines, labels at their ends leave a phone no room for the panel.
+        # Above the panel: a legend inside it hides lines, and labels beside it take a phone's whole width.
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2, handlelength=2.4)
         return _svg(figure, description)
 
@@ -129,7 +132,7 @@ def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, de
             weight: Any = {"fontweight": "bold" if score.best else "normal", "transform": axes.get_yaxis_transform()}
             axes.text(0.0, row - 0.2, score.label, ha="left", va="bottom", **weight)
             axes.text(1.0, row - 0.2, score.text, ha="right", va="bottom", **weight)
-            if reference is not None and math.isfinite(reference):  # in pieces, to leave the text in peace
+            if reference is not None and math.isfinite(reference):  # in pieces, so that it does not cross the text
                 axes.plot([reference] * 2, [row - 0.12, row + 0.32], color=_INK, alpha=0.6, linewidth=1.2, zorder=1)
             values = [value for value in score.values if math.isfinite(value)]
             axes.axhline(row + 0.1, color=_INK, alpha=0.12, linewidth=0.8, zorder=0)

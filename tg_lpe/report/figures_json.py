@@ -51,6 +51,9 @@ def _run_figures(run: Run) -> dict[str, Any]:
         "command": run.environment.get("command"),
         "finished": run.finished,
         "epochs": run.epochs,
+        "encoder": None if run.encoder is None else dict(run.encoder),
+        "pretrained": run.pretrained,
+        "task": dict(run.task),
         "settings": dict(run.settings),
         "data": {name: value for name, value in run.data.items() if name != "skipped"}
         | {"num_skipped": len(skipped) if isinstance(skipped, list) else None},
@@ -72,8 +75,8 @@ def _variant_figures(group: Group, variant: Variant) -> dict[str, Any]:
         "runs": [run.name for run in variant.runs],
         "finished": variant.finished,
         "best": variant is group.best,
-        ("test_mae" if group.kind == "train" else "test_loss"): figures(variant.test),
-        ("val_mae" if group.kind == "train" else "val_loss"): figures(variant.validation),
+        f"test_{variant.runs[0].figure}": figures(variant.test),
+        f"val_{variant.runs[0].figure}": figures(variant.validation),
         "against_none": group.difference(variant),
         "graphs_per_second": variant.speed,
     }

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from tg_lpe.encoders.gram_transformer import GRAM_PROBES
+from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
-from tg_lpe.report.runs import Run
+from tg_lpe.report.runs import DATA_SIZES, Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, number_in
-from tg_lpe.training.config import WIDTHS
+from tg_lpe.training.run_folder import checkpoint_label
 
-GRAM_SETTINGS = ("num_filters", "encoder_layers", "num_squarings", "basis", "conductances", "ground", "end_features")
-# Settings that belong to the encoding; two runs that agree in all others are compared like with like.
-ENCODING_SETTINGS = (
-    "pe",
-    "pe_dim",
-    "edge_pe",
-    "pe_norm",
-    "probes",
-    "k",
-    *GRAM_SETTINGS,
-    "encoder",
-    "encoder_lr",
-    "pe_lr",
-)
-# What trainings did before there was a choice: their settings do not say so.
-EARLIER = {
-    **{"edge_pe": False, "pe_norm": False, "pe_lr": None, "end_features": False},
-    **{"attention": "edge", "pooling": "mean"},
-}
+ENTRY = ("edge_encoding", "pe_norm")
+"""How an encoding enters the model: told of every row that has the choice, as soon as two rows differ in it."""
+
 SIZES = ("num_train", "num_val", "num_test")
 # Sets known by a name: that does not say where they lie, so two of them need not be the same.
 _NAMED = ("zinc", "zinc12k", "qm9")
@@ -61,7 +46,7 @@ class Variant:
 
     Attributes:
         runs: by seed.
-        settings: those that had an effect, without the seed.
+        settings: those that had an effect, without the seed; arguments of the encoder are named ``encoder.NAME``.
         label: what tells it from the other variants on the same data.
         color: of its marks in every picture.
     """
@@ -70,6 +55,11 @@ class Variant:
     settings: Mapping[str, Any]
     label: str = ""
     color: str = BLUE
+
+    @property
+    def encoder(self) -> str | None:
+        """Class of the encoder, ``None`` for none."""
+        return self.settings.get("encoder")
 
     @property
     def finished(self) -> bool:
@@ -83,12 +73,12 @@ class Variant:
 
     @property
     def test(self) -> Spread | None:
-        """Test error over seeds."""
+        """Test figure over seeds."""
         return spread_of([run.test_error for run in self.runs])
 
     @property
     def validation(self) -> Spread | None:
-        """Validation error over seeds."""
+        """Validation figure over seeds."""
         return spread_of([run.validation_error for run in self.runs])
 
     @property
@@ -115,26 +105,36 @@ class Group:
     variants: tuple[Variant, ...]
 
     @property
+    def figure_title(self) -> str:
+        """The figure that rows are ranked by, as tables print it."""
+        return self.variants[0].runs[0].figure_title
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether larger values of it are better."""
+        return self.variants[0].runs[0].larger_is_better
+
+    @property
     def ranked(self) -> list[Variant]:
-        """Finished variants with a finite test error, best first; none for pretraining, whose losses differ in kind."""
+        """Finished variants with a finite test figure, best first; none for pretrainings, whose losses differ."""
         if self.kind != "train":
             return []
         return [v for v in self.variants if v.finished and v.test is not None and math.isfinite(v.test.mean)]
 
     @property
     def best(self) -> Variant | None:
-        """The lowest test error, where there is something to compare it with."""
+        """The best test figure, where there is something to compare it with."""
         return self.ranked[0] if len(self.ranked) > 1 else None
 
     def baseline(self, variant: Variant) -> Variant | None:
         """The runs without a positional encoding whose other settings are the same."""
         for other in self.ranked:
-            if other.settings.get("pe") == "none" and _apart_from_encoding(other) == _apart_from_encoding(variant):
+            if other.encoder is None and _apart_from_encoding(other) == _apart_from_encoding(variant):
                 return other
         return None
 
     def difference(self, variant: Variant) -> float | None:
-        """Mean test error less that of :meth:`baseline`, where both have ended."""
+        """Mean test figure less that of :meth:`baseline`, where both have ended."""
         base = self.baseline(variant)
         if base is None or base is variant or variant not in self.ranked or base.test is None or variant.test is None:
             return None
@@ -174,18 +174,18 @@ def _data_key(run: Run) -> str:
     A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
     """
     names = (*SIZES, "normalization", "atom_types") if run.source in _NAMED else SIZES
-    return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names)], sort_keys=True)
+    what = [dict(run.task), target_of(run.data)] if run.kind == "train" else []
+    return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names), *what], sort_keys=True)
 
 
 def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
-    settings = {name: value for name, value in run.settings.items() if name != "seed"}
-    idle: set[str] = set()
-    if run.kind == "train":
-        settings = {**EARLIER, **settings}
-        idle |= _idle_encoding(settings)
-        if settings.get("pe_dim", 0) is None and not _is_gram(settings):
-            settings["pe_dim"] = WIDTHS.get(settings.get("pe", "linear-transformer"))
+    settings = {**_encoder_settings(run), **run.settings}
+    idle = {"seed"}
+    if run.kind == "train" and run.encoder is None:
+        idle |= {"pe_norm", "pe_lr", "encoder_lr"}
+    if number_in(run.result, "encoder_parameters") == 0:
+        idle.add("encoder_lr")
     if settings.get("schedule", "halving") != "halving":
         idle.add("halve_every")
     if settings.get("schedule", "one-cycle") != "one-cycle":
@@ -195,24 +195,24 @@ def _effective(run: Run) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in idle}
 
 
-def _idle_encoding(settings: Mapping[str, Any]) -> set[str]:
-    """Settings of the encoding that the others leave without effect."""
-    pe = settings.get("pe", "linear-transformer")
-    if pe != "linear-transformer":
-        return {"probes", "k", *GRAM_SETTINGS, "encoder", "encoder_lr"} | (
-            {"pe_dim", "edge_pe", "pe_norm", "pe_lr"} if pe == "none" else set()
-        )
-    if settings.get("encoder") is not None:
-        own = {"pe_dim", "probes", "k", *GRAM_SETTINGS}  # the encoder brings them along
-        return own if _is_gram(settings) else {*own, "edge_pe"}
-    if not _is_gram(settings):
-        return {"edge_pe", *GRAM_SETTINGS}
-    trained = settings.get("conductances") != "fixed" or settings.get("ground") or settings.get("pe_dim") is not None
-    return {"k"} if trained else {"k", "encoder_lr"}
-
-
-def _is_gram(settings: Mapping[str, Any]) -> bool:
-    return settings.get("pe", "linear-transformer") == "linear-transformer" and settings.get("probes") in GRAM_PROBES
+def _encoder_settings(run: Run) -> dict[str, Any]:
+    """Class and arguments of the encoder but for sizes of the data, with the defaults of a class that is known here."""
+    if run.encoder is None:
+        return {"encoder": None}
+    name = str(run.encoder.get("class", "unknown"))
+    arguments = {key: value for key, value in run.encoder.items() if key != "class" and key not in DATA_SIZES}
+    if name in ENCODERS:
+        parameters = inspect.signature(ENCODERS[name]).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.name not in DATA_SIZES}
+        arguments = {**json.loads(json.dumps(defaults, default=str)), **arguments}
+    settings: dict[str, Any] = {"encoder": name}
+    if "edge_out_channels" in arguments:
+        settings["edge_encoding"] = arguments["edge_out_channels"] != 0
+        if not arguments["edge_out_channels"]:
+            del arguments["edge_out_channels"]
+    if run.pretrained is not None:
+        return {**settings, "pretrained": run.pretrained}  # the checkpoint decides all its arguments
+    return {**settings, **{f"encoder.{key}": value for key, value in arguments.items()}}
 
 
 def _group(runs: Sequence[Run]) -> Group:
@@ -237,14 +237,14 @@ def _seed_order(run: Run) -> tuple[float, str]:
 def _rank(variant: Variant) -> tuple[int, float]:
     spread = variant.test if variant.finished else variant.validation
     finite = spread is not None and math.isfinite(spread.mean)
-    return 2 * (not variant.finished) + (not finite), spread.mean if spread is not None and finite else 0.0
+    value = spread.mean if spread is not None and finite else 0.0
+    return 2 * (not variant.finished) + (not finite), -value if variant.runs[0].larger_is_better else value
 
 
 def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
     """The same variants with labels and colours of their own."""
     bases = [_base_label(variant) for variant in variants]
-    # How an encoding enters the model is told of every row that has the choice, as soon as two rows differ in it.
-    entry = differing([{name: v.settings[name] for name in _ENTRY if name in v.settings} for v in variants])
+    entry = differing([{name: v.settings[name] for name in ENTRY if name in v.settings} for v in variants])
     spare, used, labels = list(SPARE_COLORS), set[str](), Counter[str]()
     named = []
     for base, variant in zip(bases, variants, strict=True):
@@ -252,8 +252,8 @@ def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
         names = dict.fromkeys([*differing(alike), *(name for name in entry if name in variant.settings)])
         label = ", ".join([base, *(_in_words(name, variant.settings.get(name, DASH)) for name in names)])
         labels[label] += 1
-        color = ENCODING_COLORS.get(str(variant.settings.get("pe", "linear-transformer")), BLUE)
-        if color in used:
+        color = ENCODING_COLORS.get(variant.encoder)
+        if color is None or color in used:
             color = spare[0]
             spare = spare[1:] + spare[:1]
         used.add(color)
@@ -263,31 +263,28 @@ def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
 
 
 def _base_label(variant: Variant) -> str:
-    encoding = str(variant.settings.get("pe", "linear-transformer"))
-    if encoder := variant.settings.get("encoder"):
-        path = Path(str(encoder))  # a pretraining leaves it in `encoder/` of its run folder
-        return f"{encoding} from {path.parent.name or path.name if path.name == 'encoder' else path.name}"
+    if variant.encoder is None:
+        return "none"
+    label = variant.encoder
+    if pretrained := variant.settings.get("pretrained"):
+        label += f" from {checkpoint_label(str(pretrained))}"
     if kernels := variant.settings.get("kernels"):
-        return f"{encoding}, {' and '.join(map(str, kernels))} kernels"
-    return f"{encoding}, {variant.settings['probes']} probes" if "probes" in variant.settings else encoding
+        label += f", {' and '.join(map(str, kernels))} kernels"
+    return label
 
 
-_ENTRY = ("edge_pe", "pe_norm")
-_SWITCHES = {
-    "edge_pe": "edge encoding",
-    "pe_norm": "normalized encoding",
-    "ground": "ground",
-    "end_features": "end features",
-}
+_SWITCHES = {"edge_encoding": "edge encoding", "pe_norm": "normalized encoding"}
+_KINDS = ("attention", "pooling", "basis", "probes", "norm", "readout")
 
 
 def _in_words(name: str, value: Any) -> str:
     """A setting as part of a label."""
-    if name in _SWITCHES and isinstance(value, bool):
-        return f"{'with' if value else 'without'} {_SWITCHES[name]}"
-    if name in ("attention", "pooling", "basis", "conductances"):
+    name = name.removeprefix("encoder.")
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"
+    if name in _KINDS:
         return f"{value} {name}"
-    return "all channels" if (name, value) == ("pe_dim", None) else f"{name} {value}"
+    return "all channels" if (name, value) == ("out_channels", None) else f"{name} {value}"
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -300,8 +297,13 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, different in values.items() if len(different) > 1]
 
 
+def of_encoding(name: str) -> bool:
+    """Whether a setting belongs to the encoding; runs that agree in all others are compared like with like."""
+    return name.startswith("encoder") or name in ("pretrained", "pe_lr", *ENTRY)
+
+
 def _apart_from_encoding(variant: Variant) -> dict[str, Any]:
-    return {name: value for name, value in variant.settings.items() if name not in ENCODING_SETTINGS}
+    return {name: value for name, value in variant.settings.items() if not of_encoding(name)}
 
 
 def spread_of(values: Sequence[float | None]) -> Spread | None:

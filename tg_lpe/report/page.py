@@ -114,7 +114,8 @@ def _table_row(group: Group, variant: Variant, row: Mapping[str, str], places: M
     kind = "best" if variant is group.best else "" if variant.finished else "unfinished"
     links = dict(zip(variant.seeds, (places[id(run)] for run in variant.runs), strict=True))
     seeds = ", ".join(f'<a href="#{place}">{escape(seed)}</a>' for seed, place in links.items())
-    mark = ' <span class="badge">lowest</span>' if kind == "best" else ""
+    extreme = "highest" if group.larger_is_better else "lowest"
+    mark = f' <span class="badge">{extreme}</span>' if kind == "best" else ""
     swatch = f'<span class="swatch" style="background:{variant.color}"></span>'
     columns = [seeds if column == "seeds" else escape(cell) for column, cell in zip(list(row)[1:], cells, strict=True)]
     return (
@@ -127,7 +128,7 @@ def _table_row(group: Group, variant: Variant, row: Mapping[str, str], places: M
 def _pictures(group: Group) -> list[tuple[str, str]]:
     """Pictures of a data set with their captions."""
     training = group.kind == "train"
-    figure = "validation MAE" if training else "validation loss"
+    figure = f"validation {group.figure_title}"
     curves = [
         Curve(
             v.label if v.finished else f"{v.label} (unfinished)",
@@ -138,36 +139,47 @@ def _pictures(group: Group) -> list[tuple[str, str]]:
         for v in group.variants
     ]
     several = " Thin: each seed, thick: their mean." if any(len(v.runs) > 1 for v in group.variants) else ""
-    caption = f"{figure.capitalize()} by epoch.".replace("mae", "MAE") + several
+    caption = f"V{figure[1:]} by epoch." + several
     pictures = [(curves_svg(curves, figure, f"{group.source}: {figure} by epoch"), caption)]
     done = [v for v in group.variants if v.finished and v.test is not None]
     if training and done:
-        none = next((v for v in group.ranked if v.settings.get("pe") == "none"), None)
+        none = next((v for v in group.ranked if v.encoder is None), None)
         scores = [
             Score(v.label, [first_of(r.test_error, math.nan) for r in v.runs], str(v.test), v.color, v is group.best)
             for v in done
         ]
-        caption = "Test MAE at the epoch of lowest validation MAE; less is better."
+        best = "highest" if group.larger_is_better else "lowest"
+        title = group.figure_title
+        caption = f"Test {title} at the epoch of {best} validation {title}; {best} is best."
         if any(len(v.runs) > 1 for v in done):
             caption += " Dots: seeds, diamond: mean, bar: ± one standard deviation."
         if none is not None:
             caption += f" Upright strokes: {none.label}."
         reference = none.test.mean if none is not None and none.test is not None else None
-        pictures.append((scores_svg(scores, "test MAE", reference, f"{group.source}: test MAE by encoding"), caption))
+        pictures.append(
+            (scores_svg(scores, f"test {title}", reference, f"{group.source}: test {title} by encoding"), caption)
+        )
     return [(svg, caption) for svg, caption in pictures if svg]
+
+
+def _encoder_facts(run: Run) -> dict[str, Any]:
+    """Class and arguments of the encoder, and where its weights came from."""
+    came_from = {} if run.pretrained is None else {"pretrained": run.pretrained}
+    return {**(run.encoder or {"class": "none"}), **came_from}
 
 
 def _details(run: Run, place: str, listed: dict[str, str]) -> str:
     """Everything else about a run, folded away; ``listed`` remembers where skipped molecules were listed."""
     state = f"unfinished, {counted(run.epochs, 'epoch')}"
     if run.finished:
-        figure = "test MAE" if run.kind == "train" else "test loss"
-        state = "finished" if run.test_error is None else f"{figure} {figure_text(run.test_error)}"
+        state = "finished" if run.test_error is None else f"test {run.figure_title} {figure_text(run.test_error)}"
     environment = {name: value for name, value in run.environment.items() if name not in ("packages", "command")}
     parts = [
         f"<p><code>{escape(str(run.environment.get('command') or 'command not recorded'))}</code></p>",
         f'<p class="quiet">Folder: <code>{escape(str(run.path))}</code></p>',
         _facts("Result", run.result) if run.result is not None else "<p>No result yet.</p>",
+        _facts("Encoder", _encoder_facts(run)),
+        _facts("Task", run.task) if run.task else "",
         _facts("Settings", run.settings),
         _facts("Data", {name: value for name, value in run.data.items() if name != "skipped"}),
         _skipped(run, place, listed),

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.report.values import first_of, number_in, read_object, text_in
+from tg_lpe.data import DataSpec
+from tg_lpe.report.earlier import upgrade_run
+from tg_lpe.report.values import first_of, mapping_in, number_in, read_object, text_in
+from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-# Keys of the settings of a pretraining in config.json, and its kind in result.json.
+DATA_SIZES = frozenset(DataSpec().to_dict())
+"""Arguments of models and encoders that follow from the data."""
+
 PRETRAININGS = ("pretrain", "pretrain-kernels")
+"""Commands in ``config.json`` that are pretrainings, and their kinds in ``result.json``."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,10 @@ class Run:
     Attributes:
         path: the folder, as it was named.
         kind: ``train`` or ``pretrain``.
-        settings: what decided the result.
+        settings: arguments of the model and settings of the loop.
+        encoder: class and arguments of the encoder, ``None`` for none.
+        pretrained: name or folder of the checkpoint that the encoder came from, if it came from one.
+        task: name and arguments of the task; empty for a pretraining.
         data: source, sizes and the list of skipped molecules.
         environment: machine, command and versions; empty if the folder has none.
         metrics: one row per epoch done.
@@ -32,6 +41,9 @@ class Run:
     path: Path
     kind: str
     settings: Mapping[str, Any]
+    encoder: Mapping[str, Any] | None
+    pretrained: str | None
+    task: Mapping[str, Any]
     data: Mapping[str, Any]
     environment: Mapping[str, Any]
     metrics: tuple[Mapping[str, Any], ...]
@@ -58,22 +70,36 @@ class Run:
         return len(self.metrics) or int(number_in(self.result, "epochs") or 0)
 
     @property
+    def figure(self) -> str:
+        """Name of the figure that chose the best epoch: the task's metric, or ``"loss"`` of a pretraining."""
+        return first_of(text_in(self.task, "metric"), "mae") if self.kind == "train" else "loss"
+
+    @property
+    def figure_title(self) -> str:
+        """The same as tables print it."""
+        return METRICS[self.figure].title if self.figure in METRICS else self.figure
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether larger values of it are better."""
+        return self.figure in METRICS and METRICS[self.figure].direction == "max"
+
+    @property
     def validation_key(self) -> str:
         """The column of the metrics that chose the best epoch."""
-        return "val_mae" if self.kind == "train" else "val_loss"
+        return f"val_{self.figure}"
 
     @property
     def test_error(self) -> float | None:
-        """Test MAE of a training, test loss of a pretraining."""
-        if self.kind == "train":
-            return number_in(self.result, "test_mae")
-        return first_of(number_in(self.result, "test_loss"), number_in(self.result, "loss"))
+        """The figure on the test set."""
+        return first_of(number_in(self.result, f"test_{self.figure}"), number_in(self.result, "loss"))
 
     @property
     def validation_error(self) -> float | None:
-        """The best epoch's; of an unfinished run, the lowest so far."""
+        """The best epoch's figure on the validation set; of an unfinished run, the best so far."""
         column = [value for _, value in self.curve(self.validation_key)]
-        return first_of(number_in(self.result, self.validation_key), min(column, default=None))
+        best = max(column, default=None) if self.larger_is_better else min(column, default=None)
+        return first_of(number_in(self.result, self.validation_key), best)
 
     @property
     def seconds(self) -> float | None:
@@ -114,19 +140,33 @@ def read_run(path: str | Path) -> Run:
     config = read_object(folder.config)
     result = read_object(folder.result) if folder.result.is_file() else None
     rows = [row for row in read_metrics(folder.metrics) if isinstance(row, dict)] if folder.metrics.is_file() else []
+    config = upgrade_run(config)
     kind = "pretrain" if _is_pretraining(config, result, rows) else "train"
-    key = next((name for name in PRETRAININGS if name in config), "train")
-    settings, data = (config.get(name) for name in (key, "data"))
-    if not isinstance(settings, dict) or not isinstance(data, dict):
-        lacking = [name for name, part in ((kind, settings), ("data", data)) if not isinstance(part, dict)]
+    loop, data = config.get("loop"), config.get("data")
+    if not isinstance(loop, dict) or not isinstance(data, dict):
+        lacking = [name for name, part in (("loop", loop), ("data", data)) if not isinstance(part, dict)]
         raise ValueError(f"{folder.config} is not a run's: it lacks {' and '.join(map(repr, lacking))}")
-    environment = read_object(folder.environment) if folder.environment.is_file() else {}
-    return Run(folder.path, kind, settings, data, environment, tuple(rows), result)
+    model = {name: value for name, value in mapping_in(config, "model").items() if name not in _NOT_SETTINGS}
+    return Run(
+        folder.path,
+        kind,
+        {**model, **loop},
+        mapping_in(config, "encoder") or None,
+        text_in(config, "pretrained"),
+        mapping_in(config, "task"),
+        data,
+        read_object(folder.environment) if folder.environment.is_file() else {},
+        tuple(rows),
+        result,
+    )
 
 
 def _is_pretraining(config: dict[str, Any], result: dict[str, Any] | None, rows: Sequence[dict[str, Any]]) -> bool:
-    kind = first_of(text_in(result, "kind"), text_in(config, "kind"))
-    if kind is not None:
-        return kind in PRETRAININGS
-    named = any(name in config for name in PRETRAININGS)
-    return "train" not in config if named else bool(rows) and "val_loss" in rows[0]
+    command = first_of(text_in(result, "kind"), text_in(config, "command"))
+    if command is not None:
+        return command in PRETRAININGS
+    return bool(rows) and "val_loss" in rows[0]
+
+
+_NOT_SETTINGS = {"class", "encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DATA_SIZES}
+"""Arguments of the model that follow from encoder, task and data."""

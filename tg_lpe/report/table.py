@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tg_lpe.report.groups import ENCODING_SETTINGS, Group, Spread, Variant, compare, differing, spread_of
+from tg_lpe.report.groups import Group, Spread, Variant, compare, differing, of_encoding, spread_of
 from tg_lpe.report.runs import Run
 from tg_lpe.report.values import DASH, duration_text, first_of, number_in, signed
 
@@ -40,11 +40,11 @@ def row_of(group: Group, variant: Variant) -> dict[str, str]:
     first, training = variant.runs[0], group.kind == "train"
     seconds = spread_of([run.seconds for run in variant.runs])
     test = _or_dash(variant.test) if variant.finished else "unfinished"
-    cells = {"encoding": variant.label, ("test MAE" if training else "test loss"): test}
+    cells = {"encoding": variant.label, f"test {group.figure_title}": test}
     if training:
         cells["against none"] = _difference(group, variant)
     cells |= {
-        ("validation MAE" if training else "validation loss"): _or_dash(variant.validation),
+        f"validation {group.figure_title}": _or_dash(variant.validation),
         "seeds": ", ".join(variant.seeds),
         "epochs": _progress(variant),
         ("model + encoder" if training else "parameters"): _parameters(first),
@@ -90,9 +90,11 @@ def verdict_on(group: Group) -> str:
         return ""
     second = group.ranked[1]
     against = f", against none {_difference(group, best)}" if group.difference(best) is not None else ""
-    text = f"Lowest test MAE: {best.label}, {best.test}{against}. Next: {second.label}, {second.test}."
+    extreme = "Highest" if group.larger_is_better else "Lowest"
+    text = f"{extreme} test {group.figure_title}: {best.label}, {best.test}{against}. "
+    text += f"Next: {second.label}, {second.test}."
     tests = [variant.test for variant in (best, second) if variant.test is not None]
-    if tests[-1].mean - tests[0].mean < max(test.std or 0.0 for test in tests):
+    if abs(tests[-1].mean - tests[0].mean) < max(test.std or 0.0 for test in tests):
         text += " The two are closer than the spread over seeds."
     return text
 
@@ -107,7 +109,7 @@ def notes_on(group: Group) -> list[str]:
         notes.append("One seed a row: how far another seed would move a figure is not known.")
     if len({tuple(v.seeds) for v in variants if v.finished}) > 1:
         notes.append("Not all rows were run with the same seeds.")
-    others = [name for name in differing([v.settings for v in variants]) if name not in ENCODING_SETTINGS]
+    others = [name for name in differing([v.settings for v in variants]) if not of_encoding(name)]
     if others and group.kind == "train":
         names = ", ".join(others)
         notes.append(f"Rows differ in more than the encoding: {names}. `against none` compares like with like.")
@@ -117,7 +119,7 @@ def notes_on(group: Group) -> list[str]:
     if len(machines) > 1:
         notes.append("Not all runs had the same machine and threads: graphs/s and times do not compare.")
     if any(not v.finished for v in variants):
-        notes.append("Unfinished runs are not ranked; their validation figure is the lowest so far.")
+        notes.append("Unfinished runs are not ranked; their validation figure is the best so far.")
     return notes
 
 

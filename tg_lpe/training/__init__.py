@@ -1,0 +1,27 @@
+"""Training on any graphs: configuration, tasks, one loop, pretraining, run folders."""
+
+from tg_lpe.training.build import build_model
+from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig
+from tg_lpe.training.joint import JointTraining, train
+from tg_lpe.training.kernels import KernelPretraining
+from tg_lpe.training.pretrain import EigenvectorPretraining
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.tasks import TASKS, Task, make_task, register_task, task_for
+
+__all__ = [
+    "TASKS",
+    "EigenvectorPretraining",
+    "JointTraining",
+    "KernelPretrainConfig",
+    "KernelPretraining",
+    "LoopConfig",
+    "PretrainConfig",
+    "RunFolder",
+    "Task",
+    "TrainConfig",
+    "build_model",
+    "make_task",
+    "register_task",
+    "task_for",
+    "train",
+]

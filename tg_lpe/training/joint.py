@@ -1,7 +1,8 @@
-"""Joint training of a graph transformer and its positional encoding for regression."""
+"""Supervised training of a graph transformer together with its positional encoding, on any data and for any task."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,140 +10,157 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
+from tg_lpe.data import GraphSplits
 from tg_lpe.datasets import relabel_nodes
-from tg_lpe.datasets.molecules import MoleculeSplits
-from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
+from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.encodings import (
-    EDGE_PE_ATTRIBUTE,
-    PE_ATTRIBUTE,
-    attach_encoding,
-    build_encoder,
-    edge_width,
-    flip_signs,
-)
-from tg_lpe.training.loop import TrainingLoop, count_parameters, hash_seed, seeded
-from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
+from tg_lpe.training.run_folder import RunFolder, describe_model
+from tg_lpe.training.tasks import Task, task_for
+
+RELABELLING = 2
+"""Separates the seed of the test graphs' other numbering from all others."""
+
+
+def train(
+    model: nn.Module,
+    splits: GraphSplits,
+    task: Task | None = None,
+    config: TrainConfig | None = None,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    device: str | torch.device = "cpu",
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train a model on your own graphs; neither RDKit nor ogb is needed::
+
+        splits = GraphSplits.of(train_graphs, val_graphs, test_graphs)  # Data with y, or PyG datasets
+        task = task_for(splits)
+        model = build_model(splits.spec, task, GramTransformer(num_edge_types=4), hidden_channels=64)
+        result = train(model, splits, task, TrainConfig(epochs=20), folder="runs/mine")
+
+    Args:
+        model: a :class:`~tg_lpe.GraphTransformer`, with or without an encoder. It is trained in place and moved to
+            ``device``; afterwards it has the weights of the epoch that was best on the validation set.
+        splits: the data.
+        task: what to predict; :func:`~tg_lpe.training.tasks.task_for` chooses if absent.
+        config: settings of the loop; the defaults if absent.
+        folder: where to write the run, for ``resume`` and for ``tg-lpe report``; nothing is kept if absent.
+        resume: whether to go on with the run in the folder.
+        device: where to train.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The result, as in ``result.json``: ``test_<metric>`` for each metric of the task, ``val_<metric>``,
+        ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters.
+
+    Raises:
+        ValueError: if labels do not belong to the task, the folder holds another run, or training diverges.
+    """
+    task = task_for(splits) if task is None else task
+    config = TrainConfig() if config is None else config
+    if folder is None:
+        return JointTraining(config, model, splits, task, None, device, progress).fit()
+    run = RunFolder(folder)
+    settings = {**describe_model(model), "task": task.to_dict(), "loop": config.to_dict(), "data": splits.describe()}
+    return run_in_folder(
+        lambda: JointTraining(config, model, splits, task, run, device, progress), run, "train", settings, resume
+    )
 
 
 class JointTraining(TrainingLoop):
-    """Regression with L1 loss; the test set is read once, at the checkpoint that validation chose.
+    """The loop behind :func:`train`. It reads the test set once, with the weights that validation chose.
 
     Args:
-        config: the settings.
-        splits: the molecules.
+        config: settings of the loop.
+        model: as for :func:`train`.
+        splits: the data.
+        task: what to predict.
         folder: where to write; ``None`` keeps nothing.
         device: where to train.
         progress: whether to show a progress bar.
     """
 
-    metric = "val_mae"
-
     def __init__(
         self,
         config: TrainConfig,
-        splits: MoleculeSplits,
+        model: nn.Module,
+        splits: GraphSplits,
+        task: Task,
         folder: RunFolder | None = None,
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
-        model = build_model(config, splits).to(device)
+        self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
+        model = model.to(device)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
-        self.config = config
+        self.config, self.task = config, task
+        self.encoder = getattr(model, "encoder", None)
         self.train_set, self.val_set, self.test_set = (
-            attach_encoding(config, split.whole()) for split in (splits.train, splits.val, splits.test)
+            store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
-        self.raw_test_set = splits.test.whole()
+        self.plain_test_set = splits.test
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Mean absolute error of a training batch."""
-        return (self._predict(batch, generator) - batch.y).abs().mean()
+        """The task's loss of a training batch."""
+        return self.task.loss(self.predict(batch, generator), batch.y)
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Mean absolute error of the current weights, in the target's unit."""
+        """The task's metric of the current weights."""
+        return float(self.figures(dataset)[self.task.metric])
+
+    def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
+        """All metrics of the task, of the current weights; see :meth:`Task.evaluate`."""
         self.model.eval()
-        total = 0.0
+        predictions, targets = [], []
         with torch.no_grad():
             for batch in DataLoader(dataset, batch_size=4 * self.config.batch_size, generator=torch.Generator()):
                 batch = batch.to(self.device)
-                total += float((self._predict(batch) - batch.y).abs().double().sum())
-        return total / max(len(dataset), 1)
+                predictions.append(self.predict(batch))
+                targets.append(batch.y)
+        return self.task.evaluate(torch.cat(predictions), torch.cat(targets))
 
     def result(self) -> dict[str, Any]:
-        """Test error and sizes."""
-        encoder = self.model.encoder
+        """Test figures and sizes."""
+        name, figures = self.task.metric, self.figures(self.test_set)
         return {
-            "test_mae": self.evaluate(self.test_set),
-            "test_mae_relabelled": self.relabelled_test_mae(),
-            "encoder_parameters": count_parameters(encoder) if isinstance(encoder, nn.Module) else 0,
+            **{f"test_{key}": figures[key] for key in (*self.task.metrics, "undefined_columns") if key in figures},
+            f"test_{name}_relabelled": self.relabelled_test_figure(),
+            "encoder_parameters": count_parameters(self.encoder) if isinstance(self.encoder, nn.Module) else 0,
             "num_train": len(self.train_set),
             "num_val": len(self.val_set),
             "num_test": len(self.test_set),
             "precision": "float32" if self.autocast_dtype is None else "bfloat16",
         }
 
-    def relabelled_test_mae(self) -> float:
-        """Test error of the same weights when the nodes of each test molecule are numbered at random.
+    def relabelled_test_figure(self) -> float:
+        """The test figure of the same weights after the nodes of each test graph were numbered at random.
 
-        Encodings that are computed beforehand are computed again. Equal to the plain error, but for rounding, if the
-        encoding is equivariant; eigenvectors come with whatever sign and basis the new numbering gives them.
+        What the encoder precomputes is computed again. The figure is the same up to rounding if the encoding is
+        equivariant; eigenvectors have whatever sign and basis the solver finds for the new numbering.
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
-        return self.evaluate(attach_encoding(self.config, relabel_nodes(self.raw_test_set, generator)))
+        relabelled = relabel_nodes(self.plain_test_set, generator)
+        return self.evaluate(store_precomputed(self.encoder, relabelled))
 
-    def _predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """Predictions ``[num_graphs]``; a generator draws signs of eigenvectors and random probes."""
-        pe, edge_pe = batch.get(PE_ATTRIBUTE), batch.get(EDGE_PE_ATTRIBUTE)
-        draws = generator if self.config.pe == "linear-transformer" else None
-        if pe is not None and self.config.pe == "laplacian" and generator is not None:
-            pe = flip_signs(pe, batch.batch, batch.num_graphs, generator)
+    def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs of the model, ``[num_rows, out_channels]``; a generator draws random probes and signs anew."""
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             out = self.model(
-                batch.x,
+                batch.get("x"),
                 batch.edge_index,
-                batch.edge_attr,
+                batch.get("edge_attr"),
                 batch.batch,
-                pe,
-                edge_pe,
+                batch.get("edge_weight"),
+                precomputed=precomputed_of(batch),
+                num_nodes=batch.num_nodes,
                 num_graphs=batch.num_graphs,
-                generator=draws,
+                generator=generator,
             )
-        return out.float().squeeze(-1)
-
-
-def build_model(config: TrainConfig, splits: MoleculeSplits) -> GraphTransformer:
-    """The model of a run with its initial weights, which depend on the settings alone."""
-    with seeded(config.seed):
-        # The encoder is drawn from a seed of its own, so that every encoding starts from the same graph transformer.
-        with seeded(hash_seed(config.seed, ENCODER_DRAW)):
-            encoder = build_encoder(config, len(splits.vocabulary), len(splits.bond_types), max_nodes(splits))
-        return GraphTransformer(
-            encoder=encoder,
-            pe_channels=config.width if encoder is None else None,
-            edge_pe_channels=edge_width(config),
-            num_node_types=len(splits.vocabulary),
-            num_edge_types=len(splits.bond_types),
-            pe_norm=config.pe_norm,
-            pooling=config.pooling,
-            attention=config.attention,
-            hidden_channels=config.channels,
-            heads=config.heads,
-            num_layers=config.num_layers,
-            readout=config.readout,
-        )
-
-
-ENCODER_DRAW = 1
-"""Tells the draw of the encoder's weights from that of the transformer's."""
-
-RELABELLING = 2
-"""Likewise, of the test molecules' other numbering."""
-
-
-def max_nodes(splits: MoleculeSplits) -> int:
-    """Nodes of the largest graph of all splits."""
-    return max(int(s.slices["x"].diff().max()) for s in (splits.train, splits.val, splits.test) if len(s))
+        return out.float()
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
@@ -158,16 +176,21 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if native else None
 
 
-def _optimizer(model: GraphTransformer, config: TrainConfig) -> torch.optim.AdamW:
-    maps = [m for m in (model.pe_embedding, model.edge_pe_embedding) if m is not None]
-    parts = {
-        "encoder": (list(model.encoder.parameters()) if model.encoder is not None else [], config.encoder_lr, 0.0),
-        "maps": ([p for m in maps for p in m.parameters()], config.pe_lr or config.lr, config.weight_decay),
-    }
-    special = {p for part, _, _ in parts.values() for p in part}
-    rest = [p for p in model.parameters() if p not in special]
+def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW with a group of parameters each for the encoder, and for the maps of its encoding if ``pe_lr`` is set."""
+
+    def parameters(*names: str) -> list[nn.Parameter]:
+        modules = (getattr(model, name, None) for name in names)
+        return [p for module in modules if module is not None for p in module.parameters() if p.requires_grad]
+
+    encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
+    special = {*encoder, *maps}
+    rest = [p for p in model.parameters() if p.requires_grad and p not in special]
     groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": config.weight_decay, "peak_lr": config.lr}]
-    if config.pe_lr is None:  # one group, one clip
-        groups[0]["params"] = rest + parts.pop("maps")[0]
-    groups += [{"params": part, "weight_decay": decay, "peak_lr": lr} for part, lr, decay in parts.values() if part]
+    if config.pe_lr is None:  # one group: their gradients are clipped together
+        groups[0]["params"] = rest + maps
+    elif maps:
+        groups.append({"params": maps, "weight_decay": config.weight_decay, "peak_lr": config.pe_lr})
+    if encoder:
+        groups.append({"params": encoder, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)

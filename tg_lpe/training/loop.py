@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,18 +14,20 @@ from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
+from tg_lpe.hub.files import read_json
+from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import MetricsLog, pack_optimizer, unpack_optimizer
 
 
 class TrainingLoop(ABC):
-    """Trains one model on one data set and leaves everything worth knowing in a run folder.
+    """Trains one model on one dataset and writes settings, metrics, checkpoints and the result into a run folder.
 
-    Each epoch draws from a generator seeded by ``(seed, epoch)`` alone and ends in a checkpoint, so a run that was
-    stopped, at any moment and by any means, goes on to the figures of an undisturbed one.
+    Each epoch draws from a generator seeded by ``(seed, epoch)`` and ends in a checkpoint, so a run that was stopped at
+    any moment can be resumed and gives the result of an undisturbed one.
 
-    A subclass sets ``train_set`` and ``val_set`` and says what the loss is.
+    A subclass sets ``train_set`` and ``val_set`` and defines the loss.
 
     Args:
         config: the settings.
@@ -37,7 +38,9 @@ class TrainingLoop(ABC):
     """
 
     metric: str
-    """Name of the validation figure in the metrics, smaller is better."""
+    """Name of the validation figure in the metrics."""
+    larger_is_better: bool = False
+    """Whether larger values of it are better."""
     train_set: InMemoryDataset
     val_set: InMemoryDataset
 
@@ -52,7 +55,8 @@ class TrainingLoop(ABC):
         self.loop_config, self.model, self.optimizer = config, model, optimizer
         self.folder, self.progress = folder, progress
         self.device = next(model.parameters()).device
-        self.epoch, self.best_epoch, self.best_value = 0, 0, math.inf
+        self.epoch, self.best_epoch = 0, 0
+        self.best_value = -math.inf if self.larger_is_better else math.inf
         self.best_state = _copy_state(model)
 
     @abstractmethod
@@ -87,7 +91,7 @@ class TrainingLoop(ABC):
                     f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
                     f"{row[self.metric]}, at learning rate {row['lr']:.3g}; a lower one, or a smaller clip, may help"
                 )
-            if row[self.metric] < self.best_value:
+            if row[self.metric] > self.best_value if self.larger_is_better else row[self.metric] < self.best_value:
                 self.best_value, self.best_epoch = row[self.metric], self.epoch
                 self.best_state = _copy_state(self.model)
             if log is not None:
@@ -122,7 +126,7 @@ class TrainingLoop(ABC):
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             for group in self.optimizer.param_groups:
-                # Group by group: the few scalars of a deep encoder have bursts that must not hold back all the rest.
+                # Group by group: large gradients of an encoder's few scalars would shrink the steps of all others.
                 nn.utils.clip_grad_norm_(group["params"], config.clip)
             self.optimizer.step()
             total += loss.detach() * batch.num_graphs
@@ -176,21 +180,27 @@ class TrainingLoop(ABC):
         self.best_value = metadata["best_value"]
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Initial weights drawn in here depend on the seed alone; the caller's global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
+def run_in_folder(
+    make: Callable[[], TrainingLoop], folder: RunFolder, command: str, settings: Mapping[str, Any], resume: bool
+) -> dict[str, Any]:
+    """Run a training into its folder, from the beginning or from its last whole epoch; read the result of one complete.
 
+    Args:
+        make: makes the loop, once the folder is known to be free.
+        folder: where to write.
+        command, settings, resume: as :meth:`RunFolder.start`.
 
-def hash_seed(*numbers: int) -> int:
-    """One 63-bit seed from several numbers, so that (0, 1) and (1, 0) are unrelated."""
-    state = 0x9E3779B97F4A7C15
-    for number in numbers:
-        state = (state ^ (number + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9 % 2**64
-        state ^= state >> 31
-    return state % 2**63
+    Returns:
+        The result, as in ``result.json``.
+
+    Raises:
+        ValueError: as :meth:`RunFolder.start` and :meth:`TrainingLoop.fit`.
+    """
+    going_on = folder.start(command, settings, resume)
+    try:
+        return dict(read_json(folder.result)) if folder.result.exists() else make().fit(resume=going_on)
+    finally:
+        folder.release()
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""Pretraining of a linear transformer on Laplacian eigenvectors, blind to their signs."""
+"""Pretraining of an encoder on Laplacian eigenvectors, blind to their signs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
+from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import iterate_chunks, with_node_attribute
-from tg_lpe.datasets.molecules import MoleculeSplits
-from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.config import PretrainConfig
-from tg_lpe.training.joint import max_nodes
-from tg_lpe.training.loop import TrainingLoop, seeded
+from tg_lpe.training.loop import TrainingLoop
 from tg_lpe.training.run_folder import RunFolder
 
 TARGET = "eigenvectors"
@@ -29,10 +29,14 @@ class EigenvectorPretraining(TrainingLoop):
 
     Args:
         config: the settings.
+        encoder: any :class:`~tg_lpe.Encoder` with parameters whose node encoding is as wide as there are eigenvectors.
         splits: the graphs; their labels are not used.
         folder: where to write; the encoder goes to ``encoder/`` in it. ``None`` keeps nothing.
         device: where to train.
         progress: whether to show a progress bar.
+
+    Raises:
+        ValueError: if the encoder has another width or no parameters.
     """
 
     metric = "val_loss"
@@ -40,33 +44,25 @@ class EigenvectorPretraining(TrainingLoop):
     def __init__(
         self,
         config: PretrainConfig,
-        splits: MoleculeSplits,
+        encoder: Encoder,
+        splits: GraphSplits,
         folder: RunFolder | None = None,
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
-        with seeded(config.seed):
-            self.encoder = LinearTransformer(
-                k=config.k,
-                out_channels=config.num_eigenvectors,
-                num_blocks=config.num_blocks,
-                num_loops=config.num_loops,
-                probes=config.probes,
-                max_nodes=max_nodes(splits) if config.probes == "learned" else None,
-                num_node_types=len(splits.vocabulary) if config.probes == "features" else None,
-                update_incidence=config.update_incidence,
-            ).to(device)
-        groups = [{"params": list(self.encoder.parameters()), "peak_lr": config.lr}]
-        super().__init__(config, self.encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
+        check_trainable(encoder, config.num_eigenvectors)
+        self.encoder = encoder.to(device)
+        groups = [{"params": list(encoder.parameters()), "peak_lr": config.lr}]
+        super().__init__(config, encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
         self.config = config
         self.train_set, self.val_set, self.test_set = (
-            attach_eigenvectors(split.whole(), config.num_eigenvectors)
-            for split in (splits.train, splits.val, splits.test)
+            store_precomputed(encoder, attach_eigenvectors(part, config.num_eigenvectors))
+            for part in (splits.train, splits.val, splits.test)
         )
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
-        return self._column_losses(batch, generator if self.config.probes == "random" else None).sum()
+        return self._column_losses(batch, generator).sum()
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """Sum over eigenvectors of the sign-invariant loss."""
@@ -75,7 +71,7 @@ class EigenvectorPretraining(TrainingLoop):
     def column_losses(self, dataset: InMemoryDataset) -> Tensor:
         """Mean sign-invariant loss of each eigenvector over a data set, ``[num_eigenvectors]``, each at most 2.
 
-        Random probes are those of the module's own seed: what users of the encoder get.
+        Random probes are drawn from the encoder's own seed, as when the encoder is used.
         """
         self.model.eval()
         total = torch.zeros(self.config.num_eigenvectors, dtype=torch.float64)
@@ -104,13 +100,39 @@ class EigenvectorPretraining(TrainingLoop):
         }
 
     def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        out = self.encoder(
-            batch.x, batch.edge_index, batch=batch.batch, num_graphs=batch.num_graphs, generator=generator
-        ).node
+        out = encode_batch(self.encoder, batch, generator).node
         graphs = RowGroups(batch.batch, batch.num_graphs)
         loss = sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs)
         exists = _exists(batch)
         return (loss * exists).sum(0) / exists.sum(0).clamp(min=1)
+
+
+def check_trainable(encoder: Encoder, width: int) -> None:
+    """Refuse an encoder that cannot be fitted to targets of that width.
+
+    Raises:
+        ValueError: if it has another width or no parameters.
+    """
+    name = type(encoder).__name__
+    if not any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise ValueError(f"{name} has no parameters to learn, so it cannot be pretrained")
+    if encoder.out_channels != width:
+        raise ValueError(f"{name} gives {encoder.out_channels} channels, the targets have {width}")
+
+
+def encode_batch(encoder: Encoder, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
+    """The encoding of a batch from a loader, with what :func:`store_precomputed` left in it."""
+    return encoder(
+        batch.get("x"),
+        batch.edge_index,
+        batch.get("edge_attr"),
+        batch.batch,
+        batch.get("edge_weight"),
+        num_nodes=batch.num_nodes,
+        num_graphs=batch.num_graphs,
+        generator=generator,
+        precomputed=precomputed_of(batch),
+    )
 
 
 def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tensor:

@@ -1,10 +1,12 @@
-"""A run folder: settings, machine, metrics, checkpoint, result. All that a report needs."""
+"""A run folder: settings, machine, metrics, checkpoint and result. A report reads nothing else."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,19 @@ from torch import Tensor, nn
 
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 
+LAYOUT = 2
+"""Of ``config.json``. Layout 1 (release 0.1) has no entry ``layout``, and all settings in one flat object."""
+
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 
 
 class RunFolder:
     """Names and formats of the files of one run.
 
-    ``config.json`` settings and data, ``environment.json`` machine and versions, ``metrics.jsonl`` one line per epoch,
-    ``state.safetensors`` everything needed to go on, ``model.safetensors`` the best weights, ``result.json`` the end.
+    ``config.json`` has the command, the classes and arguments of encoder, model and task, the loop's settings and a
+    description of the data; ``environment.json`` machine and versions; ``metrics.jsonl`` one line per epoch;
+    ``state.safetensors`` what ``--resume`` needs; ``model.safetensors`` the best weights; ``result.json`` the figures
+    of a run that is complete.
 
     Args:
         path: the folder, made if absent.
@@ -36,27 +43,35 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
 
-    def start(self, config: dict[str, Any], resume: bool) -> bool:
+    def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
         """Prepare for a run.
 
         Args:
-            config: JSON-able settings, everything that decides the result.
+            command: which kind of run: ``"train"``, ``"pretrain"`` or ``"pretrain-kernels"``.
+            settings: JSON-able, everything that decides the result.
             resume: whether to go on with what is there.
 
         Returns:
             Whether there is something to go on with.
 
         Raises:
-            ValueError: if the folder holds a run and ``resume`` is not set, or holds one with other settings.
+            ValueError: if the folder holds a run and ``resume`` is not set, or holds one of other settings or of an
+                earlier release, or another process uses the folder.
         """
         self._lock()
-        # Settings alone are left by a run that was refused before its first epoch, and bind nobody.
+        config = {"layout": LAYOUT, "command": command, **settings}
+        # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
         there = self.config.exists() and any(file.exists() for file in (self.metrics, self.state, self.result))
         if there and not resume:
             raise ValueError(f"{self.path} already holds a run; resume it with --resume or choose another folder")
         if there:
             before = read_json(self.config)
-            if changed := _differences(before, config):
+            if "layout" not in before:
+                raise ValueError(
+                    f"{self.path} holds a run of release 0.1, which this release can report but not resume: go on with "
+                    "it in tg-lpe 0.1 (pip install 'tg-lpe==0.1.*'), or choose another folder"
+                )
+            if changed := _differences(before, json.loads(json.dumps(config))):
                 raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
         else:
             write_json(self.config, config)
@@ -65,7 +80,7 @@ class RunFolder:
         return there and self.state.exists()
 
     def _lock(self) -> None:
-        """Keep other processes out of the folder until this one ends, however it ends."""
+        """Keep other processes out of the folder until :meth:`release`, or until this process ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock_file = (self.path / ".lock").open("w", encoding="utf-8")
         try:
@@ -93,6 +108,18 @@ class RunFolder:
         """Write the best weights, and the final figures, which end the run."""
         save_tensors(self.model, model.state_dict())
         write_json(self.result, result)
+
+
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """Classes and arguments of a model and its encoder, JSON-able, for ``config.json``."""
+    described = getattr(model, "config_dict", lambda: {"class": type(model).__name__})()
+    return {"encoder": described.pop("encoder", None), "model": described}
+
+
+def checkpoint_label(name_or_dir: str) -> str:
+    """A short name of a checkpoint; a pretraining writes its encoder to ``encoder/`` in its run folder."""
+    path = Path(name_or_dir)
+    return path.parent.name or path.name if path.name == "encoder" else path.name
 
 
 def environment() -> dict[str, Any]:

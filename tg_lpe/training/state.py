@@ -13,7 +13,7 @@ from tg_lpe.hub.files import replacing
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimizer's moments as named tensors; learning rates are the schedule's affair."""
+    """An optimizer's moments as named tensors; learning rates are not saved: the schedule sets them."""
     return {
         f"optimizer.{index}.{name}": torch.as_tensor(value)
         for index, moments in optimizer.state_dict()["state"].items()

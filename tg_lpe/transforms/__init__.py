@@ -1,13 +1,11 @@
-"""PyTorch Geometric transforms: thin, they call the encoder or the constructions."""
+"""PyTorch Geometric transforms: thin, they call an encoder or a function of the graph."""
 
-from tg_lpe.transforms.constructions import (
-    AddEffectiveResistance,
-    AddHeatKernelPE,
-    AddLaplacianEigenvectors,
-    AddResistiveEmbeddingPE,
-)
+from tg_lpe.transforms.effective_resistance import AddEffectiveResistance
+from tg_lpe.transforms.heat_kernel import AddHeatKernelPE
+from tg_lpe.transforms.laplacian_eigenvectors import AddLaplacianEigenvectors
 from tg_lpe.transforms.linear_transformer_pe import LinearTransformerPE
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
+from tg_lpe.transforms.resistive_embedding import AddResistiveEmbeddingPE
 
 __all__ = [
     "AddEffectiveResistance",

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import torch
 from tqdm import tqdm
 
-from tg_lpe.datasets.molecules import _pool
+from tg_lpe.data import TargetSpec
+from tg_lpe.data.splits import split_indices
+from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules._files import Row
-from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
-from tg_lpe.datasets.molecules.report import FileCount, LoadReport, SkippedMolecule, first_few
+from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
+from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
-from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
+from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+
+Features = Literal["types", "ogb"]
+Split = Literal["random", "scaffold"]
 
 _LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
@@ -26,52 +31,86 @@ class BuildOptions:
     """What shapes the splits besides the rows.
 
     Args:
+        target: What the labels are: columns of the rows, computed, or none.
         repair_radicals: Whether to apply QM9's clean-up.
         normalization: Constants of the computed target; `None` measures them on the training set.
         vocabulary: The atom types; `None` collects them.
-        seed: Draws the split of a single file.
+        features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
+        split: How a single file is split.
+        seed: Draws the random split of a single file.
         num_workers: Worker processes, `None` to choose.
         progress: Whether to show a bar.
     """
 
-    repair_radicals: bool
-    normalization: SolubilityNormalization | None
-    vocabulary: AtomVocabulary | None
-    seed: int
-    num_workers: int | None
-    progress: bool
+    target: TargetSpec = field(default_factory=lambda: TargetSpec(columns=()))
+    repair_radicals: bool = False
+    normalization: SolubilityNormalization | None = None
+    vocabulary: AtomVocabulary | None = None
+    features: Features = "types"
+    split: Split = "random"
+    seed: int = 0
+    num_workers: int | None = None
+    progress: bool = True
 
 
 class _Molecule(NamedTuple):
     atoms: list[int]
     bonds: list[int]
     terms: tuple[float, float, float] | None
+    scaffold: str | None
+
+
+Entries = Sequence[_Molecule | str]
+"""Per row the molecule, or the reason why there is none."""
 
 
 def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> MoleculeSplits:
     """Turns rows into splits.
 
     Args:
-        rows: Rows per split `train`, `val`, `test`; or under the one key `all`, to be split at random.
+        rows: Rows per split `train`, `val`, `test`; or under the one key `all`, to be split.
         options: See there.
 
     Raises:
-        ValueError: If only some rows have labels, or a split has no usable molecule.
+        ValueError: If a label is not a number or a split has no usable molecule.
+        ModuleNotFoundError: If ogb's features are asked for and ogb is not installed.
     """
     flat = [row for split in rows.values() for row in split]
-    labelled = _are_labelled(flat)
-    names, molecules = _read(flat, options, with_terms=not labelled)
-    usable, skipped = _sift(flat, molecules, names, options.vocabulary)
-    report = _report(flat, usable, skipped)
-    members = _members(rows, usable, options.seed, report)
+    columns = options.target.columns if options.target.computed is None else ()
+    labels = [_numbers(row, columns) for row in flat]  # before the work: a bad cell ends the run
+    sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
+    names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
+    usable, skipped = _sift(flat, molecules, labels, names, options.vocabulary if sizes is None else None)
+    report = _report(flat, usable, skipped, columns, labels)
+    members = _members(rows, usable, molecules, options, report)
 
-    vocabulary = options.vocabulary or _collect_types(names, molecules, members)
-    normalization = None if labelled else options.normalization or _measure(molecules, members["train"])
-    datasets = {}
-    for split, positions in members.items():
-        labels = [_label(flat[position], molecules[position], normalization) for position in positions]
-        datasets[split] = _dataset(molecules, positions, names, vocabulary, labels)
-    return MoleculeSplits(**datasets, vocabulary=vocabulary, normalization=normalization, report=report)
+    normalization = options.normalization
+    if options.target.computed is not None and normalization is None:
+        normalization = _measure(molecules, members["train"])
+    if normalization is not None:
+        labels = [_computed(molecule, normalization) for molecule in molecules]
+    elif not columns:
+        labels = [(math.nan,)] * len(flat)
+    vocabulary: AtomVocabulary | None = None
+    bond_types: tuple[str, ...] = ()
+    if sizes is None:
+        types = vocabulary = options.vocabulary or _collect_types(names, molecules, members)
+        datasets = {split: _typed(molecules, part, names, types, labels) for split, part in members.items()}
+        spec = spec_of(datasets.values(), len(types), len(BOND_TYPES))
+        bond_types = BOND_TYPES
+    else:
+        widths = len(sizes[0]), len(sizes[1])
+        datasets = {split: _dataset(molecules, part, labels, *widths) for split, part in members.items()}
+        spec = spec_of(datasets.values(), *sizes)
+    return MoleculeSplits(
+        **datasets,
+        spec=spec,
+        target=options.target,
+        vocabulary=vocabulary,
+        normalization=normalization,
+        report=report,
+        bond_types=bond_types,
+    )
 
 
 def build_list(
@@ -85,49 +124,61 @@ def build_list(
     Raises:
         ValueError: If no row is usable.
     """
-    names, molecules = _read(rows, options, with_terms=False)
-    usable, skipped = _sift([row._replace(label=None) for row in rows], molecules, names, options.vocabulary)
-    report = _report(rows, usable, skipped)
+    names, molecules = _read(rows, options)
+    labels: list[tuple[float, ...]] = [()] * len(rows)
+    usable, skipped = _sift(rows, molecules, labels, names, options.vocabulary)
+    report = _report(rows, usable, skipped, (), labels)
     if not usable:
         raise ValueError(f"no usable molecule: {report.summary()}")
     vocabulary = options.vocabulary or _collect_types(names, molecules, {"train": usable})
-    dataset = _dataset(molecules, usable, names, vocabulary, [math.nan] * len(usable))
+    dataset = _typed(molecules, usable, names, vocabulary, [(math.nan,)] * len(rows))
     return dataset, vocabulary, report, [rows[position] for position in usable]
 
 
-def _dataset(
-    molecules: Sequence[_Molecule | str],
+def _typed(
+    molecules: Entries,
     positions: Sequence[int],
     names: Sequence[str],
     vocabulary: AtomVocabulary,
-    labels: Sequence[float],
+    labels: Sequence[tuple[float, ...]],
 ) -> MoleculeDataset:
+    """The molecules at some positions, atom types as the vocabulary numbers them."""
     remap = [vocabulary.index(name) if name in vocabulary else -1 for name in names]
+    numbered = [
+        molecule if isinstance(molecule, str) else molecule._replace(atoms=[remap[code] for code in molecule.atoms])
+        for molecule in (molecules[position] for position in positions)
+    ]
+    return _dataset(numbered, range(len(numbered)), [labels[position] for position in positions])
+
+
+def _dataset(
+    molecules: Entries,
+    positions: Sequence[int],
+    labels: Sequence[tuple[float, ...]],
+    num_atom_features: int = 1,
+    num_bond_features: int = 1,
+) -> MoleculeDataset:
     chosen = [molecule for molecule in (molecules[p] for p in positions) if isinstance(molecule, _Molecule)]
+    rows = [labels[position] for position in positions]
     return MoleculeDataset.from_graphs(
-        atoms=[[remap[code] for code in molecule.atoms] for molecule in chosen],
+        atoms=[molecule.atoms for molecule in chosen],
         bonds=[molecule.bonds for molecule in chosen],
-        labels=labels,
+        labels=[row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows,
+        num_atom_features=num_atom_features,
+        num_bond_features=num_bond_features,
     )
 
 
-def _are_labelled(rows: Sequence[Row]) -> bool:
-    labelled = {row.file: row.label is not None for row in rows}
-    if len(set(labelled.values())) > 1:
-        with_labels = ", ".join(file for file, has in labelled.items() if has)
-        without = ", ".join(file for file, has in labelled.items() if not has)
-        raise ValueError(f"labels must be in all files or in none; {with_labels} has them, {without} does not")
-    return any(labelled.values())
-
-
-def _read(rows: Sequence[Row], options: BuildOptions, with_terms: bool) -> tuple[list[str], list[_Molecule | str]]:
+def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = False) -> tuple[list[str], Entries]:
     """Atom type names by code, and per row the molecule in these codes or the reason why there is none."""
     codes: dict[str, int] = {}
     molecules: list[_Molecule | str] = []
     answers = _pool.read_smiles(
         [row.smiles for row in rows],
         repair_radicals=options.repair_radicals,
-        with_terms=with_terms,
+        with_terms=options.target.computed is not None,
+        with_scaffolds=with_scaffolds,
+        features=options.features,
         num_workers=options.num_workers,
     )
     with tqdm(total=len(rows), desc="molecules", unit="mol", disable=not options.progress) as bar:
@@ -136,25 +187,32 @@ def _read(rows: Sequence[Row], options: BuildOptions, with_terms: bool) -> tuple
             for entry in answer["molecules"]:
                 if isinstance(entry, str):
                     molecules.append(entry)
-                else:
-                    atoms, bonds, terms = entry
-                    molecules.append(_Molecule([remap[code] for code in atoms], bonds, terms and tuple(terms)))
+                    continue
+                atoms, bonds, terms, scaffold = entry
+                if options.features == "types":
+                    atoms = [remap[code] for code in atoms]
+                molecules.append(_Molecule(atoms, bonds, terms and tuple(terms), scaffold))
             bar.update(len(answer["molecules"]))
     return list(codes), molecules
 
 
 def _sift(
-    rows: Sequence[Row], molecules: Sequence[_Molecule | str], names: Sequence[str], vocabulary: AtomVocabulary | None
+    rows: Sequence[Row],
+    molecules: Entries,
+    labels: Sequence[tuple[float, ...]],
+    names: Sequence[str],
+    vocabulary: AtomVocabulary | None,
 ) -> tuple[list[int], list[SkippedMolecule]]:
     unknown = {code for code, name in enumerate(names) if vocabulary is not None and name not in vocabulary}
     usable, skipped = [], []
-    for position, (row, molecule) in enumerate(zip(rows, molecules, strict=True)):
+    for position, (row, molecule, numbers) in enumerate(zip(rows, molecules, labels, strict=True)):
+        reason: str | None = None
         if isinstance(molecule, str):
-            reason: str | None = molecule
-        elif foreign := sorted({names[code] for code in molecule.atoms if code in unknown}):
+            reason = molecule
+        elif unknown and (foreign := sorted({names[code] for code in molecule.atoms if code in unknown})):
             reason = f"unknown atom type {', '.join(map(repr, foreign))}"
-        else:
-            reason = _label_problem(row.label)
+        elif numbers and all(map(math.isnan, numbers)):
+            reason = "its label is missing" if len(numbers) == 1 else "all its labels are missing"
         if reason is None:
             usable.append(position)
         else:
@@ -162,42 +220,63 @@ def _sift(
     return usable, skipped
 
 
-def _label_problem(label: str | None) -> str | None:
-    if label is None:
-        return None
-    if not label:
-        return "its label is missing"
+def _numbers(row: Row, columns: Sequence[str]) -> tuple[float, ...]:
+    """The labels of a row; NaN for an empty cell.
+
+    Raises:
+        ValueError: If a cell is not a number, or not one that float32 holds.
+    """
+    return tuple(_number(row, column, cell) for column, cell in zip(columns, row.labels, strict=True))
+
+
+def _number(row: Row, column: str, cell: str) -> float:
+    if not cell:
+        return math.nan
     try:
-        value = float(label)
+        value = float(cell)
     except ValueError:
-        return f"its label {label!r} is not a number"
-    return None if abs(value) <= _LARGEST_FLOAT32 else f"its label {label!r} is not finite"
+        raise ValueError(
+            f"{row.file}:{row.line}: the label {cell!r} in column {column!r} is not a number; an empty cell is a "
+            "missing label"
+        ) from None
+    if math.isnan(value):
+        return value
+    if abs(value) > _LARGEST_FLOAT32:
+        raise ValueError(f"{row.file}:{row.line}: the label {cell!r} in column {column!r} is not finite in float32")
+    return value
 
 
-def _label(row: Row, molecule: _Molecule | str, normalization: SolubilityNormalization | None) -> float:
-    if row.label is not None:
-        return float(row.label)
-    if normalization is None or isinstance(molecule, str) or molecule.terms is None:
-        raise ValueError(f"{row.file}:{row.line} has neither a label nor the terms of the computed target")
-    return normalization(*molecule.terms)
+def _computed(molecule: _Molecule | str, normalization: SolubilityNormalization) -> tuple[float, ...]:
+    if isinstance(molecule, str) or molecule.terms is None:
+        return (math.nan,)
+    return (normalization(*molecule.terms),)
 
 
 def _members(
-    rows: Mapping[str, Sequence[Row]], usable: Sequence[int], seed: int, report: LoadReport
+    rows: Mapping[str, Sequence[Row]],
+    usable: Sequence[int],
+    molecules: Entries,
+    options: BuildOptions,
+    report: LoadReport,
 ) -> dict[str, list[int]]:
     """Positions of the usable rows of each split."""
-    if "all" in rows:
-        tenth = max(1, len(usable) // 10)
-        order = torch.randperm(len(usable), generator=torch.Generator().manual_seed(seed)).tolist()
-        drawn = [usable[place] for place in order]
-        parts = {"train": drawn[2 * tenth :], "val": drawn[:tenth], "test": drawn[tenth : 2 * tenth]}
-        members = {split: sorted(part) for split, part in parts.items()}
-    else:
+    if "all" not in rows:
         members, start = {}, 0
         allowed = set(usable)
         for split, part in rows.items():
             members[split] = [position for position in range(start, start + len(part)) if position in allowed]
             start += len(part)
+    elif len(usable) < 3:
+        members = {"train": [], "val": list(usable[:1]), "test": list(usable[1:])}
+    elif options.split == "scaffold":
+        scaffolds = [entry.scaffold or "" for entry in (molecules[p] for p in usable) if isinstance(entry, _Molecule)]
+        members = {split: [usable[place] for place in part] for split, part in scaffold_split(scaffolds).items()}
+    else:
+        drawn = split_indices(len(usable), options.seed)
+        members = {
+            split: [usable[place] for place in part]
+            for split, part in zip(("train", "val", "test"), drawn, strict=True)
+        }
     empty = [split for split, part in members.items() if not part]
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
@@ -205,9 +284,34 @@ def _members(
     return members
 
 
-def _collect_types(
-    names: Sequence[str], molecules: Sequence[_Molecule | str], members: Mapping[str, Sequence[int]]
-) -> AtomVocabulary:
+def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
+    """Splits molecules 80/10/10 so that no scaffold is in two parts, as MoleculeNet does.
+
+    `MoleculeNet <https://arxiv.org/abs/1703.00564>`_, section 3.2. The sets of molecules with one scaffold go, the
+    largest first, to training until that is full, then to validation, then to test. Nothing is drawn.
+
+    Args:
+        scaffolds: The scaffold of each molecule.
+
+    Returns:
+        Positions per part, each in ascending order.
+    """
+    sets: dict[str, list[int]] = {}
+    for position, scaffold in enumerate(scaffolds):
+        sets.setdefault(scaffold, []).append(position)
+    train_end, val_end = 0.8 * len(scaffolds), 0.9 * len(scaffolds)
+    parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    for members in sorted(sets.values(), key=lambda members: (len(members), members[0]), reverse=True):
+        if len(parts["train"]) + len(members) <= train_end:
+            parts["train"] += members
+        elif len(parts["train"]) + len(parts["val"]) + len(members) <= val_end:
+            parts["val"] += members
+        else:
+            parts["test"] += members
+    return {split: sorted(part) for split, part in parts.items()}
+
+
+def _collect_types(names: Sequence[str], molecules: Entries, members: Mapping[str, Sequence[int]]) -> AtomVocabulary:
     counts: Counter[int] = Counter()
     for split, positions in members.items():
         for position in positions:
@@ -218,12 +322,26 @@ def _collect_types(
     return AtomVocabulary.from_counts({names[code]: count for code, count in counts.items()})
 
 
-def _measure(molecules: Sequence[_Molecule | str], positions: Sequence[int]) -> SolubilityNormalization:
+def _measure(molecules: Entries, positions: Sequence[int]) -> SolubilityNormalization:
     terms = [m.terms for m in (molecules[p] for p in positions) if isinstance(m, _Molecule) and m.terms is not None]
     return SolubilityNormalization.from_terms(terms)
 
 
-def _report(rows: Sequence[Row], usable: Sequence[int], skipped: Sequence[SkippedMolecule]) -> LoadReport:
+def _report(
+    rows: Sequence[Row],
+    usable: Sequence[int],
+    skipped: Sequence[SkippedMolecule],
+    columns: Sequence[str],
+    labels: Sequence[tuple[float, ...]],
+) -> LoadReport:
     read = Counter(row.file for row in rows)
     kept = Counter(rows[position].file for position in usable)
-    return LoadReport(tuple(FileCount(file, count, kept[file]) for file, count in read.items()), tuple(skipped))
+    missing = [
+        MissingLabels(column, sum(math.isnan(labels[position][number]) for position in usable))
+        for number, column in enumerate(columns)
+    ]
+    return LoadReport(
+        tuple(FileCount(file, count, kept[file]) for file, count in read.items()),
+        tuple(skipped),
+        tuple(entry for entry in missing if entry.number),
+    )

@@ -17,13 +17,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tg_lpe.data import DataSpec, TargetSpec
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
-from tg_lpe.datasets.molecules.report import FileCount, LoadReport, SkippedMolecule
+from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 # Raise it whenever the same files and options would give other tensors or metadata.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _SPLITS = ("train", "val", "test")
 _KEYS = ("x", "edge_index", "edge_attr", "y")
@@ -46,15 +47,19 @@ def cache_key(content: Mapping[str, Any]) -> str:
 def store(splits: MoleculeSplits, path: Path) -> None:
     """Writes splits so that a reader sees either all of the file or none of it.
 
-    A folder that cannot be written costs the next start its time, so it is logged and not raised.
+    Without the file the next start takes longer and gives the same splits, so an error is logged and not raised.
     """
     tensors = _tensors(splits)
     document = {
         "digest": _digest(tensors),
-        "types": splits.vocabulary.types,
+        "spec": splits.spec.to_dict(),
+        "target": splits.target.to_dict(),
+        "types": None if splits.vocabulary is None else splits.vocabulary.types,
+        "bond_types": splits.bond_types,
         "normalization": None if splits.normalization is None else dataclasses.asdict(splits.normalization),
         "files": splits.report.files,
         "skipped": splits.report.skipped,
+        "missing_labels": splits.report.missing_labels,
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,14 +104,18 @@ def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> Molec
     for name in _SPLITS:
         data = Data(**{key: tensors[f"{name}.{key}"] for key in _KEYS})
         datasets[name] = MoleculeDataset(data, {key: tensors[f"{name}.{key}.slices"] for key in _KEYS})
-    constants = document["normalization"]
+    constants, types, target = document["normalization"], document["types"], document["target"]
     return MoleculeSplits(
         **datasets,
-        vocabulary=AtomVocabulary(tuple(document["types"])),
+        spec=DataSpec.from_dict(document["spec"]),
+        target=TargetSpec(**{**target, "columns": tuple(target["columns"])}),
+        vocabulary=None if types is None else AtomVocabulary(tuple(types)),
+        bond_types=tuple(document["bond_types"]),
         normalization=None if constants is None else SolubilityNormalization(**constants),
         report=LoadReport(
             files=tuple(FileCount(*count) for count in document["files"]),
             skipped=tuple(SkippedMolecule(*entry) for entry in document["skipped"]),
+            missing_labels=tuple(MissingLabels(*entry) for entry in document["missing_labels"]),
         ),
     )
 

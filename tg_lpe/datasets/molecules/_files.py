@@ -14,15 +14,17 @@ from typing import NamedTuple
 _SUFFIXES = (".smi", ".csv", ".smi.xz", ".csv.xz")
 # The first word of the header that RDKit's own writer puts into .smi files, and its common variants.
 _SMILES_HEADERS = frozenset({"smiles", "smile", "canonical_smiles", "smi"})
+# MoleculeNet's bace.csv has its SMILES in the column `mol`.
+_OTHER_HEADERS = frozenset({"mol"})
 
 
 class Row(NamedTuple):
-    """One molecule of a file: where it stands, and its label's text where the file has labels."""
+    """One molecule of a file: where it stands, and the text of each label asked for."""
 
     file: str
     line: int
     smiles: str
-    label: str | None
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,62 +64,117 @@ class SourceFile:
         """SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def rows(self, label_column: str | None) -> list[Row]:
+    def header(self) -> tuple[str, ...]:
+        """The names of a csv file's columns; none for a .smi file or an empty one.
+
+        Raises:
+            ValueError: If the file is not readable as csv.
+        """
+        return next((tuple(cells) for _, cells in self._csv_lines()), ()) if self.is_csv else ()
+
+    def label_columns(self, smiles_column: str | None) -> tuple[str, ...]:
+        """The columns of a csv file besides the SMILES; none for a .smi file.
+
+        Raises:
+            ValueError: If the SMILES column is not there or not clear.
+        """
+        header = self.header()
+        if not header:
+            return ()
+        smiles_at = self._smiles_at(header, smiles_column)
+        return tuple(name for position, name in enumerate(header) if position != smiles_at)
+
+    def check_columns(self, labels: Sequence[str], smiles_column: str | None) -> None:
+        """Refuses what :meth:`rows` would refuse for want of a column, without reading all rows."""
+        if self.is_csv and self.header():
+            self._smiles_at(self.header(), smiles_column)
+            for label in labels:
+                self._at(self.header(), label)
+        elif not self.is_csv:
+            self._no_column(labels, smiles_column)
+
+    def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> list[Row]:
         """The molecules of the file.
 
         Blank lines, lines that start with `#` and headers (also repeated ones, as in concatenated files) are skipped.
 
         Args:
-            label_column: The column that holds the label; `None` takes `y` where a csv file has it.
+            labels: The columns that hold the labels.
+            smiles_column: The column that holds the SMILES; `None` takes `smiles`, in any case, or a common variant.
 
         Raises:
-            ValueError: If a csv file lacks the SMILES column or the label column asked for.
+            ValueError: If a csv file lacks the SMILES column or a label column, or has one twice.
         """
-        # A byte that is no UTF-8 becomes a mark that RDKit refuses, so the line ends up in the report.
-        text = self.content.decode("utf-8-sig", errors="replace")
         if self.is_csv:
-            return list(self._csv_rows(text, label_column))
-        if label_column is not None:
-            raise ValueError(f"{self.name} has no columns, so there is no label column {label_column!r}")
-        return list(self._smi_rows(text))
+            return list(self._csv_rows(labels, smiles_column))
+        self._no_column(labels, smiles_column)
+        return list(self._smi_rows())
 
-    def _smi_rows(self, text: str) -> Iterator[Row]:
+    def _no_column(self, labels: Sequence[str], smiles_column: str | None) -> None:
+        if labels:
+            raise ValueError(f"{self.name} has no columns, so there is no label column {labels[0]!r}")
+        if smiles_column is not None:
+            raise ValueError(f"{self.name} has no columns, so there is no SMILES column {smiles_column!r}")
+
+    def _text(self) -> str:
+        # A byte that is no UTF-8 becomes a mark that RDKit refuses, so the line ends up in the report.
+        return self.content.decode("utf-8-sig", errors="replace")
+
+    def _smi_rows(self) -> Iterator[Row]:
         # Split at newlines alone: splitlines() also breaks at characters that no editor counts as a line's end.
-        for number, line in enumerate(text.split("\n"), start=1):
+        for number, line in enumerate(self._text().split("\n"), start=1):
             words = line.split(maxsplit=1)
             if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
-                yield Row(self.name, number, words[0], None)
+                yield Row(self.name, number, words[0], ())
 
-    def _csv_rows(self, text: str, label_column: str | None) -> Iterator[Row]:
-        reader = csv.reader(io.StringIO(text, newline=""))
+    def _csv_lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Line numbers and cells, the header first; blank lines, comments and repeated headers are left out."""
+        reader = csv.reader(io.StringIO(self._text(), newline=""))
         header: list[str] | None = None
-        smiles_at, label_at = 0, None
         try:
             for cells in reader:
                 cells = [cell.strip() for cell in cells]
                 if not any(cells) or cells[0].startswith("#") or cells == header:
                     continue
-                if header is None:
-                    header = cells
-                    smiles_at, label_at = self._columns(header, label_column)
-                    continue
-                smiles = cells[smiles_at] if smiles_at < len(cells) else ""
-                label = None if label_at is None else cells[label_at] if label_at < len(cells) else ""
-                yield Row(self.name, reader.line_num, smiles, label)
+                header = header or cells
+                yield reader.line_num, cells
         except csv.Error as error:
             raise ValueError(f"{self.name}:{reader.line_num}: not readable as csv: {error}") from error
 
-    def _columns(self, header: Sequence[str], label_column: str | None) -> tuple[int, int | None]:
-        names = [name.lower() for name in header]
-        known = [position for position, name in enumerate(names) if name in _SMILES_HEADERS]
-        if not known:
-            raise ValueError(f"{self.name} needs a column named 'smiles'; its first line is {','.join(header)!r}")
-        wanted = "y" if label_column is None else label_column
-        if wanted in header:
-            return known[0], header.index(wanted)
-        if label_column is not None:
-            raise ValueError(f"{self.name} has no column {label_column!r}; there are {', '.join(map(repr, header))}")
-        return known[0], None
+    def _csv_rows(self, labels: Sequence[str], smiles_column: str | None) -> Iterator[Row]:
+        lines = self._csv_lines()
+        _, header = next(lines, (0, None))
+        if header is None:
+            return
+        smiles_at = self._smiles_at(header, smiles_column)
+        labels_at = [self._at(header, label) for label in labels]
+        for number, cells in lines:
+            cells += [""] * (len(header) - len(cells))
+            yield Row(self.name, number, cells[smiles_at], tuple(cells[at] for at in labels_at))
+
+    def _at(self, header: Sequence[str], column: str) -> int:
+        if header.count(column) != 1:
+            number = "no column" if column not in header else "more than one column"
+            raise ValueError(f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, header))}")
+        return header.index(column)
+
+    def _smiles_at(self, header: Sequence[str], smiles_column: str | None) -> int:
+        if smiles_column is not None:
+            return self._at(header, smiles_column)
+        for names in (_SMILES_HEADERS, _OTHER_HEADERS):
+            found = [position for position, name in enumerate(header) if name.lower() in names]
+            if len(found) > 1:
+                raise ValueError(
+                    f"{self.name} has several columns that may hold the SMILES, "
+                    f"{', '.join(repr(header[position]) for position in found)}: choose one with smiles_column= "
+                    "(--smiles-column)"
+                )
+            if found:
+                return found[0]
+        raise ValueError(
+            f"{self.name} needs a column named 'smiles'; its first line is {','.join(header)!r}. Another column is "
+            "chosen with smiles_column= (--smiles-column)"
+        )
 
 
 def find_split(folder: Path, stem: str) -> Path:

@@ -1,7 +1,7 @@
 """One SMILES string to atoms, bonds and solubility terms, with RDKit alone.
 
-Worker processes load this file by its path, outside the package: it may import RDKit and the standard library, nothing
-else, so that a worker is up in a moment and never pays for torch.
+Worker processes load this file by its path, outside the package. It imports RDKit and the standard library alone, so
+that a worker starts fast and does not import torch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 try:
     from rdkit import Chem, RDConfig, rdBase
     from rdkit.Chem import rdMolDescriptors
+    from rdkit.Chem.Scaffolds import MurckoScaffold
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("reading molecules needs RDKit: pip install 'tg-lpe[molecules]'", name="rdkit") from error
 
@@ -26,10 +27,13 @@ except ModuleNotFoundError as error:
 _RADICAL_ATOM = re.compile(r"\[(C|N|O)H?2?\]")
 _RADICAL_TOKENS = frozenset({"[C]", "[N]", "[O]", "[CH]", "[NH]", "[CH2]", "[NH2]"})
 
-# Ring systems of drugs need a few dozen steps; where this runs out, RDKit's own choice stands.
+# Ring systems of drugs need a few dozen steps. A search that takes more is given up, and RDKit's own choice is kept.
 _MAX_STEPS = 20_000
 
 _BOND_CODES = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
+
+
+_scaffold_smiles: Any = MurckoScaffold.MurckoScaffoldSmiles  # which has no types
 
 
 class UnusableMoleculeError(ValueError):
@@ -58,7 +62,7 @@ def parse(smiles: str, repair_radicals: bool = False) -> Any:
     """
     text = _RADICAL_ATOM.sub(_plain_atom, smiles) if repair_radicals else smiles
     if not (text.isascii() and text.isprintable()):
-        # RDKit takes a foreign character for the end of the string and returns what came before it.
+        # RDKit stops reading at a character outside ASCII and returns the molecule before it.
         raise UnusableMoleculeError("it holds characters that SMILES do not have")
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(text)
@@ -89,8 +93,8 @@ def graph(molecule: Any) -> Graph:
     kekulised = Chem.Mol(molecule)
     with rdBase.BlockLogs():
         try:
-            # Clearing the flags also turns the hydrogen of an aromatic [nH] implicit; the published ZINC graphs
-            # were made so, and know no "N H1". The hydrogen of a stereo centre stays explicit: "C H1".
+            # Clearing the flags makes the hydrogen of an aromatic [nH] implicit, as in the published ZINC graphs, which
+            # have no "N H1". The hydrogen of a stereo centre stays explicit: "C H1".
             Chem.Kekulize(kekulised, clearAromaticFlags=True)
         except Chem.KekulizeException as error:
             raise UnusableMoleculeError("RDKit cannot kekulise it") from error
@@ -111,7 +115,7 @@ def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequ
 
     Which of a ring's Kekule structures RDKit draws has changed between its releases. The published one is the first
     in order: every atom in turn, if still without a double bond, gets one to its first neighbour that can take it,
-    neighbours in the order of the bonds. Which atoms have one is a matter of valence, and stays.
+    neighbours in the order of the bonds. Valence decides which atoms have a double bond; that does not change.
     """
     needing = {atom for at in aromatic if bonds[at][2] == 2 for atom in bonds[at][:2]}
     partners: dict[int, list[int]] = {atom: [] for atom in sorted(needing)}
@@ -195,7 +199,7 @@ def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None
 
 @functools.cache
 def _sascorer() -> ModuleType:
-    # RDKit's Contrib folder is not a package: loading the file itself leaves sys.path and sys.modules alone.
+    # RDKit's Contrib folder is no package. Loading the file by its path changes neither sys.path nor sys.modules.
     path = os.path.join(RDConfig.RDContribDir, "SA_Score", "sascorer.py")
     spec = importlib.util.spec_from_file_location("tg_lpe_sascorer", path)
     if not os.path.isfile(path) or spec is None or spec.loader is None:
@@ -211,8 +215,8 @@ def _sascorer() -> ModuleType:
 def longest_ring(num_atoms: int, bonds: Sequence[tuple[int, int, int]]) -> int:
     """Length of the longest ring of a cycle basis, 0 without rings.
 
-    Bases of fused rings differ, and so do their longest members. This one is spanned by a search tree grown from the
-    last atom, neighbours in ascending order: the basis behind the published ZINC labels.
+    Fused rings have several cycle bases, whose longest members differ. This one belongs to a search tree that starts at
+    the last atom and takes neighbours in ascending order, as for the published ZINC labels.
     """
     neighbours: list[list[int]] = [[] for _ in range(num_atoms)]
     for first, second, _ in bonds:
@@ -241,7 +245,7 @@ def _longest_ring_from(root: int, neighbours: Sequence[Sequence[int]], seen: set
                 linked[other] = {vertex}
                 stack.append(other)
             elif other not in linked[vertex]:
-                # `other` waits on the stack, so every vertex linked to it is finished and the climb meets one.
+                # `other` is still on the stack, so every vertex linked to it is finished and the climb reaches one.
                 length, ancestor = 3, parent[vertex]
                 while ancestor not in linked[other]:
                     ancestor = parent[ancestor]
@@ -252,36 +256,99 @@ def _longest_ring_from(root: int, neighbours: Sequence[Sequence[int]], seen: set
     return longest
 
 
-def process(smiles: Sequence[str], repair_radicals: bool, with_terms: bool) -> dict[str, Any]:
+@functools.cache
+def _ogb_features() -> ModuleType:
+    # `import ogb` asks the network for a newer release; this file of it needs nothing besides itself.
+    package = importlib.util.find_spec("ogb")
+    folders = package.submodule_search_locations if package is not None else None
+    if not folders:
+        raise ModuleNotFoundError("features='ogb' needs ogb: pip install 'tg-lpe[molecules]'", name="ogb")
+    spec = importlib.util.spec_from_file_location("tg_lpe_ogb_features", os.path.join(folders[0], "utils/features.py"))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"there is no utils/features.py in {folders[0]}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Number of categories of each of ogb's atom features and bond features.
+
+    Raises:
+        ModuleNotFoundError: If ogb is not installed.
+    """
+    features = _ogb_features()
+    return tuple(features.get_atom_feature_dims()), tuple(features.get_bond_feature_dims())
+
+
+def ogb_graph(molecule: Any) -> tuple[list[int], list[int]]:
+    """The categories of ogb's `smiles2graph`, flat: those of one atom after the other; atom, atom, those of one bond.
+
+    Args:
+        molecule: A sanitised RDKit molecule, not kekulised.
+    """
+    features = _ogb_features()
+    atoms = [code for atom in molecule.GetAtoms() for code in features.atom_to_feature_vector(atom)]
+    bonds = []
+    for bond in molecule.GetBonds():
+        bonds += [bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), *features.bond_to_feature_vector(bond)]
+    return atoms, bonds
+
+
+def scaffold(molecule: Any) -> str:
+    """The Bemis-Murcko scaffold as a SMILES string without stereochemistry; empty for a molecule without rings."""
+    with rdBase.BlockLogs():
+        name: str = _scaffold_smiles(mol=molecule, includeChirality=False)
+        return name
+
+
+def process(
+    smiles: Sequence[str],
+    repair_radicals: bool,
+    with_terms: bool,
+    with_scaffolds: bool = False,
+    features: str = "types",
+) -> dict[str, Any]:
     """Reads many SMILES strings into plain lists, fit for JSON.
 
     Args:
         smiles: The strings.
         repair_radicals: As in :func:`parse`.
         with_terms: Whether to compute the solubility terms.
+        with_scaffolds: Whether to compute the scaffolds.
+        features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
 
     Returns:
         `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
-        or `[atoms, bonds, terms]` with atoms as indices into `types`, bonds flat as atom, atom, code, atom, ...
+        or `[atoms, bonds, terms, scaffold]`. With types, atoms are indices into `types`, and bonds are flat as atom,
+        atom, code, atom, ...; with ogb's features, both are as :func:`ogb_graph` gives them.
     """
     codes: dict[str, int] = {}
     molecules: list[Any] = []
     for text in smiles:
         try:
             molecule = parse(text, repair_radicals)
-            atom_types, bonds = graph(molecule)
+            atom_types: list[str] = []
+            if features == "ogb":
+                atoms, flat = ogb_graph(molecule)
+                bonds = None
+            else:
+                atom_types, bonds = graph(molecule)
+                flat = [number for bond in bonds for number in bond]
             terms = solubility_terms(molecule, bonds) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
+            murcko = scaffold(molecule) if with_scaffolds else None
         except ImportError:
             raise
         except UnusableMoleculeError as error:
             molecules.append(str(error))
-        except Exception as error:  # RDKit raises many kinds, and one odd molecule must not end a whole run
+        except Exception as error:  # RDKit raises many kinds; one odd molecule must not end the run
             molecules.append(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
         else:
-            atoms = [codes.setdefault(name, len(codes)) for name in atom_types]
-            molecules.append([atoms, [number for bond in bonds for number in bond], terms])
+            if features == "types":
+                atoms = [codes.setdefault(name, len(codes)) for name in atom_types]
+            molecules.append([atoms, flat, terms, murcko])
     return {"types": list(codes), "molecules": molecules}
 
 
@@ -291,10 +358,10 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         for line in requests:
             try:
                 answer = process(**json.loads(line))
-            except Exception as error:  # travels to the parent, which raises it where the user can see it
+            except Exception as error:  # the parent raises it, where the user sees it
                 answer = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(answer).encode("ascii") + b"\n")
             answers.flush()
     except (KeyboardInterrupt, BrokenPipeError):
-        # The parent reports an interrupt; a second traceback from every worker would bury it.
+        # The parent reports an interrupt; tracebacks of all workers would only hide it.
         return

@@ -1,8 +1,8 @@
 """Reads SMILES strings on several cores, without multiprocessing.
 
-A process pool would run the user's script again in every worker (spawn) or copy a process that has torch's threads
-(fork). Here a worker is a bare interpreter that loads `_molecule.py` and answers JSON lines: it needs no
-`if __name__ == "__main__"` guard, never imports torch, and works from scripts, notebooks and test runners alike.
+A process pool runs the user's script again in every worker (spawn) or copies a process that has torch's threads
+(fork). Here a worker is an interpreter of its own that loads `_molecule.py` and answers JSON lines. It needs no
+`if __name__ == "__main__"` guard, does not import torch, and works from scripts, notebooks and test runners.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from tg_lpe.datasets.molecules import _molecule
 
 _CHUNK = 250
-# Below this many molecules one process is done before a second one has started.
+# For fewer molecules, one process ends before a second one has started.
 _WORTH_A_PROCESS = 1500
 
 _BOOTSTRAP = """
@@ -51,7 +51,13 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
 
 
 def read_smiles(
-    smiles: Sequence[str], *, repair_radicals: bool, with_terms: bool, num_workers: int | None = None
+    smiles: Sequence[str],
+    *,
+    repair_radicals: bool,
+    with_terms: bool,
+    with_scaffolds: bool = False,
+    features: str = "types",
+    num_workers: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields the answers of :func:`_molecule.process` chunk by chunk, in the order of `smiles`.
 
@@ -59,7 +65,12 @@ def read_smiles(
         ValueError: If `num_workers` is negative.
         RuntimeError: If a worker process dies or cannot do its work.
     """
-    options = {"repair_radicals": repair_radicals, "with_terms": with_terms}
+    options: dict[str, Any] = {
+        "repair_radicals": repair_radicals,
+        "with_terms": with_terms,
+        "with_scaffolds": with_scaffolds,
+        "features": features,
+    }
     chunks = [list(smiles[start : start + _CHUNK]) for start in range(0, len(smiles), _CHUNK)]
     workers = min(resolve_num_workers(num_workers, len(smiles)), len(chunks))
     if workers == 0:
@@ -87,7 +98,7 @@ def _in_workers(requests: Sequence[dict[str, Any]], num_workers: int) -> Iterato
             idle.put(workers[-1])
         yield from threads.map(answer, requests)
     finally:
-        # Stopping the workers first frees a thread that still waits for an answer.
+        # The workers stop first, since a thread may still wait for an answer of one.
         for worker in workers:
             worker.stop()
         threads.shutdown(cancel_futures=True)
@@ -95,7 +106,7 @@ def _in_workers(requests: Sequence[dict[str, Any]], num_workers: int) -> Iterato
 
 class _Worker:
     def __init__(self) -> None:
-        # Isolated (-I) so that a json.py in the current folder is not taken for the real one before sys.path is set.
+        # Isolated (-I), so that a json.py in the current folder is not imported before sys.path is set.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _BOOTSTRAP], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -125,7 +136,7 @@ class _Worker:
         return answer
 
     def stop(self) -> None:
-        # It keeps no state worth an orderly end, and may be in the middle of a chunk nobody waits for.
+        # A worker has no state to save, and may be in the middle of a chunk that nobody needs any more.
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

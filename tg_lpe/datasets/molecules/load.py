@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
+from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
-from tg_lpe.datasets.molecules._build import BuildOptions, build_list, build_splits
+from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
 from tg_lpe.datasets.molecules._files import SourceFile, find_split
 from tg_lpe.datasets.molecules._pool import resolve_num_workers
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
@@ -21,6 +23,10 @@ from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 DatasetName = Literal["zinc", "qm9", "nci", "zinc12k"]
+ComputedTarget = Literal["solubility"]
+
+_COMPUTED_BY_NAME = ("zinc", "qm9", "nci")
+"""Published sets whose target is computed where their files bring no labels."""
 
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
@@ -29,8 +35,12 @@ def load_molecules(
     source: str | Path,
     *,
     name: DatasetName | None = None,
+    targets: Sequence[str] | None = None,
+    computed: ComputedTarget | None = None,
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
-    label_column: str | None = None,
+    smiles_column: str | None = None,
+    features: Features = "types",
+    split: Split | None = None,
     train_files: Sequence[str] = ("train",),
     cache_dir: str | Path | None = None,
     strict: bool = False,
@@ -40,63 +50,138 @@ def load_molecules(
 ) -> MoleculeSplits:
     """Reads molecules into training, validation and test sets.
 
-    Labels are the csv files' label column as it stands, or else the normalised constrained solubility. Molecules that
-    cannot be used are named in the result's report and counted in a log line. Salts stay whole: a graph may have
-    several components. The source is only read; the processed splits are cached elsewhere, keyed by content.
+    Labels are columns of csv files as they stand, or computed on request. An empty cell is a missing label, NaN in
+    `y`; the report counts them. Molecules that cannot be used, or have no label at all, are named in the report and
+    counted in a log line. Salts stay whole: a graph may have several components. The source is only read; the
+    processed splits are cached elsewhere, keyed by content.
 
     Args:
         source: A folder with one file `NAME.smi`, `NAME.csv`, `NAME.smi.xz` or `NAME.csv.xz` for each of train, val
             and test, and perhaps an `atom_dict.txt` that fixes the atom types; or one such file, which is split
-            80/10/10 at random; or `"nci"` for the 5,000 molecules that ship with RDKit.
-            Lines of .smi files are `SMILES [name]`; csv files have a header with the column `smiles`.
-        name: The dataset that this is. `"zinc"` and `"qm9"` set the published normalisation; `"qm9"` also rewrites
-            bracketed radical atoms to plain ones and keeps each molecule's largest fragment, as published;
-            `"zinc12k"` insists on labels. Other sources are taken as they are.
-        normalization: Constants of the computed target, in place of the name's. By default measured on the training
-            set for sources without a name.
-        label_column: Column of the labels; by default `y` where the csv files have it.
+            80/10/10; or `"nci"` for the 5,000 molecules that ship with RDKit. Lines of .smi files are
+            `SMILES [name]`; csv files have a header with a column for the SMILES.
+        name: The dataset that this is. `"zinc"`, `"qm9"` and `"nci"` imply the computed target where the files have
+            no column `y`. `"zinc"` and `"qm9"` set its published normalisation; `"qm9"` also rewrites bracketed
+            radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` insists
+            on labels `y`. Other sources are taken as they are.
+        targets: Columns of the labels, in the order of the columns of `y`. An empty sequence asks for no labels,
+            which is enough for pretraining. By default `y`, if it is the only column besides the SMILES.
+        computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
+        normalization: Constants of the computed target, in place of the name's; asks for that target. By default
+            measured on the training set for sources without a name.
+        smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
+        features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
+            the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
+        split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
+            MoleculeNet does, which draws nothing.
         train_files: Names of the files that make up the training set.
         cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
-        seed: Draws the split of a single file.
+        seed: Draws the random split of a single file.
         num_workers: Processes that read SMILES; 0 for none besides this one, `None` for one per core if it pays.
         progress: Show a progress bar.
 
     Returns:
-        The three datasets with their atom types, normalisation and report.
+        The three datasets with their atom types, target, normalisation and report.
 
     Raises:
         FileNotFoundError: If the source or one of its files is missing; the message lists what was looked for.
-        TypeError: If `seed` is not an integer or `train_files` is one string.
-        ValueError: If an option is unknown or contradicts the files, a file is malformed, a split has no usable
-            molecule, or `strict` is set and a molecule is unusable.
+        ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
+        TypeError: If `seed` is not an integer, or `targets` or `train_files` is one string.
+        ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, a file is
+            malformed, a label is not a number, a split has no usable molecule, or `strict` is set and a molecule is
+            unusable.
         RuntimeError: If a worker process dies.
     """
-    _check_options(name, seed, train_files, num_workers)
-    wanted = normalization or (name if name in ("zinc", "qm9") else None)
-    constants = None if wanted is None else SolubilityNormalization.resolve(wanted)
+    _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
     files, vocabulary = _open(source, train_files)
-    rows = {split: [row for file in part for row in file.rows(label_column)] for split, part in files.items()}
-    labelled = any(row.label is not None for part in rows.values() for row in part)
-    if name == "zinc12k" and not labelled:
-        raise ValueError(f"zinc12k comes with labels, but the files in {source} have no column 'y'")
-    if normalization is not None and labelled:
-        raise ValueError("normalization applies to the computed target, but these files bring their own labels")
-
-    path = _cache_path(source, name, cache_dir, files, vocabulary, constants, label_column, seed)
+    if split is not None and "all" not in files:
+        raise ValueError(f"split={split!r} is for a single file; the folder {source} brings its own split")
+    every = [file for part in files.values() for file in part]
+    target = _choose_target(every, source, name, targets, computed, normalization, smiles_column)
+    wanted = normalization or (name if name in ("zinc", "qm9") else None)
+    constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
+    options = BuildOptions(
+        target=target,
+        repair_radicals=name == "qm9",
+        normalization=constants,
+        vocabulary=vocabulary if features == "types" else None,
+        features=features,
+        split=split or "random",
+        seed=seed,
+        num_workers=num_workers,
+        progress=progress,
+    )
+    path = _cache_path(source, name, cache_dir, files, options, smiles_column)
     splits = _cache.load(path)
     if splits is None:
-        options = BuildOptions(name == "qm9", constants, vocabulary, seed, num_workers, progress)
+        labels = target.columns if target.computed is None else ()
+        rows = {
+            part: [row for file in listed for row in file.rows(labels, smiles_column)] for part, listed in files.items()
+        }
         splits = build_splits(rows, options)
         _cache.store(splits, path)
     _announce(source, splits.report, strict)
     return splits
 
 
+def _choose_target(
+    files: Sequence[SourceFile],
+    source: str | Path,
+    name: str | None,
+    targets: Sequence[str] | None,
+    computed: ComputedTarget | None,
+    normalization: object | None,
+    smiles_column: str | None,
+) -> TargetSpec:
+    """What to learn, from what was asked for and what the files have; an error where neither says so."""
+    for file in files:
+        file.check_columns(targets or (), smiles_column)
+    columns = {file.name: file.label_columns(smiles_column) for file in files}
+    if targets is not None:
+        return TargetSpec(tuple(targets))
+    solubility = TargetSpec(("solubility",), computed="solubility")
+    if computed is not None:
+        return solubility
+    labelled = {file: "y" in names for file, names in columns.items()}
+    alone = all(set(names) <= {"y"} for names in columns.values())
+    if any(labelled.values()) and (alone or name is not None or normalization is not None):
+        if not all(labelled.values()):
+            with_labels = ", ".join(file for file, has in labelled.items() if has)
+            without = ", ".join(file for file, has in labelled.items() if not has)
+            raise ValueError(f"labels must be in all files or in none; {with_labels} has them, {without} does not")
+        if normalization is not None:
+            raise ValueError("normalization applies to the computed target, but these files bring their own labels")
+        return TargetSpec(("y",))
+    if name == "zinc12k":
+        raise ValueError(f"zinc12k comes with labels, but the files in {source} have no column 'y'")
+    if name in _COMPUTED_BY_NAME or source == "nci" or normalization is not None:
+        return solubility
+    computing = (
+        "computed='solubility' (--computed solubility) for the constrained solubility, which is computed from the "
+        "molecule; targets=() asks for no labels"
+    )
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for file_name, names in columns.items():
+        if names:
+            alike.setdefault(names, []).append(file_name)
+    if not alike:
+        raise ValueError(
+            f"{source} does not say what to learn: its files have no columns besides the SMILES. Choose {computing}"
+        )
+    there = "; ".join(f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in alike.items())
+    example = next(iter(alike))[-1]
+    raise ValueError(
+        f"{source} does not say what to learn: besides the SMILES, there are {there}. Choose columns, as with "
+        f"targets=[{example!r}] (--target {shlex.quote(example)}), or {computing}"
+    )
+
+
 def read_molecules(
     path: str | Path,
     *,
     vocabulary: AtomVocabulary | None = None,
+    smiles_column: str | None = None,
     strict: bool = False,
     num_workers: int | None = None,
     progress: bool = True,
@@ -106,6 +191,7 @@ def read_molecules(
     Args:
         path: A file `NAME.smi`, `NAME.csv`, `NAME.smi.xz` or `NAME.csv.xz`.
         vocabulary: The atom types; by default those that occur.
+        smiles_column: Column of the SMILES, as for :func:`load_molecules`.
         strict: Raise if any molecule is unusable.
         num_workers: Processes that read SMILES, as for :func:`load_molecules`.
         progress: Show a progress bar.
@@ -115,10 +201,10 @@ def read_molecules(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If no molecule is usable, or `strict` is set and one is not.
+        ValueError: If there is no SMILES column, no molecule is usable, or `strict` is set and one is not.
     """
-    rows = SourceFile.read(Path(path)).rows(None)
-    options = BuildOptions(False, None, vocabulary, 0, num_workers, progress)
+    rows = SourceFile.read(Path(path)).rows((), smiles_column)
+    options = BuildOptions(vocabulary=vocabulary, num_workers=num_workers, progress=progress)
     dataset, vocabulary, report, used = build_list(rows, options)
     _announce(path, report, strict)
     return dataset, vocabulary, report, [(row.line, row.smiles) for row in used]
@@ -132,10 +218,36 @@ def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
     _LOGGER.log(logging.WARNING if report.skipped else logging.INFO, "%s: %s", source, report.summary())
 
 
-def _check_options(name: str | None, seed: int, train_files: Sequence[str], num_workers: int | None) -> None:
+def _check_options(
+    name: str | None,
+    targets: Sequence[str] | None,
+    computed: str | None,
+    normalization: object | None,
+    features: str,
+    split: str | None,
+    seed: int,
+    train_files: Sequence[str],
+    num_workers: int | None,
+) -> None:
     if name is not None and name not in get_args(DatasetName):
         allowed = ", ".join(map(repr, get_args(DatasetName)))
         raise ValueError(f"unknown dataset name {name!r}; allowed are {allowed} and None")
+    for option, value, known in (
+        ("computed", computed, (None, *get_args(ComputedTarget))),
+        ("features", features, get_args(Features)),
+        ("split", split, (None, *get_args(Split))),
+    ):
+        if value not in known:
+            raise ValueError(f"{option} must be one of {known}, got {value!r}")
+    if isinstance(targets, str):
+        raise TypeError(f"targets must be a sequence of names such as [{targets!r}], got one string")
+    if targets is not None and len(set(targets)) < len(targets):
+        raise ValueError(f"targets must name each column once, got {list(targets)}")
+    if targets is not None and (computed is not None or normalization is not None):
+        other = f"computed={computed!r}" if computed is not None else "normalization, which is for the computed target"
+        raise ValueError(f"the labels are either columns or computed: got targets={list(targets)} and {other}")
+    if normalization is not None:
+        SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
     if not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
     if isinstance(train_files, str):
@@ -168,20 +280,22 @@ def _cache_path(
     name: str | None,
     cache_dir: str | Path | None,
     files: dict[str, list[SourceFile]],
-    vocabulary: AtomVocabulary | None,
-    constants: SolubilityNormalization | None,
-    label_column: str | None,
-    seed: int,
+    options: BuildOptions,
+    smiles_column: str | None,
 ) -> Path:
+    single = "all" in files
     key = _cache.cache_key(
         {
             # Names too: they stand in the report.
             "files": {split: [(file.name, file.digest) for file in part] for split, part in files.items()},
-            "vocabulary": None if vocabulary is None else vocabulary.types,
-            "normalization": None if constants is None else asdict(constants),
-            "repair_radicals": name == "qm9",
-            "label_column": label_column,
-            "seed": seed if "all" in files else None,
+            "vocabulary": None if options.vocabulary is None else options.vocabulary.types,
+            "normalization": None if options.normalization is None else asdict(options.normalization),
+            "repair_radicals": options.repair_radicals,
+            "target": options.target.to_dict(),
+            "smiles_column": smiles_column,
+            "features": options.features,
+            "split": options.split if single else None,
+            "seed": options.seed if single and options.split == "random" else None,
             # Another release may read a string, or score it, differently.
             "rdkit": rdBase.rdkitVersion,
         }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Data
 
+from tg_lpe.data import DataSpec, GraphDataset, GraphSplits
 from tg_lpe.datasets.molecules.report import LoadReport
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -16,11 +18,12 @@ from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 _KEYS = ("x", "edge_index", "edge_attr", "y")
 
 
-class MoleculeDataset(InMemoryDataset):
+class MoleculeDataset(GraphDataset):
     r"""One split of molecules. Indexing, slicing and loaders work as for any PyG dataset.
 
     Each element holds `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions,
-    sorted by row, then column), `edge_attr: int64 [num_edges]` (bond type) and `y: float32 [1]`.
+    sorted by row, then column), `edge_attr: int64 [num_edges]` (bond type) and `y: float32 [1]`. With ogb's features,
+    `x` is `[num_nodes, 9]` and `edge_attr` `[num_edges, 3]`; with several labels, `y` is `[1, num_columns]`.
 
     Args:
         data: The graphs one after the other, node numbers counted per graph.
@@ -31,11 +34,11 @@ class MoleculeDataset(InMemoryDataset):
         ValueError: If an attribute or its slices are missing or do not fit each other.
     """
 
+    slices: dict[str, Tensor]
+
     def __init__(self, data: Data, slices: dict[str, Tensor], transform: Callable[[Data], Data] | None = None) -> None:
         _check_storage(data, slices)
-        super().__init__(None, transform)
-        self._data = data
-        self.slices = dict(slices)
+        super().__init__(data, dict(slices), transform)
 
     @classmethod
     def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
@@ -54,42 +57,49 @@ class MoleculeDataset(InMemoryDataset):
         sizes = {key: torch.tensor([graph[key].size(axis) for graph in graphs]) for key, axis in axes.items()}
         return cls(data, {key: _starts(counts) for key, counts in sizes.items()})
 
-    def whole(self) -> MoleculeDataset:
-        """This very dataset if its storage holds its elements and nothing else; a copy of those that were selected."""
-        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
-
     @classmethod
     def from_graphs(
-        cls, atoms: Sequence[Sequence[int]], bonds: Sequence[Sequence[int]], labels: Sequence[float]
+        cls,
+        atoms: Sequence[Sequence[int]],
+        bonds: Sequence[Sequence[int]],
+        labels: Sequence[float] | Sequence[Sequence[float]],
+        *,
+        num_atom_features: int = 1,
+        num_bond_features: int = 1,
     ) -> MoleculeDataset:
         """Builds the storage from plain lists.
 
         Args:
-            atoms: Atom type indices per graph.
-            bonds: Bonds per graph, each once, flat as atom, atom, bond type, atom, ...
-            labels: One number per graph.
+            atoms: Atom types per graph, or the features of one atom after the other.
+            bonds: Bonds per graph, each once, flat as atom, atom, bond type (or features), atom, ...
+            labels: One number per graph, or as many for each.
+            num_atom_features: Integers per atom.
+            num_bond_features: Integers per bond.
 
         Raises:
             ValueError: If the three differ in length.
         """
         if not len(atoms) == len(bonds) == len(labels):
             raise ValueError(f"got {len(atoms)} atom lists, {len(bonds)} bond lists and {len(labels)} labels")
-        flat = torch.tensor([number for graph in bonds for number in graph], dtype=torch.long).view(-1, 3)
-        num_bonds = torch.tensor([len(graph) // 3 for graph in bonds], dtype=torch.long)
+        width = 2 + num_bond_features
+        flat = torch.tensor([number for graph in bonds for number in graph], dtype=torch.long).view(-1, width)
+        num_atoms = torch.tensor([len(graph) // num_atom_features for graph in atoms], dtype=torch.long)
+        num_bonds = torch.tensor([len(graph) // width for graph in bonds], dtype=torch.long)
         owner = torch.repeat_interleave(torch.arange(len(bonds)), num_bonds).repeat(2)
-        row, col, kind = (torch.cat([flat[:, a], flat[:, b]]) for a, b in ((0, 1), (1, 0), (2, 2)))
-        longest = max((len(graph) for graph in atoms), default=0)
+        row, col = (torch.cat([flat[:, a], flat[:, b]]) for a, b in ((0, 1), (1, 0)))
+        kind = flat[:, 2:].repeat(2, 1)
+        longest = int(num_atoms.max()) if len(atoms) else 0
         # One integer orders by graph, then row, then column; it overflows only past 2^63 = graphs * longest^2.
         order = ((owner * longest + row) * longest + col).argsort()
         data = Data(
-            x=torch.tensor([code for graph in atoms for code in graph], dtype=torch.long).view(-1, 1),
+            x=torch.tensor([code for graph in atoms for code in graph], dtype=torch.long).view(-1, num_atom_features),
             edge_index=torch.stack([row, col])[:, order],
-            edge_attr=kind[order],
+            edge_attr=kind[order].squeeze(1) if num_bond_features == 1 else kind[order],
             y=torch.tensor(labels, dtype=torch.float32),
         )
         edges = _starts(2 * num_bonds)
         slices = {
-            "x": _starts(torch.tensor([len(graph) for graph in atoms], dtype=torch.long)),
+            "x": _starts(num_atoms),
             "edge_index": edges,
             "edge_attr": edges.clone(),
             "y": torch.arange(len(labels) + 1),
@@ -97,27 +107,50 @@ class MoleculeDataset(InMemoryDataset):
         return cls(data, slices)
 
 
-@dataclass(frozen=True)
-class MoleculeSplits:
+@dataclass(frozen=True, kw_only=True)
+class MoleculeSplits(GraphSplits):
     """Three splits that share their atom and bond types.
 
     Args:
         train: The training set.
         val: The validation set.
         test: The test set.
-        vocabulary: Atom types by their index in `x`.
+        spec: Sizes of the features.
+        target: What the labels are.
+        vocabulary: Atom types by their index in `x`, `None` for ogb's features.
         normalization: Constants of the computed target, `None` where labels were taken as published.
         report: What the source held and what of it is left out.
-        bond_types: Bond types by their index in `edge_attr`.
+        bond_types: Bond types by their index in `edge_attr`; none for ogb's features.
     """
 
     train: MoleculeDataset
     val: MoleculeDataset
     test: MoleculeDataset
-    vocabulary: AtomVocabulary
+    vocabulary: AtomVocabulary | None
     normalization: SolubilityNormalization | None
     report: LoadReport
     bond_types: tuple[str, ...] = BOND_TYPES
+
+    def describe(self) -> dict[str, Any]:
+        """As :meth:`GraphSplits.describe`, with the types, the constants and what was left out."""
+        return {
+            **super().describe(),
+            "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
+            "bond_types": list(self.bond_types),
+            "normalization": None if self.normalization is None else asdict(self.normalization),
+            "skipped": [str(molecule) for molecule in self.report.skipped],
+            "missing_labels": {missing.column: missing.number for missing in self.report.missing_labels},
+        }
+
+
+def spec_of(
+    datasets: Iterable[MoleculeDataset],
+    node_types: int | tuple[int, ...],
+    edge_types: int | tuple[int, ...],
+) -> DataSpec:
+    """The sizes of molecules whose categories are known."""
+    largest = max(int(dataset.slices["x"].diff().max()) for dataset in datasets)
+    return DataSpec(num_node_types=node_types, num_edge_types=edge_types, max_nodes=largest)
 
 
 def _starts(counts: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.datasets import ZINC
 
-from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.data import TargetSpec
+from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
 
@@ -55,7 +56,15 @@ def from_pyg(
     else:
         vocabulary = _zinc_vocabulary(train, list(datasets.values()))
     report = LoadReport(tuple(FileCount(split, len(part), len(part)) for split, part in graphs.items()))
-    return MoleculeSplits(**datasets, vocabulary=vocabulary, normalization=None, report=report, bond_types=bond_types)
+    return MoleculeSplits(
+        **datasets,
+        spec=spec_of(datasets.values(), len(vocabulary), len(bond_types)),
+        target=TargetSpec(("y" if target is None else f"y{target}",)),
+        vocabulary=vocabulary,
+        normalization=None,
+        report=report,
+        bond_types=bond_types,
+    )
 
 
 def _is_one_hot(graph: Data, where: str) -> bool:
@@ -123,5 +132,5 @@ def _zinc_vocabulary(train: Any, datasets: list[MoleculeDataset]) -> AtomVocabul
     largest = max(int(dataset._data["x"].max()) for dataset in datasets)
     if isinstance(train, ZINC) and largest < len(ZINC_VOCABULARY):
         return ZINC_VOCABULARY
-    # Other integer features have no names to tell.
+    # Other integer features have no known names.
     return AtomVocabulary(tuple(f"type {index}" for index in range(largest + 1)))

@@ -37,17 +37,26 @@ class FileCount(NamedTuple):
     kept: int
 
 
+class MissingLabels(NamedTuple):
+    """How many molecules in the dataset have no label in a column."""
+
+    column: str
+    number: int
+
+
 @dataclass(frozen=True)
 class LoadReport:
-    """Says what became of every molecule of a source. `str()` is meant for reading.
+    """Which molecules of a source are in the dataset, and why the others are not. `str()` is meant for reading.
 
     Args:
         files: Counts per file. Blank lines, comments and headers are not counted: they are no molecules.
         skipped: Every molecule that was left out, in the order of the files.
+        missing_labels: Counts of missing labels among the molecules in the dataset, for each column that has any.
     """
 
     files: tuple[FileCount, ...]
     skipped: tuple[SkippedMolecule, ...] = ()
+    missing_labels: tuple[MissingLabels, ...] = ()
 
     @property
     def num_read(self) -> int:
@@ -67,6 +76,10 @@ class LoadReport:
             named = [f"{count:,} {reason}" for reason, count in reasons[:3]]
             named += [f"{sum(count for _, count in reasons[3:]):,} for other reasons"] if len(reasons) > 3 else []
             line += f"; left out: {'; '.join(named)}"
+        if self.missing_labels:
+            counts = [f"{missing.column} {missing.number:,}" for missing in self.missing_labels[:3]]
+            counts += [f"{len(self.missing_labels) - 3} more columns"] if len(self.missing_labels) > 3 else []
+            line += f"; missing labels: {', '.join(counts)}"
         return line
 
     def __str__(self) -> str:

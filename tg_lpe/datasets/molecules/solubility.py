@@ -78,7 +78,7 @@ class SolubilityNormalization:
         for column in zip(*terms, strict=True):
             mean = math.fsum(column) / len(column)
             std = math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(column))
-            # Rounding leaves a constant column with a std of about 1e-16 of its size; dividing by that makes noise.
+            # Rounding gives a constant column a tiny standard deviation, which must not be divided by.
             constants += [mean, std if std > 1e-12 * max(1.0, abs(mean)) else 1.0]
         return cls(*constants)
 

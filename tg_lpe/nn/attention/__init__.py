@@ -1,5 +1,16 @@
-"""Attention layers, one file each."""
+"""Attention layers, one file each; :func:`register_attention` says what a layer is."""
 
 from tg_lpe.nn.attention.edge import EdgeAttention, EdgeAttentionLayer
+from tg_lpe.nn.attention.gps import GPSLayer
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention
 
-__all__ = ["EdgeAttention", "EdgeAttentionLayer"]
+__all__ = [
+    "ATTENTIONS",
+    "EdgeAttention",
+    "EdgeAttentionLayer",
+    "GPSLayer",
+    "Neighbourhoods",
+    "make_attention",
+    "register_attention",
+]

@@ -1,50 +1,69 @@
-"""PyTorch Geometric's GPS layer behind the interface of our own: local message passing beside global attention."""
+"""PyTorch Geometric's GPS layer: local message passing beside global attention."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
 
-from tg_lpe.nn.attention.edge import RowBatchNorm
-from tg_lpe.ops.segment import RowGroups
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.norms import make_norm
 
 
+@register_attention("gps")
 class GPSLayer(nn.Module):
     """:class:`torch_geometric.nn.GPSConv` around a ``GINEConv``, as its authors use it on molecules.
 
-    `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_. The edge stream is
-    read by each layer and changed by none.
+    `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_, eqs. (1)-(4). The
+    modules and the result are PyG's. The forward pass is ours, because PyG's finds the padded batch in every layer and
+    waits for the device twice to do so. Edge features are read by each layer and changed by none.
 
     Args:
-        channels: width of the node and edge streams.
-        heads: number of attention heads; divides ``channels``.
+        hidden_channels: width of node and edge features.
+        heads: number of attention heads; divides ``hidden_channels``.
+        dropout: share of the outputs of message passing, attention and feed-forward net that is dropped in training.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
 
     Raises:
-        ValueError: if ``heads`` does not divide ``channels``.
+        ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
     """
 
-    def __init__(self, channels: int, heads: int) -> None:
+    def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0, norm: str = "batch") -> None:
         super().__init__()
-        if heads < 1 or channels % heads:
-            raise ValueError(f"heads must divide channels, got heads={heads} and channels={channels}")
-        net = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
-        self.layer = GPSConv(channels, GINEConv(net), heads, norm=None)
-        # PyG's own batch norm fails on a batch of one node.
-        self.layer.norm1, self.layer.norm2, self.layer.norm3 = (RowBatchNorm(channels) for _ in range(3))
+        if heads < 1 or hidden_channels % heads:
+            raise ValueError(
+                f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}"
+            )
+        net = nn.Sequential(
+            nn.Linear(hidden_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, hidden_channels)
+        )
+        self.layer = GPSConv(hidden_channels, GINEConv(net), heads, dropout, norm=None)
+        for name in ("norm1", "norm2", "norm3"):  # PyG's own batch norm fails on a batch of one node
+            setattr(self.layer, name, make_norm(norm, hidden_channels))
 
-    def forward(
-        self,
-        h: Tensor,
-        e: Tensor,
-        source: RowGroups,
-        target: RowGroups,
-        graphs: RowGroups,
-        edge_types: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """As :meth:`~tg_lpe.nn.attention.edge.EdgeAttentionLayer.forward`."""
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget running statistics."""
+        self.layer.attn.out_proj.reset_parameters()  # torch's reset of the attention leaves this one out
+        self.layer.reset_parameters()
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        """As :func:`~tg_lpe.nn.attention.register_attention` says."""
         if h.size(0) == 0:
             return h, e
-        if edge_types is not None:
-            e = nn.functional.one_hot(edge_types, e.size(0)).to(e.dtype) @ e
-        return self.layer(h, torch.stack([source.index, target.index]), graphs.index, edge_attr=e.to(h.dtype)), e
+        gps, graphs = self.layer, neighbourhoods.graphs
+        local = self._drop(gps.conv(h, neighbourhoods.edge_index, edge_attr=e.to(h.dtype)))
+        local = gps.norm1(local + h, graphs)
+        attended = gps.norm2(self._drop(self._attend(h, neighbourhoods)) + h, graphs)
+        out = local + attended
+        return gps.norm3(out + gps.mlp(out), graphs), e
+
+    def _attend(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        """Attention of each node over all nodes of its graph, ``[num_nodes, hidden_channels]``."""
+        padded, padding = neighbourhoods.pad(h), neighbourhoods.padding
+        # A graph without nodes would divide zero by zero; its rows are read by nobody, so any key will do.
+        masked = padding & ~padding.all(dim=1, keepdim=True)
+        attended, _ = self.layer.attn(padded, padded, padded, key_padding_mask=masked, need_weights=False)
+        return neighbourhoods.unpad(attended)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.layer.dropout, self.training)

@@ -1,5 +1,10 @@
-// What the compiled parts share: versions for newer processors, memory in huge pages, rows stored past the caches,
-// threads whose failures are not lost, and the rows of the matrix that a list of edges stands for.
+// What the compiled operations share: how they are exported and what they return, versions for newer processors, memory
+// in huge pages, rows stored past the caches, threads, and the rows of the matrix that a list of edges stands for.
+//
+// Conventions: no Python, no torch. Each exported function takes a pointer to one structure of 64-bit fields, which
+// tg_lpe/ops/cpu/ fills in field by field and has checked, and returns a Status. Exceptions do not leave a function.
+// `num_threads` is what torch would use; an operation uses fewer where the work is small. The number of threads never
+// changes a result.
 
 #pragma once
 
@@ -28,7 +33,47 @@
 #define CLONES
 #endif
 
+// For loops whose vectors are as wide as the processor's registers: the function is compiled for each, and called
+// according to processor().
+#if defined(__x86_64__)
+#define TARGET_AVX2 __attribute__((target("avx2,fma")))
+#define TARGET_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
+#endif
+
+// `int tg_lpe_NAME_float32(NAME##Arguments<float>*)` and the same for double, from `int tg_lpe::NAME(Arguments<T>&)`.
+#define EXPORT(NAME, ARGUMENTS)                                                                     \
+    EXPORT_FOR(NAME, float32, ARGUMENTS<float>)                                                     \
+    EXPORT_FOR(NAME, float64, ARGUMENTS<double>)
+#define EXPORT_FOR(NAME, DTYPE, ARGUMENTS)                                                          \
+    extern "C" __attribute__((visibility("default"))) int tg_lpe_##NAME##_##DTYPE(ARGUMENTS* given) { \
+        return tg_lpe::guarded([&] { return NAME(*given); });                                       \
+    }
+
 namespace tg_lpe {
+
+enum Status { OK = 0, MALFORMED = 1, NO_MEMORY = 2 };
+
+// What goes wrong inside is want of memory or of threads.
+template <typename F>
+int guarded(F work) {
+    try {
+        return work();
+    } catch (...) {
+        return NO_MEMORY;
+    }
+}
+
+#if defined(__x86_64__)
+enum Processor { ANY, AVX2, AVX512 };
+
+inline Processor processor() {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return ANY;
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+    return wide ? AVX512 : AVX2;
+}
+#endif
 
 // Ask for huge pages for memory that was not touched yet: a third of the time of a large graph went into page faults.
 inline void huge_pages(void* memory, int64_t bytes) {

@@ -1,7 +1,6 @@
 // From a list of edges to the distinct undirected edges in order, and from these to the rows of the adjacency matrix:
-// counting sorts, linear in the list, for a batch of molecules in one call as for a graph of a hundred million edges.
-//
-// No Python, no torch: arrays come as pointers, and what they must look like is checked by the caller.
+// counting sorts, linear in the list, for a batch of molecules in one call as for a graph of a hundred million edges; and
+// products with the Laplacian.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,18 +12,21 @@
 using tg_lpe::Buffer;
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
+using tg_lpe::MALFORMED;
+using tg_lpe::OK;
 using tg_lpe::rows_of_edges;
 
 namespace {
 
-enum Status { OK = 0, MALFORMED = 1 };
+constexpr int INTERFACE = 8;  // of all structures, as tg_lpe/ops/cpu/ fills them in
 
-constexpr int64_t SHARED = 1 << 20;       // listings from which on threads share a list
-constexpr int64_t FAR = 48, NEAR = 24;    // listings by which counters, and what they point at, are fetched ahead
+constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
+constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and what they point at, are fetched ahead
+constexpr int64_t AHEAD = 96;             // entries of the adjacency by which rows are fetched before they are read
 constexpr int64_t SHORT = 24;             // entries of a row up to which the simplest sort is the fastest
 
 struct List {
-    int64_t num_nodes, num_listed;
+    int64_t num_nodes, num_directed;
     const int64_t *row, *col;
     int64_t small(int64_t e) const { return std::min(row[e], col[e]); }
     int64_t large(int64_t e) const { return std::max(row[e], col[e]); }
@@ -45,14 +47,15 @@ void sort_row(Entry* first, Entry* last) {
     }
 }
 
-// The larger end of an entry; entries of 64 bits have the listing that they came from in their lower half.
+// The larger end of an entry; entries of 64 bits have the directed edge that they came from in their lower half.
 inline int64_t head_of(uint32_t entry) { return entry; }
 inline int64_t head_of(uint64_t entry) { return int64_t(entry >> 32); }
 
-// See tg_lpe_columns below. Each thread owns a range of nodes, and what is counted and placed at them.
+// See undirected_edges below. Each thread owns a range of nodes, and what is counted and placed at them.
 template <typename Entry>
-int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* column, int64_t* counts, int64_t num_threads) {
-    const int64_t n = list.num_nodes, m = list.num_listed;
+int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, int64_t* counts, int64_t* num_loops,
+              int64_t num_threads) {
+    const int64_t n = list.num_nodes, m = list.num_directed;
     const int64_t parts = m < SHARED ? 1 : std::max<int64_t>(1, std::min(num_threads, n));
     const auto bound = [&](int64_t part) { return part * n / parts; };
     Buffer<int64_t> start(n + 1);  // of each row among the entries
@@ -111,7 +114,7 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* column, i
                     tail[++at] = i;
                     head[at] = j;
                 }
-                if constexpr (std::is_same<Entry, uint64_t>::value) column[entries[p] & 0xffffffffu] = at;
+                if constexpr (std::is_same<Entry, uint64_t>::value) index[entries[p] & 0xffffffffu] = at;
             }
             counts[i] = at - before;
         }
@@ -122,9 +125,10 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* column, i
         for (int64_t e = 0; e < num_edges; ++e)
             if (head[e] >= low && head[e] < high) ++counts[head[e]];
     });
-    if (column)
+    *num_loops = m - total;
+    if (index && *num_loops)
         for (int64_t e = 0; e < m; ++e)
-            if (list.row[e] == list.col[e]) column[e] = -1;
+            if (list.row[e] == list.col[e]) index[e] = -1;
     return num_edges;
 }
 
@@ -136,16 +140,16 @@ bool fits_batch(const List& list, const int64_t* batch, int64_t num_graphs, int6
         while (graph < batch[i]) ptr[++graph] = i;
     }
     while (graph < num_graphs) ptr[++graph] = list.num_nodes;
-    for (int64_t e = 0; e < list.num_listed; ++e)
+    for (int64_t e = 0; e < list.num_directed; ++e)
         if (batch[list.row[e]] != batch[list.col[e]]) return false;
     return true;
 }
 
 bool in_range(const List& list) {
     uint64_t largest = 0;  // what is negative is large
-    for (int64_t e = 0; e < list.num_listed; ++e)
+    for (int64_t e = 0; e < list.num_directed; ++e)
         largest = std::max(largest, std::max(uint64_t(list.row[e]), uint64_t(list.col[e])));
-    return list.num_listed == 0 || largest < uint64_t(list.num_nodes);
+    return list.num_directed == 0 || largest < uint64_t(list.num_nodes);
 }
 
 // An entry of diag(s) A diag(s), put into its row.
@@ -165,46 +169,100 @@ struct Entry {
     }
 };
 
+// diag(d) X - A X for rows begin..end-1.
+template <typename T>
+inline __attribute__((always_inline)) void product_rows(int64_t k, const int64_t* crow, const int32_t* col,
+                                                        const T* value, const T* diagonal, const T* x, T* out,
+                                                        int64_t begin, int64_t end) {
+    const int64_t stop = crow[end];
+    for (int64_t i = begin; i < end; ++i) {
+        T* __restrict row = out + i * k;
+        for (int64_t b = 0; b < k; ++b) row[b] = diagonal[i] * x[i * k + b];
+        for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
+            if (e + AHEAD < stop) __builtin_prefetch(x + int64_t(col[e + AHEAD]) * k);
+            const T* other = x + int64_t(col[e]) * k;
+            const T v = value[e];
+            for (int64_t b = 0; b < k; ++b) row[b] -= v * other[b];
+        }
+    }
+}
+
+template <typename T>
+CLONES void product_of(int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
+                       const T* x, T* out, int64_t begin, int64_t end) {
+    product_rows<T>(k, crow, col, value, diagonal, x, out, begin, end);
+}
+
+struct UndirectedEdgesArguments {
+    int64_t num_nodes, num_directed, num_graphs;
+    const int64_t *row, *col, *batch;                // [num_directed] twice, [num_nodes] or null for a single graph
+    int64_t *tail, *head;                            // [num_directed], of which the first num_edges are written
+    int64_t *index;                                  // [num_directed] or null
+    int64_t *neighbour_counts, *ptr;                 // [num_nodes], [num_graphs + 1] or null
+    int64_t num_threads;
+    int64_t num_edges, num_loops, max_nodes;         // results
+};
+
+// The distinct undirected edges of a list, without self-loops, sorted by (tail, head), tail < head; the edge of each
+// directed one, -1 for self-loops; the neighbours of each node; the first node of each graph.
+int undirected_edges(UndirectedEdgesArguments& a) {
+    const List list{a.num_nodes, a.num_directed, a.row, a.col};
+    if (!in_range(list) || (a.ptr && !fits_batch(list, a.batch, a.num_graphs, a.ptr))) return MALFORMED;
+    a.max_nodes = a.ptr ? 0 : a.num_nodes;
+    for (int64_t g = 0; a.ptr && g < a.num_graphs; ++g) a.max_nodes = std::max(a.max_nodes, a.ptr[g + 1] - a.ptr[g]);
+    const auto run = a.index ? merge<uint64_t> : merge<uint32_t>;
+    a.num_edges = run(list, a.tail, a.head, a.index, a.neighbour_counts, &a.num_loops, a.num_threads);
+    return OK;
+}
+
+template <typename T>
+struct AdjacencyArguments {
+    int64_t num_nodes, num_edges;
+    const int64_t *tail, *head;  // [num_edges]
+    const T* conductance;        // [num_edges], or null for all ones
+    const T* node_scale;         // s, [num_nodes]
+    int64_t* crow;               // [num_nodes + 1]
+    int32_t* col;                // [2 num_edges]
+    T* value;                    // [2 num_edges]
+    int64_t num_threads;
+};
+
 // The rows of diag(s) A diag(s), from edges sorted by (tail, head).
 template <typename T>
-int adjacency(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,
-              const T* node_scale, int64_t* crow, int32_t* col, T* value, int64_t num_threads) {
-    huge_pages(col, 2 * num_edges * int64_t(sizeof(int32_t)));
-    huge_pages(value, 2 * num_edges * int64_t(sizeof(T)));
-    for (int64_t e = 0; e < num_edges; ++e)
-        if (head[e] <= tail[e] || (e > 0 && tail[e] < tail[e - 1])) return MALFORMED;
-    const int64_t threads = num_edges < SHARED ? 1 : num_threads;
-    const Entry<T> place{conductance, node_scale, col, value};
-    return rows_of_edges(num_nodes, num_edges, tail, head, crow, threads, place) ? OK : MALFORMED;
+int adjacency_rows(const AdjacencyArguments<T>& a) {
+    huge_pages(a.col, 2 * a.num_edges * int64_t(sizeof(int32_t)));
+    huge_pages(a.value, 2 * a.num_edges * int64_t(sizeof(T)));
+    for (int64_t e = 0; e < a.num_edges; ++e)
+        if (a.head[e] <= a.tail[e] || (e > 0 && a.tail[e] < a.tail[e - 1])) return MALFORMED;
+    const int64_t threads = a.num_edges < SHARED ? 1 : a.num_threads;
+    const Entry<T> place{a.conductance, a.node_scale, a.col, a.value};
+    return rows_of_edges(a.num_nodes, a.num_edges, a.tail, a.head, a.crow, threads, place) ? OK : MALFORMED;
+}
+
+template <typename T>
+struct LaplacianArguments {
+    int64_t num_nodes, k;
+    const int64_t* crow;
+    const int32_t* col;
+    const T *value, *diagonal, *x;  // x: [num_nodes, k]
+    T* out;                         // likewise
+    int64_t num_threads;
+};
+
+template <typename T>
+int laplacian(const LaplacianArguments<T>& a) {
+    const int64_t work = (a.num_nodes + a.crow[a.num_nodes]) * a.k;
+    const int64_t parts = std::max<int64_t>(1, std::min(a.num_threads, work >> 18));
+    in_parallel(parts, [&](int64_t part) {
+        product_of<T>(a.k, a.crow, a.col, a.value, a.diagonal, a.x, a.out, part * a.num_nodes / parts,
+                      (part + 1) * a.num_nodes / parts);
+    });
+    return OK;
 }
 
 }  // namespace
 
-// The distinct undirected edges of a list, without self-loops, sorted by (tail, head), tail < head.
-//
-// `tail` and `head` have room for num_listed; `column`, where it is given, receives the edge of each listing, -1 at
-// self-loops; `counts` the neighbours of each node. With `ptr`, it receives the first node of each graph. Returns
-// their number, or -1 if an end is out of range or the batch does not fit, and -2 where memory is short.
-extern "C" __attribute__((visibility("default"))) int64_t tg_lpe_columns(
-    int64_t num_nodes, int64_t num_listed, const int64_t* row, const int64_t* col, int64_t num_graphs,
-    const int64_t* batch, int64_t* ptr, int64_t* tail, int64_t* head, int64_t* column, int64_t* counts,
-    int64_t num_threads) try {
-    const List list{num_nodes, num_listed, row, col};
-    if (!in_range(list) || (ptr && !fits_batch(list, batch, num_graphs, ptr))) return -1;
-    return column ? merge<uint64_t>(list, tail, head, column, counts, num_threads)
-                  : merge<uint32_t>(list, tail, head, column, counts, num_threads);
-} catch (...) {
-    return -2;
-}
-
-#define EXPORT(T, NAME)                                                                                               \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_adjacency_##NAME(                                    \
-        int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, const T* conductance,         \
-        const T* node_scale, int64_t* crow, int32_t* col, T* value, int64_t num_threads) try {                        \
-        return adjacency<T>(num_nodes, num_edges, tail, head, conductance, node_scale, crow, col, value, num_threads); \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }
-
-EXPORT(float, float32)
-EXPORT(double, float64)
+extern "C" __attribute__((visibility("default"))) int tg_lpe_interface() { return INTERFACE; }
+EXPORT_FOR(undirected_edges, int64, UndirectedEdgesArguments)
+EXPORT(adjacency_rows, AdjacencyArguments)
+EXPORT(laplacian, LaplacianArguments)

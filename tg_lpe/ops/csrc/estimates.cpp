@@ -3,8 +3,6 @@
 // For each filter, half[0] = V, half[1] = P V, half[s] = alpha P half[s-1] - gamma half[s-2], and what is read of layer
 // t is the Gram matrix of half[t/2] and half[t - t/2]. As many columns of V as fill a line of the cache go through all
 // layers at a time, so that a neighbour scattered over memory costs one line. V itself is kept as bits.
-//
-// No Python, no torch: arrays come as pointers, and what they must look like is checked by the caller.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,12 +13,12 @@
 using tg_lpe::Buffer;
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
+using tg_lpe::MALFORMED;
+using tg_lpe::OK;
 using tg_lpe::rows_of_edges;
 using tg_lpe::store;
 
 namespace {
-
-enum Status { OK = 0, MALFORMED = 1, NO_MEMORY = 2 };
 
 constexpr int64_t LINE = 64;            // bytes
 constexpr int64_t AHEAD = 96;           // entries of the adjacency by which neighbours are fetched before they are read
@@ -60,7 +58,7 @@ struct Columns {
 
 // What all filters share: the sizes, the edges, and the adjacency by rows, entry p of which is that of edge[p].
 struct Structure {
-    int64_t num_rows, height, num_edges, num_filters, num_layers, num_probes;
+    int64_t num_rows, max_nodes, num_edges, num_filters, num_layers, num_probes;
     const int64_t *tail, *head;
     int64_t width = num_filters * num_layers;                   // of a row of the result
     int64_t depth = num_layers > 1 ? (num_layers + 1) / 2 : 0;  // products: the first layer needs none, it is P
@@ -89,12 +87,12 @@ inline uint64_t mixed(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-// Columns first..first+width-1 of the signs of rows begin..end-1, a bit each; see counter_signs in probes.py.
-CLONES void draw(uint64_t seed, int64_t height, int64_t first, int64_t width, int64_t begin, int64_t end,
+// Columns first..first+width-1 of the signs of rows begin..end-1, a bit each; see counter_signs in tg_lpe/ops/random.py.
+CLONES void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width, int64_t begin, int64_t end,
                  uint16_t* minus) {
     constexpr uint64_t WEYL = 0x9E3779B97F4A7C15u;
     for (int64_t i = begin; i < end; ++i) {
-        const uint64_t of_row = mixed(uint64_t(i % height + 1) * WEYL + seed);
+        const uint64_t of_row = mixed(uint64_t(i % max_nodes + 1) * WEYL + seed);
         uint64_t bits = 0;
         for (int64_t w = 0; w < width; ++w)
             bits |= ((~mixed(of_row + uint64_t(first + w + 1) * WEYL) >> 40) & 1) << w;
@@ -177,7 +175,7 @@ CLONES void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t 
 
 // The entries of all layers at edges begin..end-1, added to those of earlier columns or to what `offset` times P is.
 template <typename T>
-CLONES void read_edges(const Structure& s, const T* half, const T* coupling, const T* scale, const T* offset,
+CLONES void read_edges(const Structure& s, const T* half, const T* adjacency, const T* scale, const T* offset,
                        bool first, T* out, int64_t begin, int64_t end) {
     typedef typename Columns<T>::Half Half;
     typedef typename Columns<T>::Quarter Quarter;
@@ -206,8 +204,8 @@ CLONES void read_edges(const Structure& s, const T* half, const T* coupling, con
         }
         T* entries = out + e * s.width;
         if (first) {
-            entries[0] = coupling[e];
-            for (int64_t t = 0; t < last; ++t) entries[t + 1] = offset[t] * coupling[e];
+            entries[0] = adjacency[e];
+            for (int64_t t = 0; t < last; ++t) entries[t + 1] = offset[t] * adjacency[e];
         }
         for (int64_t t = 0; t < last; ++t) {
             const T* q = sums + t * QUARTER;
@@ -244,9 +242,8 @@ struct Neighbour {
     }
 };
 
-// See native_estimated_walks in native.py.
 template <typename T>
-int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, T* nodes, T* edges,
+int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* nodes, T* edges,
               int64_t num_threads) {
     constexpr int64_t WIDTH = Columns<T>::WIDTH;
     const int64_t n = s.num_rows, m = s.num_edges, num_blocks = s.depth ? (s.num_probes + WIDTH - 1) / WIDTH : 0;
@@ -277,7 +274,7 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
     Buffer<uint16_t> minus(n * num_blocks);
     for (int64_t block = 0; block < num_blocks; ++block)
         each_rows([&](int64_t begin, int64_t end) {
-            draw(seed, s.height, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH), begin, end,
+            draw(seed, s.max_nodes, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH), begin, end,
                  &minus[block * n]);
         });
     // The next product needs the two before it; edges read all layers of their ends, which are kept row by row.
@@ -295,7 +292,7 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
     const auto slot = [&](int64_t layer) { return layer < 1 ? nullptr : &recent[(layer - 1) % 2 * n * WIDTH]; };
     const auto diagonal = [&](int64_t t) { return t < 2 || t > s.num_layers ? nullptr : &diagonals[(t - 2) * n]; };
     for (int64_t filter = 0; filter < s.num_filters; ++filter) {
-        const T* own = coupling + filter * m;
+        const T* own = adjacency + filter * m;
         T *to_nodes = nodes + filter * s.num_layers, *to_edges = edges ? edges + filter * s.num_layers : nullptr;
         if (num_blocks == 0) {
             for (int64_t i = 0; i < n; ++i) to_nodes[i * s.width] = 0;
@@ -327,18 +324,23 @@ int estimates(Structure& s, const T* coupling, uint64_t seed, T alpha, T gamma, 
     return OK;
 }
 
+template <typename T>
+struct EstimatesArguments {
+    int64_t num_rows, max_nodes, num_edges, num_filters, num_layers, num_probes;
+    const int64_t *tail, *head;  // [num_edges], rows
+    const T* adjacency;          // [num_filters, num_edges]
+    uint64_t seed;
+    double alpha, gamma;
+    T *nodes, *edges;            // [num_rows or num_edges, num_filters * num_layers]; edges may be null
+    int64_t num_threads;
+};
+
+template <typename T>
+int estimated_polynomials(const EstimatesArguments<T>& a) {
+    Structure s{a.num_rows, a.max_nodes, a.num_edges, a.num_filters, a.num_layers, a.num_probes, a.tail, a.head};
+    return run<T>(s, a.adjacency, a.seed, T(a.alpha), T(a.gamma), a.nodes, a.edges, a.num_threads);
+}
+
 }  // namespace
 
-#define EXPORT(T, NAME)                                                                                               \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_estimates_##NAME(                                    \
-        int64_t num_rows, int64_t height, int64_t num_edges, int64_t num_filters, int64_t num_layers,                 \
-        int64_t num_probes, const int64_t* tail, const int64_t* head, const T* coupling, uint64_t seed, double alpha, \
-        double gamma, T* nodes, T* edges, int64_t num_threads) try {                                                  \
-        Structure s{num_rows, height, num_edges, num_filters, num_layers, num_probes, tail, head};                    \
-        return estimates<T>(s, coupling, seed, T(alpha), T(gamma), nodes, edges, num_threads);                        \
-    } catch (...) {                                                                                                   \
-        return NO_MEMORY;                                                                                             \
-    }
-
-EXPORT(float, float32)
-EXPORT(double, float64)
+EXPORT(estimated_polynomials, EstimatesArguments)

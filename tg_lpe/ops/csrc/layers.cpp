@@ -4,8 +4,6 @@
 // row needs its neighbours' rows, its own, and the k x k Gram matrix of the whole graph. The Gram matrix of the new
 // rows is summed up while they are written, and columns are brought to length one by the next layer's matrices, so that
 // a layer passes over Phi once: it reads the adjacency and Phi, and writes Phi.
-//
-// No Python, no torch: arrays come as pointers, and what they must look like is checked by the caller.
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +16,8 @@
 
 using tg_lpe::huge_pages;
 using tg_lpe::in_parallel;
+using tg_lpe::MALFORMED;
+using tg_lpe::OK;
 using tg_lpe::store;
 
 namespace {
@@ -92,14 +92,8 @@ inline __attribute__((always_inline)) void rows_of_layer(const int64_t* crow, co
 #if defined(__x86_64__) && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define PAIRS  // of rows of eight float32 columns, each pair one register and one line of the cache
-#define WITH_PAIRS __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
 typedef float Pair __attribute__((vector_size(64)));
 typedef float PairInMemory __attribute__((vector_size(64), aligned(4), may_alias));
-
-bool has_pairs() {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
 
 // Column A of each row at all of its columns, where `half` has the half of each row with column A twice.
 #define SPREAD(half, A)                                                                                               \
@@ -125,7 +119,7 @@ inline __attribute__((always_inline)) void similar_ahead(const int64_t* crow, co
 
 // As rows_of_layer, for diagonal weights: half of its instructions.
 template <bool STREAM>
-WITH_PAIRS void pairs_of_layer(const int64_t* crow, const int32_t* col, const float* value, const float* diagonal,
+TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const float* value, const float* diagonal,
                                const float* in, float* out, int64_t begin, int64_t end, const Weights<float, 8>& w,
                                double* gram) {
     const auto single = [&](int64_t i) __attribute__((always_inline)) {
@@ -256,7 +250,7 @@ bool pairs_instead(const Problem<T>&, const T*, T*, int64_t, int64_t, const Weig
 template <>
 bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t begin, int64_t end,
                    const Weights<float, 8>& w, bool stream, double* gram) {
-    static const bool possible = has_pairs();
+    static const bool possible = tg_lpe::processor() == tg_lpe::AVX512;
     if (!possible || !p.diagonal_weights) return false;
     const auto run = stream ? pairs_of_layer<true> : pairs_of_layer<false>;
     run(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
@@ -378,16 +372,6 @@ void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const doub
         for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i)
             run_graph<T, W>(p, ptr[small[i]], ptr[small[i] + 1], later[small[i]], phi, one, two, out, 1);
     });
-}
-
-template <typename T>
-int layers(int64_t width, const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later,
-           const T* phi, T* one, T* two, T* out, int64_t num_threads) {
-    switch (width) {
-        case 8: run<T, 8>(p, num_graphs, ptr, later, phi, one, two, out, num_threads); return 0;
-        case 16: run<T, 16>(p, num_graphs, ptr, later, phi, one, two, out, num_threads); return 0;
-        default: return 1;
-    }
 }
 
 // What the forward pass keeps of each layer for the gradient.
@@ -533,7 +517,7 @@ void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_layers, int6
 }
 
 template <typename T, int64_t W>
-void layers_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
+void run_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
                     const Kept<T>& kept, int64_t num_threads) {
     each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t, int64_t graph) {
         forward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept);
@@ -541,7 +525,7 @@ void layers_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr,
 }
 
 template <typename T, int64_t W>
-void layers_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
+void run_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
                      const Kept<T>& kept, const T* grad_out, T* grad_phi, T* grad_residual, T* grad_similarity,
                      T* grad_left, int64_t num_threads) {
     std::vector<WeightGradients<W>> sums((num_graphs + TOGETHER - 1) / TOGETHER, WeightGradients<W>(p.num_layers));
@@ -608,7 +592,7 @@ CLONES void blocks_of(const int64_t* crow, const int32_t* col, const T* value, c
 
 // All layers; the result is in `one` where their number is odd, in `two` where it is even.
 template <typename T, int64_t K>
-void blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,
+void run_blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,
             const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two, int64_t num_threads) {
     const int64_t bytes = num_nodes * 2 * K * int64_t(sizeof(T));
     huge_pages(one, bytes);
@@ -618,108 +602,109 @@ void blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const in
     for (int64_t layer = 0; layer < num_layers; ++layer) {
         in_parallel(parts, [&](int64_t part) {
             blocks_of<T, K>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one,
-                         part * num_nodes / parts, (part + 1) * num_nodes / parts, bytes >= STREAMED);
+                            part * num_nodes / parts, (part + 1) * num_nodes / parts, bytes >= STREAMED);
         });
         in = one;
         std::swap(one, two);
     }
 }
 
-// diag(d) X - A X for rows begin..end-1.
+// Whether the first nodes of the graphs ascend from 0 to the number of nodes.
+bool ascend(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes) {
+    if (num_graphs < 0 || ptr[0] != 0 || ptr[num_graphs] != num_nodes) return false;
+    for (int64_t g = 0; g < num_graphs; ++g)
+        if (ptr[g + 1] < ptr[g]) return false;
+    return true;
+}
+
 template <typename T>
-inline __attribute__((always_inline)) void product_rows(int64_t k, const int64_t* crow, const int32_t* col,
-                                                        const T* value, const T* diagonal, const T* x, T* out,
-                                                        int64_t begin, int64_t end) {
-    const int64_t stop = crow[end];
-    for (int64_t i = begin; i < end; ++i) {
-        T* __restrict row = out + i * k;
-        for (int64_t b = 0; b < k; ++b) row[b] = diagonal[i] * x[i * k + b];
-        for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
-            if (e + AHEAD < stop) __builtin_prefetch(x + int64_t(col[e + AHEAD]) * k);
-            const T* other = x + int64_t(col[e]) * k;
-            const T v = value[e];
-            for (int64_t b = 0; b < k; ++b) row[b] -= v * other[b];
-        }
+struct LayersArguments {
+    int64_t width, num_nodes, num_layers, num_graphs;
+    const int64_t *ptr, *crow;
+    const int32_t* col;
+    const T *value, *diagonal;
+    const T *residual, *similarity, *left, *right;  // [num_layers, width, width]
+    const double* later;                            // [num_graphs]
+    const T* readout;                               // [out_channels, width]
+    int64_t out_channels, diagonal_weights, normalize;
+    double norm_floor;
+    const T* phi;                                   // [num_nodes, width]
+    T *one, *two, *out;                             // [num_nodes, width] twice, [num_nodes, out_channels]
+    int64_t num_threads;
+
+    Problem<T> problem() const {
+        return {crow, col,   value,                 diagonal,       num_layers, residual, similarity,
+                left, right, diagonal_weights != 0, normalize != 0, norm_floor, readout,  out_channels};
     }
+};
+
+template <typename T>
+int layers(const LayersArguments<T>& a) {
+    if (!ascend(a.ptr, a.num_graphs, a.num_nodes)) return MALFORMED;
+    const auto each = a.width == 8 ? run<T, 8> : run<T, 16>;
+    each(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, a.one, a.two, a.out, a.num_threads);
+    return OK;
 }
 
 template <typename T>
-CLONES void product_of(int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
-                       const T* x, T* out, int64_t begin, int64_t end) {
-    product_rows<T>(k, crow, col, value, diagonal, x, out, begin, end);
+struct TrainingArguments {
+    int64_t num_nodes, num_layers, num_graphs;
+    const int64_t *ptr, *crow;
+    const int32_t* col;
+    const T *value, *diagonal;
+    const T *residual, *similarity, *left;  // [num_layers, 8, 8]
+    const double* later;                    // [num_graphs]
+    double norm_floor;
+    const T* phi;                           // [num_nodes, 8]
+    T *chain, *gram, *norm;                 // see Kept
+    const T* grad_out;                      // [num_nodes, 8]; this and what follows in the backward pass only
+    T *grad_phi, *grad_residual, *grad_similarity, *grad_left;
+    int64_t num_threads;
+
+    Problem<T> problem() const {
+        return {crow, col,     value, diagonal, num_layers, residual, similarity,
+                left, nullptr, true,  true,     norm_floor, nullptr,  0};
+    }
+};
+
+template <typename T>
+int layers_forward(const TrainingArguments<T>& a) {
+    if (!ascend(a.ptr, a.num_graphs, a.num_nodes)) return MALFORMED;
+    run_forward<T, 8>(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, {a.chain, a.gram, a.norm}, a.num_threads);
+    return OK;
 }
 
 template <typename T>
-void product(int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
-             const T* x, T* out, int64_t num_threads) {
-    const int64_t work = (num_nodes + crow[num_nodes]) * k;
-    num_threads = std::max<int64_t>(1, std::min(num_threads, work >> 18));
-    in_parallel(num_threads, [&](int64_t part) {
-        product_of<T>(k, crow, col, value, diagonal, x, out, part * num_nodes / num_threads,
-                      (part + 1) * num_nodes / num_threads);
-    });
+int layers_backward(const TrainingArguments<T>& a) {
+    if (!ascend(a.ptr, a.num_graphs, a.num_nodes)) return MALFORMED;
+    run_backward<T, 8>(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, {a.chain, a.gram, a.norm}, a.grad_out,
+                       a.grad_phi, a.grad_residual, a.grad_similarity, a.grad_left, a.num_threads);
+    return OK;
+}
+
+template <typename T>
+struct BlocksArguments {
+    int64_t width, num_nodes, num_layers;
+    const int64_t* crow;
+    const int32_t* col;
+    const T *value, *diagonal;
+    const T *residual, *weight;  // [num_layers, 2, 2]
+    const T* phi;                // [num_nodes, 2 width]
+    T *one, *two;                // likewise
+    int64_t num_threads;
+};
+
+template <typename T>
+int two_block_layers(const BlocksArguments<T>& a) {
+    const auto run = a.width == 4 ? run_blocks<T, 4> : run_blocks<T, 8>;
+    run(a.num_nodes, a.num_layers, a.crow, a.col, a.value, a.diagonal, a.residual, a.weight, a.phi, a.one, a.two,
+        a.num_threads);
+    return OK;
 }
 
 }  // namespace
 
-#define EXPORT(T, NAME)                                                                                               \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_laplacian_##NAME(                                    \
-        int64_t num_nodes, int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,     \
-        const T* x, T* out, int64_t num_threads) try {                                                                \
-        product<T>(num_nodes, k, crow, col, value, diagonal, x, out, num_threads);                                    \
-        return 0;                                                                                                     \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }                                                                                                                 \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_blocks_##NAME(                                       \
-        int64_t width, int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col,                \
-        const T* value, const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two,          \
-        int64_t num_threads) try {                                                                                    \
-        const auto run = width == 4 ? blocks<T, 4> : blocks<T, 8>;                                                    \
-        run(num_nodes, num_layers, crow, col, value, diagonal, residual, weight, phi, one, two, num_threads);         \
-        return 0;                                                                                                     \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }                                                                                                                 \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_##NAME(                                       \
-        int64_t width, int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow,               \
-        const int32_t* col, const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left, \
-        const T* right, const T* readout, const double* later, int64_t out_channels, int64_t diagonal_weights,        \
-        int64_t normalize, double floor, const T* phi, T* one, T* two, T* out, int64_t num_threads) try {             \
-        Problem<T> p{crow, col,   value,                 diagonal,       num_layers, residual, similarity,            \
-                     left, right, diagonal_weights != 0, normalize != 0, floor,      readout,  out_channels};         \
-        return layers<T>(width, p, num_graphs, ptr, later, phi, one, two, out, num_threads);                          \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }
-
-#define EXPORT_TRAINING(T, NAME)                                                                                      \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_forward_##NAME(                               \
-        int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow, const int32_t* col,          \
-        const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left,                     \
-        const double* later, double floor, const T* phi, T* chain, T* gram, T* norm, int64_t num_threads) try {       \
-        Problem<T> p{crow, col,     value, diagonal, num_layers, residual, similarity,                                \
-                     left, nullptr, true,  true,     floor,      nullptr,  0};                                        \
-        layers_forward<T, 8>(p, num_graphs, ptr, later, phi, Kept<T>{chain, gram, norm}, num_threads);                \
-        return 0;                                                                                                     \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }                                                                                                                 \
-    extern "C" __attribute__((visibility("default"))) int tg_lpe_layers_backward_##NAME(                              \
-        int64_t num_layers, int64_t num_graphs, const int64_t* ptr, const int64_t* crow, const int32_t* col,          \
-        const T* value, const T* diagonal, const T* residual, const T* similarity, const T* left,                     \
-        const double* later, double floor, const T* phi, T* chain, T* gram, T* norm, const T* grad_out, T* grad_phi,  \
-        T* grad_residual, T* grad_similarity, T* grad_left, int64_t num_threads) try {                                \
-        Problem<T> p{crow, col,     value, diagonal, num_layers, residual, similarity,                                \
-                     left, nullptr, true,  true,     floor,      nullptr,  0};                                        \
-        layers_backward<T, 8>(p, num_graphs, ptr, later, phi, Kept<T>{chain, gram, norm}, grad_out, grad_phi,         \
-                              grad_residual, grad_similarity, grad_left, num_threads);                                \
-        return 0;                                                                                                     \
-    } catch (...) {                                                                                                   \
-        return 2;                                                                                                     \
-    }
-
-EXPORT_TRAINING(float, float32)
-EXPORT_TRAINING(double, float64)
-EXPORT(float, float32)
-EXPORT(double, float64)
+EXPORT(layers, LayersArguments)
+EXPORT(layers_forward, TrainingArguments)
+EXPORT(layers_backward, TrainingArguments)
+EXPORT(two_block_layers, BlocksArguments)

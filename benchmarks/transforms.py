@@ -1,0 +1,123 @@
+"""Textbook encodings: our transforms against PyTorch Geometric's, one graph at a time and in batches.
+
+Random connected graphs of 10 to 300 nodes, and molecules. Seconds for one graph, medians after a warm-up. A ratio is
+PyG's time over ours in the same run: that of ``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says
+otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import torch
+from throughput import measure, one_by_one
+from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
+
+from tg_lpe import AddPositionalEncoding, Incidence
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
+from tg_lpe.hub.files import write_json
+from tg_lpe.training.run_folder import environment
+from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+
+K = 8
+SIZES = (10, 23, 30, 100, 300)
+
+
+def random_graphs(num_nodes: int, count: int) -> list[Data]:
+    """Trees with a third as many edges again: about as sparse as molecules."""
+    graphs = []
+    for seed in range(count):
+        tree = nx.random_labeled_tree(num_nodes, seed=seed)
+        tree.add_edges_from(nx.gnm_random_graph(num_nodes, num_nodes // 3, seed=seed).edges)
+        index = torch.tensor(list(tree.edges)).T
+        graphs.append(Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=num_nodes))
+    return graphs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/transforms.json")
+    args = parser.parse_args()
+
+    repeats, count, num_molecules = (5, 4, 512) if args.quick else (15, 20, 4096)
+    peer = AddLaplacianEigenvectorPE(K, is_undirected=True)
+    ours: dict[str, Any] = {
+        f"AddLaplacianEigenvectors({K})": AddLaplacianEigenvectors(K),
+        f"AddLaplacianEigenvectors({K}, normalization='sym')": AddLaplacianEigenvectors(K, normalization="sym"),
+        "AddHeatKernelPE()": AddHeatKernelPE(),
+        "AddEffectiveResistance()": AddEffectiveResistance(),
+        f"AddResistiveEmbeddingPE({K})": AddResistiveEmbeddingPE(K),
+    }
+    results: list[dict[str, Any]] = []
+
+    def add(what: str, where: str, count: int, run: Callable[[], Any], reference: float | None) -> float:
+        seconds, spread = measure(run, repeats)
+        row = {"what": what, "graphs": where, "seconds": seconds / count, "iqr_seconds": spread / count}
+        row["ratio"] = 1.0 if reference is None else reference / row["seconds"]
+        results.append(row)
+        print(f"{what:60} {where:28} {1e6 * row['seconds']:9,.0f} us   {row['ratio']:6.2f}")
+        return float(row["seconds"])
+
+    for size in SIZES:
+        graphs, where = random_graphs(size, count), f"{size} nodes, one at a time"
+        reference = add("PyG AddLaplacianEigenvectorPE", where, count, one_by_one(peer, graphs), None)
+        for name, transform in ours.items():
+            add(name, where, count, one_by_one(transform, graphs), reference)
+
+    train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
+    molecules = [data for data in (train[i] for i in range(min(num_molecules, len(train)))) if data.num_nodes > K]
+    few, where = molecules[:128], "molecules, one at a time"
+    reference = add("PyG AddLaplacianEigenvectorPE", where, len(few), one_by_one(peer, few), None)
+    walk = AddPositionalEncoding(RandomWalk(16))
+    walk_reference = add("PyG AddRandomWalkPE(16)", where, len(few), one_by_one(AddRandomWalkPE(16), few), None)
+    for name, transform in ours.items():
+        add(name, where, len(few), one_by_one(transform, few), reference)
+    add(
+        "AddPositionalEncoding(RandomWalk(16)), over AddRandomWalkPE",
+        where,
+        len(few),
+        one_by_one(walk, few),
+        walk_reference,
+    )
+    for size in (128, len(molecules)):
+        part = molecules[:size]
+        batch, where = Batch.from_data_list(part), f"molecules, batch of {len(part)}"
+        for name, transform in ours.items():
+            add(name, where, len(part), partial(transform, batch), reference)
+        graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=len(part))
+        eigenvectors = LaplacianEigenvectors(K)
+        add(
+            f"LaplacianEigenvectors({K}).precompute",
+            where,
+            len(part),
+            partial(eigenvectors.precompute, graph),
+            reference,
+        )
+        add(
+            "AddPositionalEncoding(RandomWalk(16)), over AddRandomWalkPE",
+            where,
+            len(part),
+            partial(walk, batch),
+            walk_reference,
+        )
+    where = "molecules, encode_dataset"
+    for name, transform in ours.items():
+        run = partial(transform.encode_dataset, molecules, False)
+        add(name, where, len(molecules), run, reference)
+    machine = environment()
+    machine.pop("command")
+    print(f"{machine['processor']}, {machine['threads']} threads")
+    write_json(Path(args.json), {"k": K, "num_molecules": len(molecules), "results": results, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""What every attention layer must satisfy: a new layer names itself, supplies an oracle, and inherits the tests."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from helpers import normal, randomize_, relative_error
+from host_reads import HostReads
+from torch import Tensor, nn
+
+from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention
+
+CHANNELS, HEADS = 8, 2
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges
+EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6, 6, 5], [1, 0, 1, 2, 1, 0, 4, 5, 5, 4, 5]])  # repeated, loops, one-way
+GRAPHS = 4
+
+
+class AttentionTestCase:
+    """Tests of one attention layer; subclasses set ``name`` and, where there is an oracle, override ``expected``."""
+
+    name: str
+    variants: ClassVar[list[dict[str, Any]]] = [{}]
+    """Options to run every test with."""
+
+    def expected(
+        self, layer: nn.Module, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the layer should return in eval mode, computed in another way; edges in the order given."""
+        pytest.skip(f"attention {self.name!r} has no oracle")
+
+    def layers(self, train: bool = False, **options: Any) -> list[nn.Module]:
+        """The layer in float64 in all variants, with values of its own in every parameter and running statistic."""
+        return [self._randomized({**variant, **options}).train(train) for variant in self.variants]
+
+    def _randomized(self, options: dict[str, Any]) -> nn.Module:
+        layer = randomize_(make_attention(self.name, CHANNELS, HEADS, options), scale=0.7).double()
+        for module in layer.modules():
+            if isinstance(module, nn.BatchNorm1d):
+                module.running_mean.copy_(normal(module.num_features, seed=1) / 4)
+                module.running_var.copy_(normal(module.num_features, seed=2).abs() + 0.5)
+        return layer
+
+    def apply(
+        self,
+        layer: nn.Module,
+        h: Tensor,
+        e: Tensor,
+        edge_index: Tensor = EDGES,
+        batch: Tensor = BATCH,
+        graphs: int = GRAPHS,
+    ) -> tuple[Tensor, Tensor]:
+        """The layer on edges in any order, returned in that order."""
+        neighbourhoods = Neighbourhoods(edge_index, batch, graphs)
+        h, e = layer(h, neighbourhoods.sort_edges(e), neighbourhoods)
+        place = neighbourhoods.sort_edges(torch.arange(edge_index.size(1)))
+        return h, torch.empty_like(e).index_copy(0, place, e)
+
+    def inputs(self, num_nodes: int = len(BATCH), num_edges: int = EDGES.size(1)) -> tuple[Tensor, Tensor]:
+        return normal(num_nodes, CHANNELS, seed=3), normal(num_edges, CHANNELS, seed=4)
+
+    def test_against_the_oracle(self) -> None:
+        for layer in self.layers():
+            h, e = self.inputs()
+            with torch.no_grad():
+                expected = self.expected(layer, h, e, EDGES, BATCH)
+                for got, wanted in zip(self.apply(layer, h, e), expected, strict=True):
+                    assert relative_error(got, wanted) < 1e-12
+
+    @pytest.mark.parametrize("train", [False, True])
+    def test_gradients(self, train: bool) -> None:
+        for layer in self.layers(train):
+            names = [name for name, _ in layer.named_parameters()]
+            buffers = {name: value.clone() for name, value in layer.named_buffers()}
+
+            def of(
+                h: Tensor,
+                e: Tensor,
+                *values: Tensor,
+                layer: nn.Module = layer,
+                names: Any = names,
+                buffers: Any = buffers,
+            ) -> tuple[Tensor, ...]:
+                state = {**dict(zip(names, values, strict=True)), **{name: v.clone() for name, v in buffers.items()}}
+                neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+                out = torch.func.functional_call(layer, state, (h, neighbourhoods.sort_edges(e), neighbourhoods))
+                return tuple(rows for rows in out if rows.requires_grad)
+
+            arguments = [*self.inputs(), *(p.detach() for p in layer.parameters())]
+            assert torch.autograd.gradcheck(of, [a.clone().requires_grad_() for a in arguments], fast_mode=True)
+
+    @pytest.mark.parametrize("train", [False, True])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_labels_and_edge_order_change_nothing(self, seed: int, train: bool) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        ptr = [0, 4, 7, 8]
+        parts = [torch.randperm(b - a, generator=generator) + a for a, b in itertools.pairwise(ptr)]
+        label, order = torch.cat(parts), torch.randperm(EDGES.size(1), generator=generator)
+        for layer in self.layers(train):
+            h, e = self.inputs()
+            expected_h, expected_e = self.apply(copy.deepcopy(layer), h, e)
+            moved = torch.empty_like(h).index_copy(0, label, h)
+            got_h, got_e = self.apply(layer, moved, e[order], label[EDGES][:, order])
+            assert relative_error(got_h[label], expected_h) < 1e-12
+            assert relative_error(got_e, expected_e[order]) < 1e-12
+
+    def test_a_graph_does_not_depend_on_its_batch(self) -> None:
+        for layer in self.layers():
+            h, e = self.inputs()
+            together_h, together_e = self.apply(layer, h, e)
+            for nodes, edges in ((slice(0, 4), slice(0, 6)), (slice(4, 7), slice(6, 11)), (slice(7, 8), slice(11, 11))):
+                index, batch = EDGES[:, edges] - nodes.start, torch.zeros(nodes.stop - nodes.start, dtype=torch.int64)
+                alone_h, alone_e = self.apply(layer, h[nodes], e[edges], index, batch, 1)
+                assert relative_error(alone_h, together_h[nodes]) < 1e-12
+                assert relative_error(alone_e, together_e[edges]) < 1e-12
+
+    @pytest.mark.parametrize("train", [False, True])
+    @pytest.mark.parametrize(
+        ("num_nodes", "edges", "graphs"),
+        [(0, [], 0), (0, [], 2), (1, [], 1), (1, [(0, 0)], 1), (3, [], 1), (2, [(1, 0)], 1), (3, [(0, 0)], 5)],
+    )
+    def test_small_and_empty_graphs(
+        self, num_nodes: int, edges: list[tuple[int, int]], graphs: int, train: bool
+    ) -> None:
+        index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+        batch = torch.full((num_nodes,), max(graphs - 2, 0))
+        for layer in self.layers(train):
+            h, e = (rows.requires_grad_() for rows in self.inputs(num_nodes, len(edges)))
+            out = self.apply(layer, h, e, index, batch, graphs)
+            assert [tuple(rows.shape) for rows in out] == [(num_nodes, CHANNELS), (len(edges), CHANNELS)]
+            sum(rows.square().sum() for rows in out).backward()
+            given = [p for p in (h, e, *layer.parameters()) if p.grad is not None]
+            assert all(bool(p.grad.isfinite().all()) for p in given)
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
+    def test_dtypes(self, dtype: torch.dtype, tolerance: float) -> None:
+        for layer in self.layers():
+            h, e = self.inputs()
+            expected = self.apply(layer, h, e)
+            got = self.apply(layer.to(dtype), h.to(dtype), e.to(dtype))
+            assert [rows.dtype for rows in got] == [dtype, dtype]
+            assert all(relative_error(a.double(), b) < tolerance for a, b in zip(got, expected, strict=True))
+
+    def test_reset_parameters_draws_all_anew_from_the_seed(self) -> None:
+        for layer in self.layers():
+            states = []
+            for seed in (0, 0, 1):
+                with torch.no_grad():
+                    for tensor in layer.state_dict().values():
+                        tensor.fill_(7)
+                torch.manual_seed(seed)
+                layer.reset_parameters()
+                states.append({name: value.clone() for name, value in layer.state_dict().items()})
+            first, second, other = states
+            assert all(torch.equal(first[name], second[name]) for name in first)
+            assert [name for name, value in first.items() if (value == 7).any()] == []
+            drawn = [name for name, value in first.items() if value.dim() == 2]
+            assert drawn and not any(torch.equal(first[name], other[name]) for name in drawn)
+
+    @pytest.mark.parametrize("train", [False, True])
+    def test_inputs_are_not_changed(self, train: bool) -> None:
+        for layer in self.layers(train):
+            h, e = self.inputs()
+            self.apply(layer, h, e)
+            assert all(torch.equal(a, b) for a, b in zip((h, e), self.inputs(), strict=True))
+
+    def test_nothing_waits_for_the_device(self) -> None:
+        neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+        for layer in self.layers(train=True):
+            h, e = (rows.requires_grad_() for rows in self.inputs())
+            _ = neighbourhoods.max_nodes  # read once per batch
+            with HostReads() as reads:
+                out = layer(h, e, neighbourhoods)
+                sum(rows.sum() for rows in out if rows.requires_grad).backward()
+            assert reads.seen == []
+
+    def test_dropout_follows_the_seed_and_ends_with_training(self) -> None:
+        if "dropout" not in inspect.signature(ATTENTIONS[self.name]).parameters:
+            pytest.skip(f"attention {self.name!r} has no dropout")
+        h, e = self.inputs()
+        for plain, layer in zip(self.layers(), self.layers(dropout=0.5), strict=True):
+            expected = self.apply(plain, h, e)
+            assert all(torch.equal(a, b) for a, b in zip(self.apply(layer, h, e), expected, strict=True))
+            drawn = []
+            for seed in (0, 0, 1):
+                torch.manual_seed(seed)
+                drawn.append(self.apply(copy.deepcopy(layer).train(), h, e)[0])
+            assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])

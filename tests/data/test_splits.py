@@ -1,0 +1,280 @@
+"""Splits and sizes of any PyG data: what is read off it, what is refused because it could mean two things."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.loader import DataLoader
+
+from tg_lpe.data import DataSpec, GraphDataset, GraphSplits, TargetSpec, random_node_masks, random_split
+from tg_lpe.data.splits import split_indices
+from tg_lpe.data.storage import is_collated, whole
+
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def graph(nodes: int = 3, **changes: Any) -> Data:
+    parts = {
+        "x": torch.arange(nodes).view(-1, 1),
+        "edge_index": EDGES,
+        "edge_attr": torch.tensor([1, 1, 2, 2]),
+        "y": torch.tensor([0.5]),
+    }
+    merged = {**parts, **changes}
+    return Data(**{name: value for name, value in merged.items() if value is not None})
+
+
+class Stored(InMemoryDataset):
+    def __init__(self, graphs: list[Data], transform: Any = None) -> None:
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
+
+
+@pytest.mark.parametrize("store", [list, Stored])
+def test_sizes_of_categories(store: Any) -> None:
+    dataset = store([graph(3), graph(7), graph(4)])
+    assert DataSpec.of(dataset) == DataSpec(num_node_types=7, num_edge_types=3, max_nodes=7)
+    assert DataSpec.of(dataset, [graph(9)]).num_node_types == 9
+    flat = [graph(x=torch.tensor([4, 0, 1])), graph(x=torch.tensor([0, 0, 0]))]
+    assert DataSpec.of(store(flat)).num_node_types == 5
+
+
+def test_sizes_of_real_features_and_of_none() -> None:
+    real = [graph(x=torch.rand(3, 5), edge_attr=torch.rand(4, 2), y=None)]
+    assert DataSpec.of(real) == DataSpec(in_channels=5, edge_dim=2, max_nodes=3)
+    bare = [Data(edge_index=EDGES, num_nodes=4), Data(edge_index=EDGES, num_nodes=6)]
+    assert DataSpec.of(bare) == DataSpec(max_nodes=6)
+    assert DataSpec.of([graph(edge_index=EDGES[:, :0], edge_attr=torch.zeros(0, dtype=torch.long))]).num_edge_types == 1
+
+
+def test_sizes_of_several_integer_columns() -> None:
+    x = torch.tensor([[0, 4], [2, 0], [1, 1]])
+    spec = DataSpec.of([graph(x=x)], [graph(x=x + 1)])
+    assert spec.num_node_types == (4, 6)
+    assert DataSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    ("datasets", "message"),
+    [
+        ([[graph(x=torch.eye(3, dtype=torch.long))]], "3 integer columns of 0 and 1 alone"),
+        ([[graph(x=torch.eye(3, dtype=torch.bool))]], "dtype torch.bool; int64"),
+        ([[graph(x=torch.tensor([[-1], [0], [1]]))]], "start at 0, got -1"),
+        ([[graph(x=torch.rand(3))]], r"real x must have shape .* got \(3,\)"),
+        ([[graph()], [graph(x=torch.rand(3, 1))]], "x has different forms"),
+        ([[graph(x=torch.rand(3, 2))], [graph(x=torch.rand(3, 1))]], "x has different forms"),
+        ([[graph(), graph(x=None, num_nodes=3)]], r"graph 1 has \["),
+        ([], "at least one dataset"),
+        ([[]], "at least one graph"),
+        ([Stored([graph(), graph()], transform=lambda data: data)], "has a transform"),
+    ],
+)
+def test_sizes_that_are_not_clear(datasets: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DataSpec.of(*datasets)
+
+
+def test_what_is_no_dataset_of_graphs() -> None:
+    with pytest.raises(TypeError, match="graph 0 is int"):
+        DataSpec.of([1, 2])
+    with pytest.raises(TypeError, match="a list of one graph"):
+        DataSpec.of(graph())
+    with pytest.raises(ValueError, match="needs edge_index"):
+        DataSpec.of([Data(x=torch.rand(3, 1))])
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns", "values"),
+    [
+        ([torch.tensor([1.0]), torch.tensor([2.0])], ("y",), [[1.0], [2.0]]),
+        ([torch.tensor(1), torch.tensor(2)], ("y",), [[1.0], [2.0]]),
+        ([torch.tensor(True), torch.tensor(False)], ("y",), [[1.0], [0.0]]),
+        ([1.5, 2.5], ("y",), [[1.5], [2.5]]),
+        ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])], ("y0", "y1"), [[1.0, 2.0], [3.0, 4.0]]),
+        ([torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])], ("y0", "y1"), [[1.0, 2.0], [3.0, 4.0]]),
+    ],
+)
+def test_labels_of_graphs(labels: list[Any], columns: tuple[str, ...], values: list[list[float]]) -> None:
+    graphs = [graph(5, y=label) for label in labels]
+    splits = GraphSplits.of(graphs, Stored(graphs), graphs[:1])
+    assert splits.target == TargetSpec(columns, "graph")
+    assert splits.labels("train").tolist() == splits.labels("val").tolist() == values
+    assert splits.labels("test").tolist() == values[:1]
+    assert all(is_collated(part) for part in (splits.train, splits.val, splits.test))
+    [batch] = DataLoader(splits.train, batch_size=2)
+    assert batch.y.is_floating_point() and batch.y.reshape(2, -1).tolist() == values
+    assert splits.train[0].y.shape == ((1,) if len(columns) == 1 else (1, 2))
+
+
+def test_labels_of_nodes_in_many_graphs() -> None:
+    graphs = [graph(nodes, y=torch.arange(nodes)) for nodes in (3, 5)]
+    splits = GraphSplits.of(graphs, graphs, graphs)
+    assert splits.target == TargetSpec(("y",), "node")
+    assert splits.labels("train").flatten().tolist() == [0, 1, 2, 0, 1, 2, 3, 4]
+    wide = [graph(nodes, y=torch.zeros(nodes, 2)) for nodes in (3, 5)]
+    assert GraphSplits.of(wide, wide, wide, columns=["a", "b"]).target == TargetSpec(("a", "b"), "node")
+
+
+def test_a_shape_that_fits_both_levels_asks() -> None:
+    graphs = [graph(3, y=torch.arange(3.0)) for _ in range(2)]
+    with pytest.raises(ValueError, match="fits both: say level='graph' or 'node'"):
+        GraphSplits.of(graphs, graphs, graphs)
+    assert GraphSplits.of(graphs, graphs, graphs, level="node").labels("train").shape == (6, 1)
+    assert GraphSplits.of(graphs, graphs, graphs, level="graph").labels("train").shape == (2, 3)
+    longer = [*graphs, graph(4, y=torch.arange(4.0))]  # in one split alone the level is clear
+    assert GraphSplits.of(longer, graphs, graphs).target.level == "node"
+
+
+def test_nothing_of_the_callers_changes() -> None:
+    graphs = [graph(y=torch.tensor([1])), graph(y=torch.tensor([0]))]
+    dataset = Stored(graphs)
+    before = dataset._data.y.clone()
+    splits = GraphSplits.of(dataset, graphs, graphs)
+    assert torch.equal(dataset._data.y, before) and dataset._data.y.dtype == torch.int64
+    assert graphs[0].y.dtype == torch.int64 and splits.train._data.y.dtype == torch.float32
+    assert splits.train._data.x is dataset._data.x
+
+
+def test_whole_numbers_stay_exact() -> None:
+    graphs = [graph(y=torch.tensor([2**24 + 1])), graph(y=torch.tensor([0]))]
+    assert GraphSplits.of(graphs, graphs, graphs).labels("train").tolist() == [[2**24 + 1], [0]]
+    named = [graph(y="toxic"), graph(y="harmless")]
+    with pytest.raises(TypeError, match="labels y must be tensors or numbers, got list"):
+        GraphSplits.of(named, named, named)
+
+
+def test_without_labels() -> None:
+    graphs = [graph(y=None), graph(4, y=None)]
+    splits = GraphSplits.of(graphs, graphs, graphs)
+    assert splits.target.columns == () and splits.labels("train").shape == (2, 0)
+
+
+def test_selections_are_read_as_selected() -> None:
+    dataset = Stored([graph(nodes, y=torch.tensor([float(nodes)])) for nodes in (3, 4, 5, 6)])
+    splits = GraphSplits.of(dataset[torch.tensor([3, 0])], dataset[1:2], dataset[2:3])
+    assert splits.labels("train").flatten().tolist() == [6, 3] and splits.labels("val").item() == 4
+    assert splits.spec.max_nodes == 6
+    described = json.loads(json.dumps(splits.describe()))
+    assert described["num_train"] == 2 and described["target"]["columns"] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "message"),
+    [
+        (([graph()], [], [graph()]), {}, "the val split has no graphs"),
+        (([graph()], [graph(y=None)], [graph()]), {}, "train, test has them, val does not"),
+        (([graph()], [graph()], [graph()]), {"level": "edge"}, "'graph', 'node'.*got 'edge'"),
+        (([graph()], [graph()], [graph()]), {"columns": ["a", "b"]}, r"name the 1 columns of y, got \['a', 'b'\]"),
+        (([graph()], [graph()], [graph()]), {"columns": "a"}, "got 'a'"),
+        (([graph()], [graph()], [graph()]), {"level": "node"}, "train: y must have one row per node"),
+        (([graph(y=None)],) * 3, {"columns": ["a"]}, "have no labels y"),
+        (([graph(y=torch.rand(2, 2))],) * 3, {}, "one row per graph or one per node"),
+        (([graph(y=torch.rand(1, 2))], [graph()], [graph()]), {}, "as many columns in every split"),
+        ((Stored([graph(), graph()], lambda d: d), [graph()], [graph()]), {}, "train: .* has a transform"),
+    ],
+)
+def test_splits_that_do_not_fit(parts: tuple[Any, Any, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraphSplits.of(*parts, **options)
+
+
+def masks(*chosen: list[int]) -> dict[str, Tensor]:
+    result = {}
+    for part, rows in zip(("train", "val", "test"), chosen, strict=True):
+        result[f"{part}_mask"] = torch.zeros(4, dtype=torch.bool)
+        result[f"{part}_mask"][rows] = True
+    return result
+
+
+def node_graph(**changes: Any) -> Data:
+    return Data(
+        **{
+            "x": torch.rand(4, 2),
+            "edge_index": EDGES,
+            "y": torch.tensor([0, 2, 1, 1]),
+            **masks([0, 3], [1], [2]),
+            **changes,
+        }
+    )
+
+
+def test_masks_become_missing_labels() -> None:
+    data = node_graph()
+    splits = GraphSplits.of_masks(data)
+    assert splits.target == TargetSpec(("y",), "node")
+    expected = {"train": [0, None, None, 1], "val": [None, 2, None, None], "test": [None, None, 1, None]}
+    for part, values in expected.items():
+        labels = splits.labels(part).flatten().tolist()
+        assert [None if math.isnan(value) else value for value in labels] == values
+        dataset = getattr(splits, part)
+        assert dataset._data.x is data.x and len(dataset) == 1 and "train_mask" not in dataset[0]
+    assert "train_mask" in data and data.y.dtype == torch.int64
+    wide = GraphSplits.of_masks(node_graph(y=torch.rand(4, 3)), columns=["a", "b", "c"])
+    assert int((~wide.labels("train").isnan()).sum()) == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (masks([0], [0], [1]), "must not share nodes"),
+        (masks([0], [1], []), "test_mask selects no node"),
+        ({"val_mask": torch.zeros(4)}, r"val_mask must be bool \[4\], got torch.float32 \(4,\); see random_node_masks"),
+        ({"val_mask": None}, "got None"),
+        ({"y": torch.zeros(1)}, r"one row for each of the 4 nodes, got \(1,\)"),
+        ({"y": None}, "got None"),
+    ],
+)
+def test_masks_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GraphSplits.of_masks(node_graph(**changes))
+    with pytest.raises(TypeError, match="got list"):
+        GraphSplits.of_masks([node_graph()])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("store", [list, Stored])
+def test_random_split(store: Any) -> None:
+    dataset = store([graph(y=torch.tensor([float(number)])) for number in range(30)])
+    state = torch.get_rng_state()
+
+    def drawn(seed: int) -> list[list[float]]:
+        return [[float(data.y) for data in part] for part in random_split(dataset, seed)]
+
+    parts = drawn(0)
+    assert [len(part) for part in parts] == [24, 3, 3] and drawn(0) == parts and drawn(1) != parts
+    assert sorted(value for part in parts for value in part) == list(range(30))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert GraphSplits.of(*random_split(dataset, 0)).labels("val").flatten().tolist() == parts[1]
+
+
+def test_shares_of_a_split() -> None:
+    for number in (*range(3, 200), 10_000, 70_000):
+        assert [len(part) for part in split_indices(number, 0)][1:] == [max(1, number // 10)] * 2
+    with pytest.raises(ValueError, match="2 rows are too few"):
+        split_indices(2, 0)
+    with pytest.raises(ValueError, match=r"got 0\.5 and 0\.5"):
+        split_indices(10, 0, 0.5, 0.5)
+    with pytest.raises(TypeError, match="got '0'"):
+        split_indices(10, "0")  # type: ignore[arg-type]
+
+
+def test_random_node_masks() -> None:
+    data = Data(x=torch.rand(50, 1), edge_index=EDGES)
+    masked = random_node_masks(data, seed=3)
+    assert [int(masked[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [30, 10, 10]
+    assert bool((masked.train_mask ^ masked.val_mask ^ masked.test_mask).all())
+    assert "train_mask" not in data
+    assert torch.equal(masked.train_mask, random_node_masks(data, seed=3).train_mask)
+
+
+def test_whole() -> None:
+    dataset = Stored([graph(3), graph(4)])
+    assert whole(dataset) is dataset
+    assert [data.num_nodes for data in whole(dataset[1:])] == [4]
+    own = GraphDataset.from_data_list([graph(3), graph(4)])
+    assert own.whole() is own and len(own[:1].whole()) == 1 and len(GraphDataset.from_data_list([graph()])) == 1

@@ -1,0 +1,102 @@
+"""An environment with the hard dependencies alone: no RDKit, ogb, scikit-learn, torch-scatter, and no compiled part."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BLOCKER = """
+import importlib.machinery, sys
+
+class WithoutExtras(importlib.machinery.PathFinder):
+    absent = {"rdkit", "ogb", "torch_scatter", "sklearn", "pandas", "matplotlib", "triton"}
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in cls.absent else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = WithoutExtras
+"""
+
+TRAINING = """
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+import tg_lpe
+import tg_lpe.data, tg_lpe.datasets, tg_lpe.transforms
+from tg_lpe import GramTransformer, GraphTransformer, LinearTransformerPE
+from tg_lpe.data import GraphSplits, random_split
+from tg_lpe.datasets import random_weighted_graph, relabel_nodes
+from tg_lpe.training.tasks import task_for
+
+generator = torch.Generator().manual_seed(0)
+graphs = []
+for number in range(30):
+    data = random_weighted_graph("csl" if number % 2 else "complete", generator)
+    graphs.append(Data(x=torch.zeros(10, dtype=torch.int64), edge_index=data.edge_index, y=torch.tensor(number % 2)))
+assert LinearTransformerPE(k=8, attr_name="pe")(graphs[0]).pe.shape == (10, 8)
+assert len(LinearTransformerPE(k=8).encode_dataset(graphs, progress=False)) == 30
+
+splits = GraphSplits.of(*random_split(graphs, seed=0), level="graph")
+task = task_for(splits, "binary", metric="accuracy")
+torch.manual_seed(0)
+encoder = GramTransformer(num_layers=4)
+model = GraphTransformer(num_node_types=1, encoder=encoder, hidden_channels=16, heads=2, num_layers=1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+before = [parameter.clone() for parameter in encoder.parameters()]
+for _ in range(15):
+    for batch in DataLoader(relabel_nodes(splits.train, generator), batch_size=8):
+        loss = task.loss(model(batch.x, batch.edge_index, batch=batch.batch), batch.y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+model.eval()
+[batch] = DataLoader(splits.train, batch_size=100)
+figures = task.evaluate(model(batch.x, batch.edge_index, batch=batch.batch), batch.y)
+assert figures["accuracy"] == 1.0 and figures["roc_auc"] == 1.0, figures
+assert any(not torch.equal(a, b) for a, b in zip(before, encoder.parameters()))
+"""
+
+MOLECULES = """
+try:
+    import tg_lpe.datasets.molecules
+except ModuleNotFoundError as error:
+    assert "tg-lpe[molecules]" in str(error), error
+else:
+    raise SystemExit("imported without RDKit")
+"""
+
+EVERYTHING_ELSE = """
+import importlib, pkgutil
+import tg_lpe
+
+# Molecules, Triton, and the library that is no Python module.
+needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.training.score", "tg_lpe.ops.triton", "tg_lpe.ops.kernels")
+for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda name: None):
+    if not module.name.startswith(needs_more) and "._native" not in module.name:
+        importlib.import_module(module.name)
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [TRAINING, MOLECULES, EVERYTHING_ELSE], ids=["training", "molecules say what to install", "imports"]
+)
+def test_hard_dependencies_alone(code: str, tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TG_LPE_NO_NATIVE": "1", "OMP_NUM_THREADS": "1"}
+    script = tmp_path / "script.py"
+    script.write_text(BLOCKER + code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,84 @@
+"""Graphs with labelled nodes, read from NumPy archives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from tg_lpe.data import GraphSplits, random_node_masks
+from tg_lpe.datasets import load_node_graph
+from tg_lpe.training.tasks import Multiclass, task_for
+
+X = scipy.sparse.csr_matrix(np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 1]], dtype=np.float32))
+ARRAYS = {
+    "edge_index": np.array([[0, 1, 1, 3], [1, 2, 2, 4]], dtype=np.int32),
+    "x_indptr": X.indptr,
+    "x_indices": X.indices,
+    "x_shape": np.array(X.shape),
+    "y": np.array([0, 2, 1, 1, 0], dtype=np.int16),
+}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.npz"
+    np.savez(path, **ARRAYS)
+    return path
+
+
+def test_features_edges_and_classes(archive: Path) -> None:
+    data = load_node_graph(archive)
+    assert np.array_equal(data.x.numpy(), X.toarray()) and data.x.dtype == torch.float32
+    assert data.edge_index.tolist() == [[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]]
+    assert data.y.tolist() == [0, 2, 1, 1, 0] and data.y.dtype == torch.int64
+    assert load_node_graph(archive, undirected=False).edge_index.tolist() == [[0, 1, 3], [1, 2, 4]]
+
+
+def test_values_of_features(tmp_path: Path) -> None:
+    np.savez(tmp_path / "graph.npz", **ARRAYS, x_data=np.arange(1.0, 8.0))
+    expected = scipy.sparse.csr_matrix((np.arange(1.0, 8.0), X.indices, X.indptr), X.shape).toarray()
+    assert np.array_equal(load_node_graph(tmp_path / "graph.npz").x.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": None}, "lacks y; it has edge_index"),
+        ({"y": np.zeros(4)}, r"y \[5\]; got"),
+        ({"edge_index": np.array([[0], [5]])}, r"entries in 0..4"),
+        ({"x_indices": X.indices + 1}, r"x_indices must lie in 0..2"),
+        ({"y": np.array([{"a": 1}] * 5, dtype=object)}, "plain arrays"),
+    ],
+)
+def test_archives_that_do_not_fit(tmp_path: Path, changes: dict[str, np.ndarray | None], message: str) -> None:
+    arrays = {name: value for name, value in {**ARRAYS, **changes}.items() if value is not None}
+    np.savez(tmp_path / "graph.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        load_node_graph(tmp_path / "graph.npz")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_node_graph(tmp_path / "absent.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ValueError, match=r"not an \.npz archive"):
+        load_node_graph(tmp_path / "text.npz")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"not an \.npz archive"):
+        load_node_graph(tmp_path / "array.npy")
+
+
+@pytest.mark.slow
+def test_amazon_photo(shared_data: Path) -> None:
+    data = load_node_graph(shared_data / "nodes" / "photo.npz")
+    assert data.x.shape == (7650, 745) and data.num_edges == 238_163 and int(data.y.max()) == 7
+    assert load_node_graph(shared_data / "nodes" / "photo.npz", undirected=False).num_edges == 143_663
+    splits = GraphSplits.of_masks(random_node_masks(data, seed=0))
+    assert splits.train._data.x is splits.test._data.x is data.x
+    assert [int((~splits.labels(part).isnan()).sum()) for part in ("train", "val", "test")] == [4590, 1530, 1530]
+    assert splits.spec.in_channels == 745
+    assert task_for(splits, "multiclass") == Multiclass(level="node", num_classes=8)

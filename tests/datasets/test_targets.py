@@ -1,0 +1,260 @@
+"""What is learned from a file of molecules: chosen, read as it stands, and never guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tg_lpe.data import DataSpec, TargetSpec
+from tg_lpe.datasets.molecules import (
+    MissingLabels,
+    MoleculeSplits,
+    SkippedMolecule,
+    SolubilityNormalization,
+    constrained_solubility,
+    from_pyg,
+    load_molecules,
+    read_molecules,
+)
+from tg_lpe.datasets.molecules._build import scaffold_split
+
+Write = Callable[..., Path]
+
+TABLE = "id,smiles,expt,calc,toxic\n" + "".join(
+    f"m{number},{smiles},{expt},{number}.5,{toxic}\n"
+    for number, (smiles, expt, toxic) in enumerate(
+        [("CCO", "-1.25", "1"), ("CN", "", "0"), ("c1ccccc1", "2e1", ""), ("C#N", "3", "1"), ("CCCC", "", "")]
+    )
+)
+
+
+def load(source: Path, tmp_path: Path, **options: Any) -> MoleculeSplits:
+    return load_molecules(source, cache_dir=tmp_path / "cache", num_workers=0, progress=False, **options)
+
+
+def three(write_folder: Write, table: str) -> Path:
+    """A folder whose three splits are one table, so that their order is the table's."""
+    return write_folder({f"{split}.csv": table for split in ("train", "val", "test")})
+
+
+def test_one_column(write_folder: Write, tmp_path: Path) -> None:
+    folder = three(write_folder, TABLE)
+    splits = load(folder, tmp_path, targets=["expt"])
+    assert splits.train.y.tolist() == [-1.25, 20.0, 3.0] and splits.train[0].y.shape == (1,)
+    assert splits.target == TargetSpec(("expt",)) and splits.normalization is None
+    assert [entry.reason for entry in splits.report.skipped] == ["its label is missing"] * 6
+    assert splits.report.missing_labels == ()
+    assert splits.spec == DataSpec(num_node_types=len(splits.vocabulary or ()), num_edge_types=4, max_nodes=6)
+
+
+def test_several_columns_and_missing_labels(write_folder: Write, tmp_path: Path) -> None:
+    folder = three(write_folder, TABLE)
+    for _ in range(2):  # as read, then from the cache
+        splits = load(folder, tmp_path, targets=["toxic", "expt"])
+        assert splits.target.columns == ("toxic", "expt")
+        labels = [[None if math.isnan(v) else v for v in row] for row in splits.labels("train").tolist()]
+        assert labels == [[1.0, -1.25], [0.0, None], [None, 20.0], [1.0, 3.0]]
+        assert splits.train[2].y.shape == (1, 2)
+        assert splits.report.missing_labels == (MissingLabels("toxic", 3), MissingLabels("expt", 3))
+        assert splits.report.skipped[0] == SkippedMolecule("train.csv", 6, "CCCC", "all its labels are missing")
+        assert "missing labels: toxic 3, expt 3" in splits.report.summary()
+        assert splits.describe()["missing_labels"] == {"toxic": 3, "expt": 3}
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    load(folder, tmp_path, targets=["expt", "toxic"])
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_no_labels(write_folder: Write, tmp_path: Path) -> None:
+    splits = load(three(write_folder, TABLE), tmp_path, targets=())
+    assert len(splits.train) == 5 and splits.target.columns == () and splits.labels("train").shape == (5, 0)
+    assert bool(splits.train.y.isnan().all())
+
+
+def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
+    folder = three(write_folder, TABLE)
+    splits = load(folder, tmp_path, computed="solubility", normalization="zinc")
+    assert splits.train.y[0].item() == pytest.approx(constrained_solubility("CCO", "zinc"), rel=1e-6)
+    assert splits.target == TargetSpec(("solubility",), computed="solubility")
+    assert load(folder, tmp_path, normalization="zinc").normalization == SolubilityNormalization.ZINC
+    assert load(folder, tmp_path, name="qm9").normalization == SolubilityNormalization.QM9
+    measured = load(folder, tmp_path, computed="solubility")
+    assert measured.normalization is not None and abs(measured.train.y.mean().item()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (TABLE, {}, r"besides the SMILES, there are 'id', 'expt', 'calc', 'toxic' in train.csv, val.csv, test.csv\. .*"
+                    r"targets=\['toxic'\] \(--target toxic\), or computed='solubility' \(--computed solubility\)"),
+        ("smiles,freesolv\nC,1\n", {}, r"'freesolv'.*\(--target freesolv\)"),
+        ("smiles,y,extra\nC,1,2\n", {}, "'y', 'extra'"),
+        ("smiles,the label\nC,1\n", {}, r"\(--target 'the label'\)"),
+        ("smiles\nC\n", {}, r"no columns besides the SMILES. Choose computed='solubility' \(--computed"),
+        (TABLE, {"targets": ["exp"]}, "train.csv has no column 'exp'; there are 'id', 'smiles', 'expt'"),
+        ("smiles,a,a\nC,1,2\n", {"targets": ["a"]}, "more than one column 'a'"),
+        (TABLE, {"targets": ["expt", "expt"]}, r"each column once, got \['expt', 'expt'\]"),
+        (TABLE, {"targets": ["expt"], "computed": "solubility"}, r"columns or computed: got targets=\['expt'\]"),
+        (TABLE, {"targets": ["expt"], "normalization": "zinc"}, "normalization, which is for the computed"),
+        (TABLE, {"computed": "logp"}, r"computed must be one of \(None, 'solubility'\), got 'logp'"),
+        (TABLE, {"features": "atoms"}, r"features must be one of \('types', 'ogb'\), got 'atoms'"),
+        (TABLE, {"split": "time"}, "split must be one of .*got 'time'"),
+        (TABLE, {"split": "scaffold", "targets": ["calc"]}, "brings its own split"),
+        ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"train.csv:3: the label 'high' in column 'a' is no"),
+        ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: the label '1e99' in column 'a' is not finite"),
+        ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
+        ("smiles,SMILES,y\nC,C,1\n", {}, r"several columns .* 'smiles', 'SMILES': choose one with smiles_column="),
+        ("smiles,y\nC,1\n", {"smiles_column": "mol"}, "no column 'mol'; there are 'smiles', 'y'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_clear_is_an_error(
+    write_folder: Write, tmp_path: Path, table: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load(three(write_folder, table), tmp_path, **options)
+
+
+def test_files_without_columns(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder({f"{split}.smi": "C\nCC\n" for split in ("train", "val", "test")})
+    with pytest.raises(ValueError, match=r"no columns besides the SMILES. Choose computed='solubility'"):
+        load(folder, tmp_path)
+    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no label column 'y'"):
+        load(folder, tmp_path, targets=["y"])
+    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no SMILES column 'mol'"):
+        load(folder, tmp_path, targets=(), smiles_column="mol")
+    with pytest.raises(TypeError, match=r"such as \['y'\], got one string"):
+        load(folder, tmp_path, targets="y")
+
+
+def test_columns_of_the_smiles(write_folder: Write, tmp_path: Path) -> None:
+    bace = three(write_folder, "mol,Class\nCCO,1\nC,0\n")
+    assert load(bace, tmp_path, targets=["Class"]).train.y.tolist() == [1.0, 0.0]
+    both = write_folder({f"{split}.csv": "smiles,SMILES,y\nC,CC,1\n" for split in ("train", "val", "test")}, "both")
+    assert load(both, tmp_path, smiles_column="SMILES", targets=["y"]).train[0].num_nodes == 2
+    assert load(both, tmp_path, smiles_column="smiles", targets=["y"]).train[0].num_nodes == 1
+    assert read_molecules(both / "val.csv", smiles_column="SMILES", progress=False)[0][0].num_nodes == 2
+
+
+def test_ogbs_features_are_those_of_smiles2graph(write_folder: Write, tmp_path: Path) -> None:
+    mol = pytest.importorskip("ogb.utils.mol")
+    from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+    smiles = ["CC(=O)Oc1ccccc1C(=O)O", "C", "[Na+].[Cl-]", "C/C=C/C[C@H](N)F", "c1cc[nH]c1", "C1CC", "[Fe]"]
+    splits = load(three(write_folder, "smiles,y\n" + "".join(f"{s},0.5\n" for s in smiles)), tmp_path, features="ogb")
+    assert splits.vocabulary is None and splits.bond_types == ()
+    atoms, bonds = tuple(get_atom_feature_dims()), tuple(get_bond_feature_dims())
+    assert splits.spec == DataSpec(num_node_types=atoms, num_edge_types=bonds, max_nodes=13)
+    assert [entry.smiles for entry in splits.report.skipped] == ["C1CC"] * 3
+    for data, text in zip(splits.train, [text for text in smiles if text != "C1CC"], strict=True):
+        expected = mol.smiles2graph(text)
+        assert torch.equal(data.x, torch.from_numpy(expected["node_feat"]))
+        index, attr = torch.from_numpy(expected["edge_index"]), torch.from_numpy(expected["edge_feat"])
+        order = (index[0] * 100 + index[1]).argsort()
+        assert torch.equal(data.edge_index, index[:, order]) and torch.equal(data.edge_attr, attr[order])
+    again = load(tmp_path / "molecules", tmp_path, features="ogb")
+    assert again.spec == splits.spec and torch.equal(again.train.x, splits.train.x)
+    assert load(tmp_path / "molecules", tmp_path).vocabulary is not None
+    assert splits.train[0].validate() and len(splits.train[1:3]) == 2
+
+
+def test_ogbs_features_with_the_computed_target(write_folder: Write, tmp_path: Path) -> None:
+    splits = load(three(write_folder, TABLE), tmp_path, features="ogb", computed="solubility", normalization="zinc")
+    expected = [constrained_solubility(text, "zinc") for text in ("CCO", "CN", "c1ccccc1", "C#N", "CCCC")]
+    assert splits.train.y.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def moleculenet_split(scaffolds: list[str]) -> tuple[list[int], list[int], list[int]]:
+    """DeepChem's ScaffoldSplitter, written down from its definition."""
+    groups: dict[str, list[int]] = {}
+    for position, name in enumerate(scaffolds):
+        groups.setdefault(name, []).append(position)
+    ranked = sorted(groups.items(), key=lambda item: (len(item[1]), item[1][0]), reverse=True)
+    train: list[int] = []
+    valid: list[int] = []
+    test: list[int] = []
+    for _, group in ranked:
+        if len(train) + len(group) > 0.8 * len(scaffolds):
+            if len(train) + len(valid) + len(group) > 0.9 * len(scaffolds):
+                test += group
+            else:
+                valid += group
+        else:
+            train += group
+    return train, valid, test
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_scaffold_split_is_moleculenets(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scaffolds = [f"s{int(value)}" for value in (30 * torch.rand(200, generator=generator) ** 2)]
+    parts = scaffold_split(scaffolds)
+    assert [parts[name] for name in ("train", "val", "test")] == [sorted(p) for p in moleculenet_split(scaffolds)]
+
+
+def test_a_scaffold_is_in_one_part_alone(tmp_path: Path) -> None:
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmilesFromSmiles
+
+    rings = [
+        "c1ccccc1",
+        "C1CCCCC1",
+        "c1ccncc1",
+        "C1CCNC1",
+        "c1ccoc1",
+        "c1ccsc1",
+        "C1CC1",
+        "C1CCC1",
+        "C1CCOCC1",
+        "C1CO1",
+    ]
+    smiles = [f"{'C' * (1 + number)}{ring}" for number in range(5) for ring in rings]
+    path = tmp_path / "rings.csv"
+    path.write_text("smiles,y\n" + "".join(f"{text},{number}\n" for number, text in enumerate(smiles)))
+    splits = load(path, tmp_path, split="scaffold")
+    found = [
+        {MurckoScaffoldSmilesFromSmiles(smiles[int(data.y)]) for data in part}
+        for part in (splits.train, splits.val, splits.test)
+    ]
+    assert sum(map(len, found)) == len(set().union(*found)) == 10
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [40, 5, 5]
+    assert load(path, tmp_path, split="scaffold", seed=7).test.y.tolist() == splits.test.y.tolist()
+    assert len(list((tmp_path / "cache").iterdir())) == 1  # nothing is drawn, so the seed makes no difference
+    assert load(path, tmp_path, split="random").test.y.tolist() == load(path, tmp_path).test.y.tolist()
+
+
+def test_a_named_column_of_pygs_datasets() -> None:
+    from torch_geometric.data import Data
+
+    graph = Data(
+        x=torch.tensor([[0], [2]]),
+        edge_index=torch.tensor([[0, 1], [1, 0]]),
+        edge_attr=torch.tensor([1, 1]),
+        y=torch.tensor([[0.5, 1.5]]),
+    )
+    splits = from_pyg([graph], [graph], [graph], target=1)
+    assert splits.target == TargetSpec(("y1",)) and splits.spec == DataSpec(
+        num_node_types=3, num_edge_types=4, max_nodes=2
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "columns", "usable", "missing"),
+    [("bbbp", 1, 2039, 0), ("bace", 1, 1513, 0), ("tox21", 12, 7831, None), ("esol", 1, 1128, 0)],
+)
+def test_moleculenet(
+    shared_data: Path, tmp_path: Path, file: str, columns: int, usable: int, missing: int | None
+) -> None:
+    path = shared_data / "moleculenet" / f"{file}.csv"
+    names = [name for name in path.read_text().splitlines()[0].split(",") if name not in ("smiles", "mol")]
+    assert len(names) == columns
+    splits = load_molecules(path, targets=names, features="ogb", split="scaffold", cache_dir=tmp_path, progress=False)
+    assert splits.report.num_read == usable and splits.report.num_kept >= 0.99 * usable
+    lines = path.read_text().splitlines()[1:]
+    empty = sum(line.split(",")[1:].count("") for line in lines)
+    assert (missing is None) == (empty > 0)
+    kept_empty = sum(entry.number for entry in splits.report.missing_labels)
+    assert kept_empty <= empty and (empty == 0) == (kept_empty == 0)

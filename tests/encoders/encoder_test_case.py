@@ -1,0 +1,289 @@
+"""What every encoder must do: a class of tests that a new encoder inherits by saying how it is made."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, fewer, from_networkx, graphs, listings, randomize_
+from hypothesis import given
+from hypothesis import strategies as st
+from networkx import barbell_graph
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from tg_lpe import AddPositionalEncoding, Encoder, Encoding, Incidence
+from tg_lpe.encoders import ENCODERS, load_encoder, make_encoder
+
+GRAPH = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
+
+
+class EncoderTestCase:
+    """Tests that hold for every encoder.
+
+    A subclass says how to make one (:meth:`make`), and where it can what the encoding of a graph is (:meth:`oracle`).
+    If the encoding holds arbitrary choices, such as signs, :meth:`invariant` gives a part that does not depend on them.
+    """
+
+    exponents: ClassVar[tuple[float, float]] = (-2.0, 2.0)
+    """Powers of ten between which random weights lie."""
+    tolerance: ClassVar[float] = 1e-8
+    learned: ClassVar[bool] = False
+    """Whether there are weights, and gradients."""
+    tells_all: ClassVar[bool] = True
+    """Whether ``repr`` shows every argument; an encoder with weights may leave out those that change nothing."""
+
+    def make(self) -> Encoder:
+        """An encoder."""
+        raise NotImplementedError
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """:meth:`invariant` of the nodes and of the edges of ``graph.edges``, computed independently."""
+        return None
+
+    def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
+        """What of an encoding must be the same however the graph is written down; rows of nodes and edges."""
+        return encoding
+
+    # What follows is the same for all.
+
+    def double(self) -> Encoder:
+        return randomize_(self.make()).double().eval()
+
+    def features(self, encoder: Encoder, graph: Graph) -> Tensor | None:
+        """Integer node features that follow their nodes, for an encoder that reads some."""
+        degree = torch.zeros(graph.num_nodes, dtype=torch.int64)
+        for u, v in graph.edges:
+            degree[[u, v]] += 1
+        return degree % 3 if "x" in encoder.reads else None
+
+    def kinds(self, encoder: Encoder, edge_index: Tensor) -> Tensor | None:
+        return torch.ones(edge_index.size(1), dtype=torch.int64) if "edge_attr" in encoder.reads else None
+
+    def run(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor, **more) -> Encoding:
+        incidence = Incidence(index, graph.num_nodes, edge_weight=weight)
+        with torch.no_grad():
+            return encoder.encode(incidence, self.features(encoder, graph), self.kinds(encoder, index), **more)
+
+    def run_batch(self, encoder: Encoder, parts: list[Graph], **more) -> Encoding:
+        batched = batch_of(parts)
+        x = None
+        if "x" in encoder.reads:
+            x = torch.cat([torch.zeros(0, dtype=torch.int64), *(self.features(encoder, part) for part in parts)])
+        with torch.no_grad():
+            return encoder.encode(Incidence(**batched.arguments()), x, self.kinds(encoder, batched.edge_index), **more)
+
+    def alone(self, encoder: Encoder, graph: Graph) -> Encoding:
+        return self.run(encoder, graph, *graph.both_ways())
+
+    def check(self, graph: Graph, got: Encoding, expected: Encoding, tolerance: float | None = None) -> None:
+        for mine, other in zip(self.invariant(graph, got), self.invariant(graph, expected), strict=True):
+            assert (mine is None) == (other is None)
+            if mine is not None and other is not None:
+                tolerance = self.tolerance if tolerance is None else tolerance
+                size = float(other.abs().max()) if other.numel() else 1.0
+                torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance * max(size, 1.0))
+
+    @few
+    @given(data=st.data())
+    def test_values(self, data: st.DataObject) -> None:
+        if self.oracle(GRAPH) is None:
+            pytest.skip("tests of this encoder's own compare its values")
+        self.check_values(data.draw(graphs(exponents=self.exponents)))
+
+    def test_values_of_corner_cases(self) -> None:
+        if self.oracle(GRAPH) is None:
+            pytest.skip("tests of this encoder's own compare its values")
+        for graph in [GRAPH, *corner_cases()]:
+            self.check_values(graph)
+
+    def check_values(self, graph: Graph) -> None:
+        found = self.oracle(graph)
+        assert found is not None
+        encoding = self.alone(self.double(), graph)
+        got = self.invariant(graph, encoding)
+        for mine, expected in ((got.node, found[0]), (got.edge, found[1])):
+            if expected is None or mine is None:
+                continue
+            expected = expected if mine is got.node else np.concatenate([expected, expected])
+            bound = self.tolerance * max(float(np.abs(expected).max()) if expected.size else 0.0, 1.0)
+            np.testing.assert_allclose(
+                mine.numpy(), expected.reshape(tuple(mine.shape)), rtol=self.tolerance, atol=bound
+            )
+
+    @few
+    @given(data=st.data())
+    def test_a_batch_is_its_graphs_one_by_one(self, data: st.DataObject) -> None:
+        parts, encoder = data.draw(st.lists(graphs(exponents=self.exponents), max_size=4)), self.double()
+        self.check_batch(encoder, parts)
+
+    def test_a_batch_of_corner_cases(self) -> None:
+        self.check_batch(self.double(), corner_cases())
+
+    def check_batch(self, encoder: Encoder, parts: list[Graph]) -> None:
+        whole = self.run_batch(encoder, parts)
+        assert whole.node.shape == (sum(part.num_nodes for part in parts), encoder.out_channels)
+        assert (whole.edge is None) == (encoder.edge_out_channels == 0)
+        nodes = whole.node.split([part.num_nodes for part in parts])
+        edges = [None] * len(parts)
+        if whole.edge is not None:
+            assert whole.edge.shape == (2 * sum(len(part.edges) for part in parts), encoder.edge_out_channels)
+            edges = whole.edge.split([2 * len(part.edges) for part in parts])
+        for part, node, edge in zip(parts, nodes, edges, strict=True):
+            self.check(part, Encoding(node, edge), self.alone(encoder, part))
+
+    @few
+    @given(data=st.data())
+    def test_relabelling(self, data: st.DataObject) -> None:
+        graph, encoder = data.draw(graphs(min_nodes=2, exponents=self.exponents)), self.double()
+        label = data.draw(st.permutations(range(graph.num_nodes)))
+        index, weight = graph.both_ways()
+        moved_index = torch.tensor(label)[index]
+        moved = Graph(graph.num_nodes, [tuple(sorted((label[u], label[v]))) for u, v in graph.edges], graph.weights)
+        got = self.run(encoder, moved, moved_index, weight)
+        self.check(graph, got._replace(node=got.node[torch.tensor(label)]), self.alone(encoder, graph))
+
+    @few
+    @given(data=st.data())
+    def test_order_and_direction_of_edges(self, data: st.DataObject) -> None:
+        graph, encoder = data.draw(graphs(min_nodes=1, exponents=self.exponents)), self.double()
+        index, weight = data.draw(listings(graph))
+        expected, got = self.alone(encoder, graph), self.run(encoder, graph, index, weight)
+        self.check(graph, Encoding(got.node), Encoding(expected.node))
+        if expected.edge is None or got.edge is None or self.invariant(graph, expected).edge is None:
+            return
+        row_of = {edge: row for row, edge in enumerate(graph.edges)}
+        for row, (u, v) in zip(got.edge, index.T.tolist(), strict=True):
+            same = expected.edge[row_of[min(u, v), max(u, v)]] if u != v else torch.zeros_like(row)
+            torch.testing.assert_close(row, same, rtol=self.tolerance, atol=self.tolerance)
+
+    def test_dtype_follows_the_module(self) -> None:
+        encoder = self.double()
+        wide = self.alone(encoder, GRAPH)
+        narrow = self.alone(copy.deepcopy(encoder).float(), GRAPH)
+        for part, other in zip(wide, narrow, strict=True):
+            if part is not None:
+                assert part.dtype == torch.float64 and other.dtype == torch.float32
+        self.check(GRAPH, Encoding(*(None if part is None else part.double() for part in narrow)), wide, 1e-3)
+
+    def test_the_same_call_gives_the_same(self) -> None:
+        encoder, state = self.double(), torch.get_rng_state()
+        first, second = (self.alone(encoder, GRAPH) for _ in range(2))
+        assert all(a is b or torch.equal(a, b) for a, b in zip(first, second, strict=True))
+        assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
+        drawn = [
+            self.run(encoder, GRAPH, *GRAPH.both_ways(), generator=torch.Generator().manual_seed(3)) for _ in range(2)
+        ]
+        assert torch.equal(drawn[0].node, drawn[1].node), "a generator decides on all that is random"
+
+    def test_what_was_precomputed_is_enough(self) -> None:
+        encoder, parts = self.double(), [GRAPH, Graph(1, [], []), from_networkx(barbell_graph(5, 2))]
+        batched = batch_of(parts)
+        found = encoder.precompute(Incidence(**batched.arguments()))
+        rows = {"node": batched.num_nodes, "edge": batched.edge_index.size(1), "graph": len(parts)}
+        for name, values in found.items():
+            assert values.size(0) == rows[name.split("_")[0]] and "index" not in name and "batch" not in name
+        got, expected = self.run_batch(encoder, parts, precomputed=found), self.run_batch(encoder, parts)
+        assert all(a is b or torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+        alone = [encoder.precompute(Incidence(**batch_of([part]).arguments())) for part in parts]
+        stacked = {name: torch.cat([part[name] for part in alone]) for name in found}
+        got = self.run_batch(encoder, parts, precomputed=stacked)
+        torch.testing.assert_close(got.node, expected.node, rtol=self.tolerance, atol=self.tolerance)
+
+    def test_saved_and_made_again(self, tmp_path: Path) -> None:
+        encoder = self.double()
+        encoder.save_pretrained(tmp_path)
+        loaded = load_encoder(tmp_path)
+        assert type(loaded) is type(encoder) and ENCODERS[type(encoder).__name__] is type(encoder)
+        expected = self.alone(encoder, GRAPH)
+        got = self.alone(loaded.double(), GRAPH)
+        assert all(a is b or torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+        config = json.loads(json.dumps(encoder.config_dict()))
+        again = make_encoder(config)
+        assert json.loads(json.dumps(again.config_dict())) == config
+        assert (again.out_channels, again.edge_out_channels) == (encoder.out_channels, encoder.edge_out_channels)
+
+    def test_without_edges(self) -> None:
+        encoder = self.double()
+        slim = encoder.without_edges()
+        assert slim.edge_out_channels == 0 and slim.out_channels == encoder.out_channels
+        got = self.alone(slim, GRAPH)
+        assert got.edge is None and torch.equal(got.node, self.alone(encoder, GRAPH).node)
+
+    def test_as_a_transform(self) -> None:
+        encoder = self.make().eval()
+        edge_name = "edge_pe" if encoder.edge_out_channels else None
+        transform = AddPositionalEncoding(encoder, edge_attr_name=edge_name)
+        graphs_, parts = [], [GRAPH, Graph(2, [(0, 1)], [4.0]), Graph(3, [], [])]
+        for part in parts:
+            index, weight = part.both_ways(torch.float32)
+            graphs_.append(
+                Data(
+                    x=self.features(encoder, part),
+                    edge_index=index,
+                    edge_attr=self.kinds(encoder, index),
+                    edge_weight=weight,
+                    num_nodes=part.num_nodes,
+                )
+            )
+        together = transform(Batch.from_data_list(graphs_))
+        nodes = together.pe.split([part.num_nodes for part in parts])
+        collected = transform.encode_dataset(graphs_, progress=False)
+        for number, data in enumerate(graphs_):
+            own = transform(data)
+            assert own.pe.shape == (data.num_nodes, encoder.out_channels) and "pe" not in data
+            torch.testing.assert_close(nodes[number], own.pe, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(collected[number].pe, own.pe, rtol=1e-4, atol=1e-5)
+            if edge_name is not None:
+                edges = together.edge_pe.split([2 * len(part.edges) for part in parts])
+                torch.testing.assert_close(edges[number], own.edge_pe, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(collected[number].edge_pe, own.edge_pe, rtol=1e-4, atol=1e-5)
+
+    def test_repr_tells_arguments(self) -> None:
+        encoder = self.make()
+        assert type(encoder).__name__ in repr(encoder) and encoder.extra_repr() in repr(encoder)
+        if self.tells_all and not self.learned:
+            for name, value in encoder.config_dict().items():
+                assert name == "class" or value is None or f"{name}={value!r}" in repr(encoder)
+
+    @fewer
+    @given(data=st.data())
+    def test_gradients(self, data: st.DataObject) -> None:
+        if not self.learned:
+            assert not list(self.make().parameters())
+            return
+        graph, encoder = data.draw(graphs(max_nodes=5, min_nodes=2, exponents=(-0.5, 0.5))), self.double().train()
+        index, weight = graph.both_ways()
+        names = [name for name, _ in encoder.named_parameters()]
+
+        def encode(*values: Tensor) -> Tensor:
+            inputs = (
+                Incidence(index, graph.num_nodes, edge_weight=weight),
+                self.features(encoder, graph),
+                self.kinds(encoder, index),
+            )
+            found = torch.func.functional_call(_Encode(encoder), dict(zip(_under(names), values, strict=True)), inputs)
+            return torch.cat([part.flatten() for part in found if part is not None])
+
+        values = tuple(parameter.detach().clone().requires_grad_() for parameter in encoder.parameters())
+        assert torch.autograd.gradcheck(encode, values, atol=1e-5, rtol=1e-3)
+
+
+class _Encode(torch.nn.Module):
+    """``encode`` as ``forward``, which :func:`torch.func.functional_call` calls."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, *inputs) -> Encoding:
+        return self.encoder.encode(*inputs)
+
+
+def _under(names: list[str]) -> list[str]:
+    return [f"encoder.{name}" for name in names]

@@ -1,0 +1,281 @@
+"""Every encoder of the package against dense algebra, and against what every encoder must do."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from encoder_test_case import GRAPH, EncoderTestCase
+from helpers import Graph, batch_of, corner_cases, from_networkx
+from scipy.linalg import expm
+
+from tg_lpe import Encoder, Encoding, GramTransformer, Incidence, LinearTransformer
+from tg_lpe.encoders import (
+    EffectiveResistance,
+    HeatKernel,
+    LaplacianEigenvectors,
+    RandomWalk,
+    ResistiveEmbedding,
+)
+from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.nn.pair_forms import pair_forms
+
+
+def pseudo_inverse(graph: Graph) -> np.ndarray:
+    """``L^+``, component by component."""
+    out, laplacian = np.zeros((graph.num_nodes, graph.num_nodes)), graph.laplacian()
+    for part in nx.connected_components(graph.networkx()):
+        own = np.ix_(sorted(part), sorted(part))
+        n = len(part)
+        out[own] = np.linalg.inv(laplacian[own] + np.ones((n, n)) / n) - np.ones((n, n)) / n
+    return out
+
+
+def at_edges(matrix: np.ndarray, graph: Graph) -> np.ndarray:
+    return np.array([matrix[edge] for edge in graph.edges]).reshape(len(graph.edges), *matrix.shape[2:])
+
+
+class Eigenvectors(EncoderTestCase):
+    """Projectors on the eigenspaces that lie within the first ``k`` columns as a whole."""
+
+    normalization: str | None = "sym"
+    which = "bottom"
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return LaplacianEigenvectors(4, normalization=self.normalization, which=self.which)
+
+    def matrix(self, graph: Graph) -> np.ndarray:
+        return graph.laplacian() if self.normalization is None else graph.normalized_laplacian()
+
+    def spaces(self, graph: Graph) -> list[list[int]]:
+        """Columns that span a whole eigenspace, by numpy's eigenvalues."""
+        values = np.linalg.eigvalsh(self.matrix(graph))[graph.num_components() :]
+        values = values[::-1] if self.which == "top" else values
+        gap = 1e-4 * max(abs(values), default=1.0)
+        found: list[list[int]] = []
+        for column, value in enumerate(values):
+            if found and abs(value - values[found[-1][-1]]) < gap:
+                found[-1].append(column)
+            else:
+                found.append([column])
+        return [space for space in found if space[-1] < 4]
+
+    def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
+        v = encoding.node
+        if self.normalization == "rw":  # turned into those of the symmetric matrix
+            degree = torch.from_numpy(np.diag(graph.laplacian()).copy()).to(v)
+            v = v * degree.sqrt().unsqueeze(-1)
+            v = v / torch.linalg.vector_norm(v, dim=0).clamp(min=1e-300)
+        parts = [v[:, space] @ v[:, space].mT for space in self.spaces(graph)]
+        return Encoding(torch.cat(parts, dim=1) if parts else v[:, :0], None)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        _, vectors = np.linalg.eigh(self.matrix(graph))
+        null = graph.num_components()
+        order = np.arange(null, graph.num_nodes)
+        order = order[::-1] if self.which == "top" else order
+        parts = [vectors[:, order[space]] @ vectors[:, order[space]].T for space in self.spaces(graph)]
+        return (np.concatenate(parts, axis=1) if parts else np.zeros((graph.num_nodes, 0))), None
+
+    def test_values_of_corner_cases(self) -> None:
+        """Those with weights over ten orders have eigenvalues too near to tell projectors apart."""
+        for graph in [GRAPH, *corner_cases()]:
+            self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
+
+
+class TestLaplacianEigenvectors(Eigenvectors):
+    pass
+
+
+class TestCombinatorialEigenvectors(Eigenvectors):
+    normalization = None
+
+
+class TestRandomWalkEigenvectors(Eigenvectors):
+    normalization = "rw"
+
+
+class TestTopEigenvectors(Eigenvectors):
+    which = "top"
+
+
+class TestRandomWalk(EncoderTestCase):
+    def make(self) -> Encoder:
+        return RandomWalk(5)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        symmetric = np.diag(np.diag(graph.laplacian()) > 0) - graph.normalized_laplacian()
+        powers = np.stack([np.linalg.matrix_power(symmetric, step) for step in range(1, 6)], -1)
+        return np.einsum("iit->it", powers), at_edges(powers, graph)
+
+
+class TestHeatKernel(EncoderTestCase):
+    def make(self) -> Encoder:
+        return HeatKernel((0.0, 0.3, 2.0))
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        if not graph.num_nodes:
+            return np.zeros((0, 3)), np.zeros((0, 3))
+        values, vectors = np.linalg.eigh(graph.laplacian())
+        kernels = np.stack([(vectors * np.exp(-s * values)) @ vectors.T for s in (0.0, 0.3, 2.0)], -1)
+        return np.einsum("iit->it", kernels), at_edges(kernels, graph)
+
+    def test_matrix_exponentials(self) -> None:
+        expected = np.diag(expm(-0.3 * GRAPH.laplacian()))
+        np.testing.assert_allclose(self.alone(self.double(), GRAPH).node[:, 1], expected, rtol=1e-12)
+
+
+class TestEffectiveResistance(EncoderTestCase):
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return EffectiveResistance()
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        inverse = pseudo_inverse(graph)
+        resistance = np.diag(inverse)[:, None] + np.diag(inverse) - 2 * inverse
+        mean = np.zeros(graph.num_nodes)
+        for part in nx.connected_components(graph.networkx()):
+            own = sorted(part)
+            mean[own] = resistance[np.ix_(own, own)].mean(1)
+        return mean, at_edges(resistance, graph)
+
+    def test_a_tree_over_ten_orders(self) -> None:
+        tree = from_networkx(nx.random_labeled_tree(60, seed=1), lambda number: 10.0 ** (number % 11 - 5))
+        edge = self.alone(self.double(), tree).edge
+        assert edge is not None
+        np.testing.assert_allclose(edge[:59, 0] * tree.edge_weight(), np.ones(59), rtol=1e-10)
+
+    def test_an_edge_of_weight_zero(self) -> None:
+        graph = Graph(5, [(0, 1), (0, 2), (1, 2), (3, 4)], [1.0, 0.0, 3.0, 0.0])
+        edge = self.alone(self.double(), graph).edge
+        assert edge is not None and edge[:4, 0].tolist() == pytest.approx([1.0, 4 / 3, 1 / 3, np.inf])
+
+
+class TestResistiveEmbedding(EncoderTestCase):
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return ResistiveEmbedding(3)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        values, vectors = np.linalg.eigh(pseudo_inverse(graph))
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+        # The directions are those that a graph of isolated conductors of the same size would show.
+        return root @ self.directions(graph.num_nodes), None
+
+    @staticmethod
+    def directions(num_nodes: int) -> np.ndarray:
+        from tg_lpe.nn.probes import counter_normal
+
+        return (
+            counter_normal(0, max(num_nodes, 1), 3, torch.zeros((), dtype=torch.float64)).numpy()[:num_nodes] / 3**0.5
+        )
+
+    def test_relabelling(self) -> None:
+        """The directions stay with the index. What follows the nodes are distances, as the number of columns grows."""
+        path = from_networkx(nx.path_graph(6))
+        x = ResistiveEmbedding(20000).double().encode(Incidence(path.edge_index(), 6)).node
+        distance = torch.cdist(x, x).square()
+        expected = torch.arange(6.0).unsqueeze(1) - torch.arange(6.0)
+        np.testing.assert_allclose(distance, expected.abs(), atol=0.2)
+
+    def test_another_generator_other_directions(self) -> None:
+        encoder = self.double()
+        first, second = (
+            self.run(encoder, GRAPH, *GRAPH.both_ways(), generator=torch.Generator().manual_seed(seed)).node
+            for seed in (0, 1)
+        )
+        assert not torch.allclose(first, second)
+
+
+class TestGramTransformer(EncoderTestCase):
+    learned = True
+
+    def make(self) -> Encoder:
+        return GramTransformer(3, 2, num_filters=2, num_layers=3, num_node_types=3, num_edge_types=2)
+
+
+class TestPlainGramTransformer(TestRandomWalk):
+    """Without anything learned, its read-outs are return probabilities."""
+
+    tells_all = False
+
+    def make(self) -> Encoder:
+        return GramTransformer(num_filters=1, num_layers=5, learned_conductances=False, ground=False, probes="identity")
+
+    def double(self) -> Encoder:
+        return self.make().double().eval()
+
+
+class TestLinearTransformer(EncoderTestCase):
+    learned = True
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return LinearTransformer(k=2, num_loops=1, out_channels=3, probes="features", num_node_types=3)
+
+
+# What training used.
+
+
+def test_training_reads_the_numbers_that_it_did() -> None:
+    """Eigenvectors of the normalised Laplacian in float32, and sign-invariant forms of these at edges."""
+    parts = [Graph(g.num_nodes, g.edges, [1.0] * len(g.edges)) for g in corner_cases()]
+    batched = batch_of(parts)
+    graph = Incidence(**batched.arguments(weighted=False))
+    encoder = LaplacianEigenvectors(6)
+    node, edge = encoder.encode(graph)
+    expected = laplacian_eigenvectors(graph, 6)[0].float()
+    assert torch.equal(node, expected) and torch.equal(edge, pair_forms(expected, batched.edge_index))
+    assert (encoder.out_channels, encoder.edge_out_channels) == (6, 12)
+    walk = RandomWalk(16)
+    nodes, edges = random_walk_probabilities(graph, 16)
+    found = walk.encode(graph)
+    assert torch.equal(found.node, nodes.float()) and walk.edge_out_channels == 16
+    assert torch.equal(found.edge, graph.spread_to_directed(edges).float())
+
+
+def test_random_signs() -> None:
+    encoder, graph = LaplacianEigenvectors(3), Incidence(*GRAPH.both_ways()[:1], 6)
+    fixed = encoder.encode(graph)
+    flipped = encoder.encode(graph, generator=torch.Generator().manual_seed(0))
+    signs = (fixed.node * flipped.node).sum(0).sign()
+    torch.testing.assert_close(flipped.node, fixed.node * signs)
+    assert torch.equal(fixed.edge, flipped.edge)
+    drawn = {
+        tuple(encoder.encode(graph, generator=torch.Generator().manual_seed(s)).node[0].sign().tolist())
+        for s in range(40)
+    }
+    assert len(drawn) == 8
+
+
+def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
+    encoder, graph = LaplacianEigenvectors(5).double(), GRAPH
+    for seed in range(10):
+        label = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
+        index, weight = graph.both_ways()
+        expected = encoder.encode(Incidence(index, 6, edge_weight=weight)).node
+        got = encoder.encode(Incidence(label[index], 6, edge_weight=weight)).node[label]
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LaplacianEigenvectors(0), "k must be an integer of at least 1, got 0"),
+        (lambda: LaplacianEigenvectors(3, edge_out_channels=4), "must be 6, or 0 for no edge encoding, got 4"),
+        (lambda: LaplacianEigenvectors(3, normalization="left"), "normalization must be one of"),
+        (lambda: RandomWalk(0), "steps must be an integer of at least 1, got 0"),
+        (lambda: RandomWalk(method="fast"), "method must be one of"),
+        (lambda: HeatKernel(()), "times must be finite and not negative"),
+        (lambda: HeatKernel((-1.0,)), "times must be finite and not negative"),
+        (lambda: ResistiveEmbedding(0), "k must be an integer of at least 1, got 0"),
+        (lambda: EffectiveResistance(edge_out_channels=3), "must be 1, or 0 for no edge encoding, got 3"),
+    ],
+)
+def test_refusals(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,89 @@
+"""What datasets store of an encoder's work: as computed graph by graph, through batches and other numberings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import normal
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+
+from tg_lpe import Encoder, Encoding, Incidence
+from tg_lpe.data import GraphDataset
+from tg_lpe.encoders import ENCODERS, precompute
+from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
+
+
+def dataset(weighted: bool = False) -> GraphDataset:
+    """A triangle with a tail, a single node, two components, a graph without edges."""
+    edges = [[[0, 1, 1, 2, 2, 0, 2, 3]], [[]], [[0, 1, 2, 3]], [[]]]
+    sizes = [4, 1, 5, 3]
+    graphs = []
+    for number, (ends, size) in enumerate(zip(edges, sizes, strict=True)):
+        one_way = torch.tensor(ends, dtype=torch.int64).view(-1, 2).T
+        edge_index = torch.cat([one_way, one_way.flip(0)], 1)
+        data = Data(x=torch.zeros(size, 1, dtype=torch.int64), edge_index=edge_index, y=torch.tensor([float(number)]))
+        if weighted:
+            weight = normal(one_way.size(1), seed=number).abs().float() + 0.1
+            data.edge_weight = torch.cat([weight, weight])
+        graphs.append(data)
+    return GraphDataset.from_data_list(graphs)
+
+
+@pytest.mark.parametrize("name", ["LaplacianEigenvectors", "RandomWalk", "HeatKernel", "EffectiveResistance"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_stored_or_not_the_encoding_is_the_same(name: str, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precompute, "CHUNK", 3)  # two batches
+    plain, encoder = dataset(weighted), ENCODERS[name]()
+    before = set(plain[0].keys())
+    stored = store_precomputed(encoder, plain)
+    assert set(plain[0].keys()) == before and set(stored[0].keys()) > before
+    (batch,) = DataLoader(stored, batch_size=len(stored))
+    given = [batch.x, batch.edge_index, None, batch.batch, batch.get("edge_weight")]
+    sizes = {"num_nodes": batch.num_nodes, "num_graphs": batch.num_graphs}
+    kept = precomputed_of(batch)
+    fresh = encoder(*given, **sizes)
+    read = encoder(*given, **sizes, precomputed=kept)
+    torch.testing.assert_close(read.node, fresh.node)
+    torch.testing.assert_close(read.edge, fresh.edge)
+    ruined = {key: value + 1 for key, value in kept.items()}
+    assert not torch.allclose(encoder(*given, **sizes, precomputed=ruined).node, fresh.node), "they are read"
+
+
+def test_a_dataset_of_nothing_to_store_is_returned_itself() -> None:
+    plain = dataset()
+    for encoder in (None, ENCODERS["GramTransformer"]()):
+        assert store_precomputed(encoder, plain) is plain
+    assert precomputed_of(plain[0]) is None and precomputed_of(Batch.from_data_list([plain[0]])) is None
+
+
+class Named(Encoder):
+    """Precomputes one tensor of any name and length."""
+
+    def __init__(self, name: str, rows: int | None = None) -> None:
+        super().__init__()
+        self.out_channels, self.name, self.rows = 1, name, rows
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        return {self.name: torch.zeros(self.rows if self.rows is not None else graph.num_nodes, 1)}
+
+    def encode(self, graph: Incidence, *_: object, **__: object) -> Encoding:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (Named("degree"), "must begin with one of .*got 'degree'"),
+        (Named("node"), "must begin with one of .*got 'node'"),
+        (Named("node_index"), "'node_index', which PyTorch Geometric would read as node numbers"),
+        (Named("edge_batch"), "'edge_batch', which PyTorch Geometric"),
+        (Named("node_degree", 7), r"Named.precompute returned node_degree of shape \(7, 1\) for a batch of 13 nodes"),
+        (Named("graph_size", 3), "for a batch of 4 graphs"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_stored_is_refused(encoder: Encoder, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        store_precomputed(encoder, dataset())

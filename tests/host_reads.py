@@ -1,0 +1,51 @@
+"""Counting of what waits for the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::repeat_interleave")
+
+
+class HostReads:
+    """As a context, lists the operations that wait for the device; ``tolist`` of a tensor is one of them."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._modes = (_Dispatched(self.seen), _Called(self.seen))
+
+    def __enter__(self) -> HostReads:
+        for mode in self._modes:
+            mode.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for mode in reversed(self._modes):
+            mode.__exit__(*error)
+
+
+class _Dispatched(TorchDispatchMode):
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name().split(".")[0]
+        if name in WAITING:
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+class _Called(TorchFunctionMode):
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.tolist:
+            self.seen.append("tolist")
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,184 @@
+"""Options of the graph transformer: levels, dropout, norms, residuals; its weights from a seed; what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from helpers import relative_error
+from torch import Tensor, nn
+
+from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, Incidence, LinearTransformer
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
+BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
+INPUTS: dict[str, Any] = {
+    "x": torch.tensor([0, 1, 2, 1, 0, 2]),
+    "edge_index": EDGES,
+    "edge_attr": torch.tensor([0, 0, 1, 1, 0, 0, 1, 1]),
+    "batch": BATCH,
+}
+
+
+def small(**options: Any) -> GraphTransformer:
+    torch.manual_seed(0)
+    defaults = {"num_node_types": 3, "num_edge_types": 2, "hidden_channels": 8, "heads": 2, "num_layers": 2}
+    return GraphTransformer(**{**defaults, **options}).double()
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+def test_graphs_are_read_out_of_pooled_nodes(attention: str) -> None:
+    """A linear read-out of the mean is the mean of the predictions of the nodes."""
+    by_node = small(level="node", readout="paper", out_channels=3, attention=attention).eval()
+    by_graph = small(level="graph", readout="paper", out_channels=3, attention=attention).eval()
+    by_graph.load_state_dict(by_node.state_dict())
+    rows = by_node(**INPUTS)
+    assert rows.shape == (6, 3)
+    expected = torch.stack([rows[graph == BATCH].mean(0) for graph in range(3)])
+    assert relative_error(by_graph(**INPUTS), expected) < 1e-12
+
+
+def test_predictions_of_nodes_follow_their_labels() -> None:
+    model = small(level="node").eval()
+    label = torch.tensor([2, 0, 1, 4, 3, 5])
+    x = torch.empty_like(INPUTS["x"]).index_copy(0, label, INPUTS["x"])
+    moved = model(**{**INPUTS, "x": x, "edge_index": label[EDGES]})
+    assert relative_error(moved[label], model(**INPUTS)) < 1e-12
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+def test_dropout_draws_from_torchs_generator_in_training(attention: str) -> None:
+    plain, dropping = small(attention=attention), small(attention=attention, dropout=0.5)
+    assert torch.equal(plain.eval()(**INPUTS), dropping.eval()(**INPUTS))
+    plain.train(), dropping.train()
+    drawn = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        drawn.append(dropping(**INPUTS))
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    state = torch.get_rng_state()
+    plain(**INPUTS)
+    assert torch.equal(torch.get_rng_state(), state), "without dropout nothing is drawn"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "graph", "pooling": "both", "pe_norm": True, "pe_channels": 2, "edge_pe_channels": 3},
+        {"num_node_types": None, "num_edge_types": None, "in_channels": 2, "edge_dim": 3, "residual": False},
+    ],
+)
+def test_reset_parameters_gives_the_initial_weights(options: dict[str, Any]) -> None:
+    model = small(**options).float()
+    initial = {name: value.clone() for name, value in model.state_dict().items()}
+    for value in model.state_dict().values():
+        value.fill_(7)
+    torch.manual_seed(0)
+    model.reset_parameters()
+    assert all(torch.equal(value, initial[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+def test_reset_parameters_reaches_the_encoder_and_every_layer(attention: str) -> None:
+    encoder = GramTransformer(2, 2, num_filters=2, num_layers=2, num_node_types=3, num_edge_types=2)
+    model = small(encoder=encoder, attention=attention)
+    states = []
+    for seed in (0, 0, 1):
+        for value in model.state_dict().values():
+            value.fill_(7)
+        torch.manual_seed(seed)
+        model.reset_parameters()
+        states.append({name: value.clone() for name, value in model.state_dict().items()})
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    assert [name for name, value in states[0].items() if (value == 7).any()] == []
+    assert not torch.equal(states[0]["encoder.readout.weight"], states[2]["encoder.readout.weight"])
+
+
+class Weighted(Encoder):
+    """The sum of the weights around each node; what it was given is noted."""
+
+    out_channels = 1
+    edge_out_channels = 0
+    reads = frozenset({"edge_weight"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Any] = []
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        self.given.append((generator, precomputed, graph.num_graphs))
+        return Encoding(graph.laplacian_diagonal(torch.zeros((), dtype=torch.float64)).unsqueeze(1))
+
+
+def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> None:
+    encoder = Weighted()
+    joint, fed = small(encoder=encoder).eval(), small(pe_channels=1).eval()
+    fed.load_state_dict(joint.state_dict())
+    weight = torch.tensor([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 4.0, 4.0], dtype=torch.float64)
+    pe = torch.tensor([2.5, 5.0, 3.5, 4.0, 4.0, 0.0], dtype=torch.float64).unsqueeze(1)
+    generator, precomputed = torch.Generator(), {"node_values": pe}
+    got = joint(**INPUTS, edge_weight=weight, generator=generator, precomputed=precomputed, num_graphs=4)
+    assert relative_error(got, fed(**INPUTS, pe=pe, num_graphs=4)) < 1e-12
+    assert encoder.given == [(generator, precomputed, 4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "message"),
+    [
+        ({}, {"edge_weight": torch.ones(8)}, "no encoder that reads edge weights, so edge_weight= must not be given"),
+        ({}, {"precomputed": {}}, "built without encoder, so precomputed= must not be given"),
+        ({}, {"edge_index": EDGES.float()}, r"edge_index must be int64 or .* \[2, num_edges\], got torch.float32"),
+        ({}, {"edge_index": EDGES.T}, r"got torch.int64 \[8, 2\]"),
+        ({}, {"edge_index": EDGES + 3}, r"edge_index must lie in 0..5, got 3..7"),
+        ({}, {"batch": BATCH.flip(0)}, "batch must be sorted ascending"),
+        ({}, {"batch": BATCH.float()}, r"batch must be int64 of shape \(6,\), got torch.float32 \(6,\)"),
+        ({}, {"num_graphs": 2}, r"batch must lie in 0..1, got 0..2"),
+        ({}, {"num_graphs": 0}, r"batch must lie in 0..-1, got 0..2"),
+        ({}, {"num_graphs": -1}, r"batch must lie in 0..-2, got 0..2"),
+        ({}, {"batch": BATCH - 1}, r"batch must lie in 0..1, got -1..1"),
+        ({}, {"batch": None, "num_graphs": 2}, "num_graphs=2 needs batch"),
+        ({}, {"edge_attr": INPUTS["edge_attr"] + 1}, r"edge types must lie in 0..1, got 1..2"),
+        ({"num_node_types": None}, {}, "built without node features, but some were given"),
+        (
+            {"num_edge_types": None, "encoder": LinearTransformer(k=2)},
+            {},
+            "built without edge features, but some were given",
+        ),
+    ],
+)
+def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**options)(**{**INPUTS, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"level": "edge"}, ValueError, r"level must be one of \('graph', 'node'\), got 'edge'"),
+        ({"level": "node", "pooling": "sum"}, ValueError, "level='node' does not pool, got pooling='sum'"),
+        ({"norm": "row"}, ValueError, r"norm must be one of .* got 'row'"),
+        ({"attention": "gps", "residual": False}, ValueError, "takes the options .* got residual=False"),
+        ({"attention_options": {"tau": 1}}, ValueError, "takes the options .* got tau=1"),
+        ({"attention_options": {"norm": "layer"}}, ValueError, "norm is an argument of the model"),
+        ({"encoder": nn.Identity()}, TypeError, r"must be a tg_lpe.Encoder or the arguments of one, got Identity\(\)"),
+    ],
+)
+def test_constructor_refuses(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        small(**options)
+
+
+def test_weights_from_a_seed_do_not_depend_on_options_without_weights() -> None:
+    plain, other = small().state_dict(), small(dropout=0.3, residual=False, level="node").state_dict()
+    assert list(plain) == list(other) and all(torch.equal(plain[name], other[name]) for name in plain)

@@ -1,0 +1,109 @@
+"""A training step waits for the device a few times, however many layers it has, and compiles as a whole."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from helpers import relative_error
+from host_reads import HostReads
+from torch import Tensor, nn
+
+import tg_lpe.ops.segment
+from tg_lpe import GramTransformer, GraphTransformer
+
+TYPES = {"num_node_types": 5, "num_edge_types": 3}
+
+
+def rings(num_graphs: int, max_nodes: int = 9, seed: int = 0) -> dict[str, Any]:
+    """A batch of rings of 3 to ``max_nodes`` nodes with types."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(3, max_nodes + 1, (num_graphs,), generator=generator).tolist()
+    edges, first = [], 0
+    for size in sizes:
+        ring = [(first + i, first + (i + 1) % size) for i in range(size)]
+        edges += [*ring, *((v, u) for u, v in ring)]
+        first += size
+    return {
+        "x": torch.randint(0, 5, (first,), generator=generator),
+        "edge_index": torch.tensor(edges).T.contiguous(),
+        "edge_attr": torch.randint(0, 3, (len(edges),), generator=generator),
+        "batch": torch.repeat_interleave(torch.arange(num_graphs), torch.tensor(sizes)),
+        "num_graphs": num_graphs,
+    }
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+@pytest.mark.parametrize("with_encoder", [False, True])
+def test_few_reads_from_the_device(with_encoder: bool, attention: str) -> None:
+    torch.manual_seed(0)
+    encoder = GramTransformer(num_filters=2, num_layers=4, **TYPES) if with_encoder else None
+    model = GraphTransformer(encoder=encoder, hidden_channels=16, heads=2, attention=attention, pe_norm=True, **TYPES)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    batch, target = rings(128), torch.randn(128, 1)
+    with HostReads() as reads:
+        loss = nn.functional.l1_loss(model(**batch), target)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    # One for the checks of the model, whatever its layers; with an encoder, one for the checks of its conductances and
+    # up to three of Incidence and the matrix polynomials.
+    assert len(reads.seen) <= 1 + 4 * with_encoder, reads.seen
+    assert reads.seen.count("aten::_local_scalar_dense") <= 4
+
+
+def no_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tg_lpe.ops.segment, "torch_scatter", None)
+
+
+def compiled(model: nn.Module, backend: str) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+
+
+def step(model: Any, batch: dict[str, Any]) -> list[Tensor]:
+    """The prediction and the gradient of every parameter."""
+    out = model(**batch, num_nodes=len(batch["batch"]))
+    return [out, *torch.autograd.grad(out.square().sum(), list(model.parameters()))]
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**TYPES},
+        pytest.param({**TYPES, "norm": "graph", "pooling": "both"}, marks=pytest.mark.slow),
+        pytest.param({"norm": "layer", "residual": False, "level": "node"}, marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same values and gradients, and one compilation for batches of all sizes."""
+    if not scatter:
+        no_scatter(monkeypatch)
+    elif not tg_lpe.ops.segment.has_torch_scatter():
+        pytest.skip("torch-scatter is not installed or switched off")
+    torch.manual_seed(0)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, **options).double()
+    whole = compiled(copy.deepcopy(model), "aot_eager")
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for number, num_graphs in enumerate((3, 5, 11)):
+        batch = rings(num_graphs, seed=number)
+        if "num_node_types" not in options:
+            batch = {**batch, "x": None, "edge_attr": None}
+        for got, expected in zip(step(whole, batch), step(model, batch), strict=True):
+            assert relative_error(got, expected) < 1e-9
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 1
+
+
+@pytest.mark.slow
+def test_compiled_by_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_scatter(monkeypatch)
+    torch.manual_seed(0)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, **TYPES)
+    whole = compiled(copy.deepcopy(model), "inductor")
+    for number, num_graphs in enumerate((3, 5)):
+        batch = rings(num_graphs, seed=number)
+        for got, expected in zip(step(whole, batch), step(model, batch), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-5)

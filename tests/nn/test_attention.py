@@ -1,0 +1,183 @@
+"""The attention layers of the package, and one that a user registers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from attention_test_case import BATCH, EDGES, GRAPHS, AttentionTestCase
+from helpers import few, normal, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tg_lpe import GraphTransformer
+from tg_lpe.hub.registry import Registry
+from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, register_attention, registry
+from tg_lpe.nn.norms import NORMS
+
+NORM_VARIANTS: list[dict[str, Any]] = [{"norm": norm} for norm in NORMS]
+
+
+class TestEdgeAttention(AttentionTestCase):
+    name = "edge"
+    variants: ClassVar[list[dict[str, Any]]] = [*NORM_VARIANTS, {"residual": False}]
+
+    def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Dwivedi & Bresson's equations with dense incidence matrices, head by head."""
+        nodes = torch.eye(len(h), dtype=h.dtype)
+        source, target = nodes[edge_index[0]], nodes[edge_index[1]]  # [num_edges, num_nodes]
+        attention = layer.attention
+        key, value = (source @ part for part in attention.key_value(h).chunk(2, 1))
+        width = h.size(1) // attention.heads
+        score = (target @ attention.query(h)) * key * attention.edge(e) / width**0.5
+        out = torch.zeros_like(h)
+        for head in range(attention.heads):
+            part = slice(head * width, (head + 1) * width)
+            weight = target.T * score[:, part].sum(1).clamp(-5, 5).exp()  # [num_nodes, num_edges]
+            share = weight / weight.sum(1, keepdim=True).clamp(min=1e-6)
+            out[:, part] = share @ value[:, part]
+        return (
+            self._update(layer.node_update, h, out, batch),
+            self._update(layer.edge_update, e, score, batch[edge_index[1]]),
+        )
+
+    def _update(self, update: Any, x: Tensor, change: Tensor, graph: Tensor) -> Tensor:
+        old = x if update.residual else 0.0
+        x = dense_norm(update.norm_attention, old + update.out(change), graph)
+        old = x if update.residual else 0.0
+        hidden = update.feed_forward[0](x).clamp(min=0)
+        return dense_norm(update.norm_feed_forward, old + update.feed_forward[2](hidden), graph)
+
+
+class TestGPS(AttentionTestCase):
+    name = "gps"
+    variants: ClassVar[list[dict[str, Any]]] = NORM_VARIANTS
+
+    def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """PyTorch Geometric's own forward pass of the same module, with norms written out."""
+        gps = layer.layer
+        norms = [gps.norm1, gps.norm2, gps.norm3]
+        try:
+            gps.norm1, gps.norm2, gps.norm3 = (_DenseNorm(norm, batch) for norm in norms)
+            return gps(h, edge_index, batch, edge_attr=e), e
+        finally:
+            gps.norm1, gps.norm2, gps.norm3 = norms
+
+
+class _DenseNorm(nn.Module):
+    def __init__(self, norm: Any, graph: Tensor) -> None:
+        super().__init__()
+        self.inner, self.graph = norm, graph
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dense_norm(self.inner, x, self.graph)
+
+
+def dense_norm(norm: Any, x: Tensor, graph: Tensor) -> Tensor:
+    """A normalisation in eval mode, written out."""
+    kind = next(name for name, cls in NORMS.items() if isinstance(norm, cls))
+    if kind == "none":
+        return x
+    if kind == "graph":
+        out = torch.empty_like(x)
+        for g in graph.unique():
+            rows = x[graph == g]
+            centred = rows - norm.mean_scale * rows.mean(0)
+            out[graph == g] = centred / (centred.square().mean(0) + 1e-5).sqrt()
+        return out * norm.weight + norm.bias
+    if kind == "layer":
+        x = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    else:
+        x = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
+    return x * norm.weight + norm.bias
+
+
+@few
+@given(st.data())
+def test_neighbourhoods(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    n = len(batch)
+    ends = st.integers(0, max(n - 1, 0))
+    pairs = data.draw(st.lists(st.tuples(ends, ends), max_size=10 if n else 0))
+    index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+    found = Neighbourhoods(index, batch, len(sizes))
+    assert (found.num_nodes, found.num_edges, found.num_graphs) == (n, len(pairs), len(sizes))
+    by_target = sorted(range(len(pairs)), key=lambda i: pairs[i][1])  # stable
+    assert found.edge_index.T.tolist() == [list(pairs[i]) for i in by_target]
+    assert found.sort_edges(torch.arange(len(pairs))).tolist() == by_target
+    assert found.edge_graphs.index.tolist() == [int(batch[pairs[i][1]]) for i in by_target]
+    assert found.max_nodes == max(sizes)
+    x = normal(n, 3) + 9.0
+    padded = found.pad(x)
+    assert padded.shape == (len(sizes), max(sizes), 3)
+    for graph, size in enumerate(sizes):
+        assert found.padding[graph].tolist() == [False] * size + [True] * (max(sizes) - size)
+        assert torch.equal(padded[graph, :size], x[batch == graph])
+        assert not padded[graph, size:].any()
+    assert torch.equal(found.unpad(padded), x)
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """A registry of layers that is forgotten after the test."""
+    fresh = Registry("attention")
+    for name, cls in ATTENTIONS.items():
+        fresh.register(cls, name=name)
+    monkeypatch.setattr(registry, "ATTENTIONS", fresh)
+    return fresh
+
+
+def test_a_users_own_layer(names: Registry) -> None:
+    @register_attention("mine")
+    class Mine(nn.Module):
+        def __init__(self, hidden_channels: int, heads: int, *, slope: float = 0.5) -> None:
+            super().__init__()
+            self.linear, self.slope = nn.Linear(hidden_channels, hidden_channels), slope
+
+        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+            return h + self.slope * neighbourhoods.target.sum(self.linear(e)), e
+
+    torch.manual_seed(0)
+    model = GraphTransformer(
+        hidden_channels=8, num_layers=2, attention="mine", attention_options={"slope": 2.0}
+    ).double()
+    assert all(layer.slope == 2.0 for layer in model.layers)
+    h = model.node_embedding.rows.weight.expand(len(BATCH), -1)
+    e = model.edge_embedding.rows.weight.expand(EDGES.size(1), -1)
+    for layer in model.layers:
+        message = layer.linear(e)
+        h = h + 2 * torch.zeros_like(h).index_add(0, EDGES[1], message)
+    mean = torch.stack([h[graph == BATCH].sum(0) / max(int((graph == BATCH).sum()), 1) for graph in range(GRAPHS)])
+    got = model(None, EDGES, batch=BATCH, num_graphs=GRAPHS)
+    assert relative_error(got, model.readout(mean)) < 1e-12
+    with pytest.raises(ValueError, match=r"attention 'mine' takes the options \['slope'\], got dropout=0.1"):
+        GraphTransformer(hidden_channels=8, attention="mine", dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("other", {}, r"attention must be one of \['edge', 'gps'.*\], got 'other'"),
+        ("edge", {"tau": 1.0}, r"attention 'edge' takes the options \['dropout', 'norm', 'residual'\], got tau=1.0"),
+        ("edge", {"update_edges": False}, "takes the options .*, got update_edges=False"),
+        ("gps", {"residual": False}, r"attention 'gps' takes the options \['dropout', 'norm'\], got residual=False"),
+        ("edge", {"norm": "row"}, r"norm must be one of \['batch', 'layer', 'graph', 'none'\], got 'row'"),
+        ("edge", {"dropout": 1.5}, "dropout probability has to be between 0 and 1, but got 1.5"),
+        ("gps", {"dropout": -1.0}, "dropout probability has to be between 0 and 1, but got -1.0"),
+    ],
+)
+def test_options_are_checked(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_attention(name, 8, 2, options)
+
+
+def test_the_last_layer_may_leave_edges_out() -> None:
+    last, other = (make_attention("edge", 8, 2, {}, update_edges=update).double() for update in (False, True))
+    other.load_state_dict({**other.state_dict(), **last.state_dict()})
+    found = Neighbourhoods(EDGES, BATCH, GRAPHS)
+    h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
+    assert torch.equal(last.eval()(h, e, found)[0], other.eval()(h, e, found)[0])
+    assert last(h, e, found)[1] is e

@@ -1,0 +1,40 @@
+"""Checks of values that are read together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from host_reads import HostReads
+
+from tg_lpe.nn.checks import ValueChecks
+
+
+def test_all_is_read_at_once() -> None:
+    checks = ValueChecks()
+    with HostReads() as reads:
+        checks.in_range("types", torch.tensor([0, 2, 1]), 3)
+        checks.in_range("small types", torch.tensor([0, 1], dtype=torch.int32), 3)
+        checks.ascending("batch", torch.tensor([0, 0, 1]))
+        for empty in (checks.in_range, lambda what, index, size: checks.ascending(what, index)):
+            empty("nothing", torch.zeros(0, dtype=torch.int64), 0)
+        position = checks.also_read(torch.tensor(5), torch.tensor(True))
+        assert checks.run()[position:] == [5, 1]
+    assert reads.seen == ["tolist"]
+    assert ValueChecks().run() == []
+
+
+def test_the_first_that_fails_is_named() -> None:
+    checks = ValueChecks()
+    checks.in_range("good types", torch.tensor([0, 2]), 3)
+    checks.in_range("types", torch.tensor([0, 3]), 3)
+    checks.ascending("batch", torch.tensor([1, 0]))
+    with pytest.raises(ValueError, match=r"^types must lie in 0..2, got 0..3$"):
+        checks.run()
+    checks = ValueChecks()
+    checks.ascending("batch", torch.tensor([1, 0]))
+    with pytest.raises(ValueError, match="batch must be sorted ascending"):
+        checks.run()
+    checks = ValueChecks()
+    checks.in_range("types", torch.tensor([-1]), 3)
+    with pytest.raises(ValueError, match=r"got -1..-1"):
+        checks.run()

@@ -1,0 +1,65 @@
+"""Norms against PyTorch's and PyTorch Geometric's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_geometric.nn
+from helpers import few, normal, randomize_, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe.nn.norms import NORMS, make_norm
+from tg_lpe.ops.segment import RowGroups
+
+
+@few
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any))
+def test_graph_norm_is_that_of_pyg(sizes: list[int]) -> None:
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    x = normal(len(batch), 4).requires_grad_()
+    ours, theirs = make_norm("graph", 4).double(), torch_geometric.nn.GraphNorm(4).double()
+    randomize_(ours)
+    theirs.load_state_dict(ours.state_dict())
+    got = ours(x, RowGroups(batch, len(sizes)))
+    expected = theirs(x, batch, batch_size=len(sizes))
+    assert relative_error(got, expected) < 1e-12
+    # Where a graph has a single node, the root of a tiny variance makes gradients large.
+    grads = [torch.autograd.grad((out * normal(*out.shape, seed=1)).sum(), x)[0] for out in (got, expected)]
+    assert relative_error(*grads) < 1e-9
+
+
+def test_batch_and_layer_norm_are_those_of_torch() -> None:
+    x, groups = 3 * normal(20, 4) + 1, RowGroups(torch.zeros(20, dtype=torch.int64), 1)
+    for name, theirs in (("batch", torch.nn.BatchNorm1d(4)), ("layer", torch.nn.LayerNorm(4))):
+        ours = make_norm(name, 4).double()
+        theirs = theirs.double()
+        for train in (True, False):
+            assert torch.equal(ours.train(train)(x, groups), theirs.train(train)(x))
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert make_norm("none", 4)(x, groups) is x
+
+
+def test_batch_norm_of_one_row_uses_running_statistics() -> None:
+    norm, groups = make_norm("batch", 4).double().train(), RowGroups(torch.zeros(1, dtype=torch.int64), 1)
+    norm.running_mean.fill_(2.0)
+    norm.running_var.fill_(4.0)
+    torch.testing.assert_close(
+        norm(torch.full((1, 4), 6.0).double(), groups), torch.full((1, 4), 2.0).double(), rtol=1e-5, atol=0
+    )
+    assert norm(torch.zeros(0, 4).double(), groups).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_reset_parameters(name: str) -> None:
+    norm = make_norm(name, 4).double()
+    start = {key: value.clone() for key, value in norm.state_dict().items()}
+    for value in norm.state_dict().values():
+        value.fill_(3)
+    norm.reset_parameters()
+    assert all(torch.equal(value, start[key]) for key, value in norm.state_dict().items())
+
+
+def test_unknown_norm() -> None:
+    with pytest.raises(ValueError, match=r"norm must be one of \['batch', .*got 'instance'"):
+        make_norm("instance", 4)

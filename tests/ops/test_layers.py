@@ -1,0 +1,284 @@
+"""All layers of a linear transformer at once, in each backend, against padded batches in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import pytest
+import torch
+from helpers import (
+    Batched,
+    Graph,
+    batch_of,
+    corner_cases,
+    few,
+    from_networkx,
+    graphs,
+    normal,
+    randomize_,
+    relative_error,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from ops_support import encoded_twice, needs_cpu
+from torch import Tensor
+
+from tg_lpe import Incidence, LinearTransformer
+from tg_lpe.datasets.synthetic import grid_edges
+from tg_lpe.graph.incidence import LARGE
+from tg_lpe.ops import layers as layer_ops
+from tg_lpe.ops.cpu import layers as cpu_layers
+from tg_lpe.ops.structures import LayerStack
+
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"normalize": False},
+    {"degree_scaling": False},
+    {"independent_scaling": False},
+    {"diagonal": False},
+    {"diagonal": False, "normalize": False, "degree_scaling": False},
+    {"k": 1},
+    {"k": 5, "diagonal": False},
+    {"k": 16, "out_channels": 3},
+]
+
+
+def model_of(options: dict[str, Any], dtype: torch.dtype = torch.float64) -> LinearTransformer:
+    torch.manual_seed(0)
+    model = LinearTransformer(**{"num_blocks": 2, "num_loops": 2, **options}).to(dtype).requires_grad_(False)
+    scale = 0.5 if options.get("normalize", True) else 0.1
+    randomize_(model, scale=scale)
+    return model
+
+
+def both(model: LinearTransformer, graph: Incidence) -> tuple[Tensor, Tensor]:
+    return encoded_twice(model, graph, model.probes(graph, None, None))
+
+
+@needs_cpu
+@pytest.mark.parametrize("options", MODELS, ids=str)
+@few
+@given(parts=st.lists(graphs(max_nodes=9, exponents=(-1, 1)), min_size=1, max_size=4), weighted=st.booleans())
+def test_random_batches(options: dict[str, Any], parts: list[Graph], weighted: bool) -> None:
+    batch = batch_of(parts)
+    if batch.num_nodes:
+        got, expected = both(model_of(options), Incidence(**batch.arguments(weighted)))
+        assert relative_error(got, expected) < 1e-9
+
+
+@needs_cpu
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_corner_cases(options: dict[str, Any]) -> None:
+    batch = batch_of(corner_cases())
+    for weighted in (True, False):
+        got, expected = both(model_of(options), Incidence(**batch.arguments(weighted)))
+        for ours, torchs in zip(batch.split(got), batch.split(expected), strict=True):
+            assert relative_error(ours, torchs) < 1e-8
+
+
+@needs_cpu
+def test_float32_is_as_near_as_torch_is() -> None:
+    batch: Batched = batch_of(corner_cases())
+    exact, _ = both(model_of({}), Incidence(**batch.arguments()))
+    arguments = batch.arguments() | {"edge_weight": batch.edge_weight.float()}
+    for got in both(model_of({}, torch.float32), Incidence(**arguments)):
+        assert relative_error(got, exact) < 1e-4
+
+
+@needs_cpu
+def test_ground_conductances() -> None:
+    batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1])
+    ground = torch.rand(batch.num_nodes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    got, expected = both(model_of({}), Incidence(**batch.arguments(), ground=ground))
+    assert relative_error(got, expected) < 1e-9
+
+
+@needs_cpu
+def test_a_large_graph_by_any_number_of_threads(threads: None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    n = 40_000  # more rows than one thread keeps to itself
+    graph = Incidence(torch.randint(n, (2, 3 * n), generator=generator), n)
+    model = model_of({}, torch.float32)
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        results.append(both(model, graph))
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][0], results[2][0])
+    assert relative_error(*results[0]) < 1e-4
+
+
+@needs_cpu
+@pytest.mark.parametrize("sizes", [(1, 725), (2, 725)], ids=str)  # the large graph's first row at both places of a pair
+def test_a_graph_that_no_cache_holds(sizes: tuple[int, int]) -> None:
+    alone, side = sizes
+    edges = grid_edges(side) + alone
+    batch = torch.ones(alone + side * side, dtype=torch.int64)
+    batch[:alone] = 0
+    graph = Incidence(edges, batch=batch)
+    assert graph.num_nodes * 8 * 4 > 2**24
+    assert relative_error(*both(model_of({"num_blocks": 1}, torch.float32), graph)) < 1e-4
+
+
+@needs_cpu
+def test_what_a_backend_supports() -> None:
+    phi = torch.zeros(3, 8)
+    assert layer_ops.supports(phi, 3) and layer_ops.supports(phi.double(), 3, gradient=True)
+    assert layer_ops.supports(torch.zeros(3, 16), 10**6) and not layer_ops.supports(torch.zeros(3, 17), 3)
+    assert not layer_ops.supports(torch.zeros(3, 9), 3, gradient=True)
+    assert not layer_ops.supports(phi, cpu_layers.TRAINED_NODES + 1, gradient=True)
+    assert not layer_ops.supports(phi.half(), 3) and not layer_ops.supports(phi.to("meta"), 3)
+
+
+def test_gradients_that_no_backend_has_come_from_torch() -> None:
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    w = torch.ones(2).double().requires_grad_()
+    phi = normal(3, 8)
+    for model, own in ((model_of({}), graph.with_conductances(w)), (model_of({"diagonal": False}), graph)):
+        model.requires_grad_(True)
+        assert model.encode(own, probes=phi).node.requires_grad and not model._has_backend(own, phi)
+    (grad,) = torch.autograd.grad(model_of({}).encode(graph.with_conductances(w), probes=phi).node.pow(3).sum(), w)
+    assert grad.abs().min() > 0
+
+
+@needs_cpu
+def test_malformed_calls_are_refused() -> None:
+    model, graph = model_of({}), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    ones, phi = torch.ones(3).double(), torch.ones(3, 8).double()
+    laplacian = graph.scaled_laplacian(ones)
+
+    def run(phi: Tensor = phi, later: Tensor = ones[:1], **changed: Tensor) -> Tensor:
+        own = laplacian._replace(**changed)
+        return cpu_layers.layers(phi, own, model._stack(), model.readout.weight, later, 1e-12)
+
+    assert run().shape == (3, 8)
+    for match, arguments in (
+        (r"later must be torch.float64 \[1\] on the CPU, got torch.float32", {"later": torch.ones(1)}),
+        ("ptr must ascend from 0 to 3", {"ptr": torch.tensor([0, 2])}),
+        ("phi must be float32 or float64", {"phi": torch.ones(3, 17).double()}),
+        (r"diagonal must be torch.float64 \[3\]", {"diagonal": ones[:2]}),
+    ):
+        with pytest.raises(ValueError, match=match):
+            run(**arguments)
+
+
+def problem(num_layers: int = 3, k: int = 3, diagonal: bool = True) -> tuple[Any, ...]:
+    """A batch of three graphs, weights of both signs, and a read-out."""
+    parts = [from_networkx(nx.cycle_graph(4), lambda i: 1.0 + i), Graph(1, [], []), from_networkx(nx.path_graph(3))]
+    graph = Incidence(**batch_of(parts).arguments())
+    phi = normal(graph.num_nodes, k)
+    stacks = [0.5 * normal(num_layers, k, k, seed=seed) for seed in range(4)]
+    laplacian = graph.scaled_laplacian(phi, degree_scaling=True)
+    return phi, laplacian, LayerStack(*stacks, diagonal), normal(2, k, seed=9), normal(3, seed=8).abs()
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("norm_floor", [None, 1e-12])
+def test_the_operation_against_its_reference(diagonal: bool, norm_floor: float | None) -> None:
+    phi, laplacian, weights, readout, later = problem(diagonal=diagonal)
+    for own in (laplacian, laplacian._replace(rows=None)):
+        for matrix in (readout, None):
+            got = layer_ops.layers(phi, own, weights, matrix, later, norm_floor)
+            expected = layer_ops._reference(phi, own, weights, matrix, later, norm_floor)
+            assert relative_error(got, expected) < 1e-12
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("diagonal, norm_floor", [(True, 1e-12), (False, None)])
+def test_first_and_second_derivatives(diagonal: bool, norm_floor: float | None) -> None:
+    phi, laplacian, weights, readout, later = problem(num_layers=2, k=2, diagonal=diagonal)
+    similarity = torch.diag_embed(weights.similarity.diagonal(dim1=1, dim2=2)) if diagonal else weights.similarity
+
+    def of(phi: Tensor, residual: Tensor, similarity: Tensor, left: Tensor, readout: Tensor) -> Tensor:
+        similarity = torch.diag_embed(similarity.diagonal(dim1=1, dim2=2)) if diagonal else similarity
+        stack = LayerStack(residual, similarity, left, weights.right, diagonal)
+        return layer_ops.layers(phi, laplacian, stack, readout, later, norm_floor)
+
+    inputs = [x.requires_grad_() for x in (phi, weights.residual, similarity, weights.left, readout)]
+    assert torch.autograd.gradcheck(of, inputs)
+    assert torch.autograd.gradgradcheck(of, inputs)
+
+
+def test_the_laplacian_of_a_large_graph_with_and_without_gradient() -> None:
+    n = LARGE // 2
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(n, (2, 2 * LARGE), generator=generator)
+    graph = Incidence(edges, n, ground=torch.rand(n, generator=generator))
+    assert graph.num_edges > LARGE
+    x = normal(n, 3, dtype=torch.float32)
+    with_gradient = graph.laplacian(x.clone().requires_grad_())
+    assert with_gradient.requires_grad and relative_error(graph.laplacian(x), with_gradient) < 1e-5
+    w = torch.rand(graph.num_edges, generator=generator)
+    other = graph.with_conductances(w)
+    again = other.laplacian(x)
+    assert relative_error(again, other.laplacian(x.clone().requires_grad_())) < 1e-5
+    assert relative_error(again, graph.laplacian(x)) > 0.1
+    assert other.with_conductances(w.requires_grad_()).laplacian(x).requires_grad
+
+
+GRADIENTS: list[dict[str, Any]] = [{}, {"degree_scaling": False}, {"independent_scaling": False}, {"k": 5}, {"k": 1}]
+
+
+def gradients(model: LinearTransformer, out: Tensor, phi: Tensor) -> list[Tensor]:
+    """Of a function of the encoding that has no symmetry, by ``Phi_0`` and all parameters."""
+    loss = (out * normal(*out.shape, seed=3, dtype=out.dtype)).sum()
+    found = torch.autograd.grad(loss, [phi, *model.parameters()], allow_unused=True)
+    return [torch.zeros(1, dtype=out.dtype) if grad is None else grad for grad in found]
+
+
+@needs_cpu
+@pytest.mark.parametrize("options", GRADIENTS, ids=str)
+@few
+@given(parts=st.lists(graphs(max_nodes=9, exponents=(-1, 1)), min_size=1, max_size=4), weighted=st.booleans())
+def test_gradients_of_random_batches(options: dict[str, Any], parts: list[Graph], weighted: bool) -> None:
+    batch = batch_of(parts)
+    if not batch.num_nodes:
+        return
+    model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted))
+    phi = model.probes(graph, None, None).clone().requires_grad_()
+    got, expected = encoded_twice(model, graph, phi)
+    assert relative_error(got, expected) < 1e-9
+    scale = max(float(grad.abs().max()) for grad in gradients(model, expected, phi))
+    for ours, torchs in zip(
+        gradients(model, got, phi), gradients(model, model._run_fixed(graph, phi), phi), strict=True
+    ):
+        assert float((ours - torchs).abs().max()) < 1e-7 * max(scale, 1.0)
+
+
+@pytest.mark.parametrize("options", GRADIENTS, ids=str)
+def test_gradcheck(options: dict[str, Any]) -> None:
+    batch = batch_of([graph for graph in corner_cases() if 1 < graph.num_nodes < 12])
+    model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted=False))
+    phi = model.probes(graph, None, None).clone().requires_grad_()
+    parameters = tuple(model.parameters())
+
+    def encode(phi: Tensor, *_: Tensor) -> Tensor:
+        return model.encode(graph, probes=phi).node
+
+    assert torch.autograd.gradcheck(encode, (phi, *parameters), atol=1e-6, fast_mode=True)
+
+
+@needs_cpu
+def test_gradients_do_not_depend_on_the_number_of_threads(threads: None) -> None:
+    batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1] * 40)
+    model = model_of({}, torch.float32).requires_grad_(True)
+    graph = Incidence(**batch.arguments(weighted=False))
+    phi = model.probes(graph, None, None).clone().requires_grad_()
+    found = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append(gradients(model, model.encode(graph, probes=phi).node, phi))
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))
+
+
+@needs_cpu
+def test_conductances_changed_in_place_are_seen() -> None:
+    w = torch.ones(2, dtype=torch.float64)
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3).with_conductances(w)
+    model = model_of({"degree_scaling": False, "normalize": False})
+    phi = model.probes(graph, None, None)
+    before = model.encode(graph, probes=phi).node
+    w.mul_(100.0)
+    after = model.encode(graph, probes=phi).node
+    assert relative_error(after, model._run_fixed(graph, phi)) < 1e-12 and relative_error(after, before) > 1e-3

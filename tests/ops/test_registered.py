@@ -1,0 +1,197 @@
+"""Each operation as ``torch.library`` sees it: schema, fake tensors, autograd, and what torch.compile makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import pytest
+import torch
+from helpers import batch_of, from_networkx, normal
+from ops_support import needs_cpu
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe.ops import cpu, segment
+from tg_lpe.ops.edges import adjacency_rows
+from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter
+
+OPS = torch.ops.tg_lpe
+PARTS = [from_networkx(nx.cycle_graph(5)), from_networkx(nx.path_graph(3))]
+NAMES = [
+    "undirected_edges",
+    "adjacency_rows",
+    "laplacian",
+    "segment_sum",
+    "gather_rows",
+    "matrix_polynomials",
+    "matrix_polynomials_backward",
+    "estimated_polynomials",
+    "layers",
+    "layers_forward",
+    "layers_backward",
+    "two_block_layers",
+]
+GRAPH = Incidence(**batch_of(PARTS).arguments(weighted=False))
+STRUCTURE = GRAPH.tail, GRAPH.head, GRAPH.ptr
+NODES, EDGES = GRAPH.num_nodes, GRAPH.num_edges
+
+
+def grad(*shape: int, seed: int = 0) -> Tensor:
+    return normal(*shape, seed=seed).requires_grad_()
+
+
+def laplacian() -> tuple[Any, ...]:
+    scaled = GRAPH.scaled_laplacian(torch.empty(0, dtype=torch.float64), True)
+    return *scaled[:-1], *(scaled.rows or adjacency_rows(*STRUCTURE[:2], scaled.node_scale, None))
+
+
+def samples() -> dict[str, tuple[Any, ...]]:
+    index = torch.tensor([0, 0, 1, 3])
+    groups = RowGroups(torch.tensor([1, 0, 1]), 4)
+    stacks = [0.5 * normal(2, 3, 3, seed=seed) for seed in range(4)]
+    trained = [stack.clone().requires_grad_() for stack in stacks[:3]]
+    later = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    adjacency = 0.4 * normal(2, EDGES)
+    operator, rows = laplacian(), laplacian()[-3:]
+    estimate = *STRUCTURE[:2], NODES, NODES, 2.0, 1.0, 4, 3, 7
+    polynomials = *STRUCTURE, NODES, GRAPH.max_nodes, 2.0, 1.0, 3
+    width = 2 * 3
+    found: dict[str, tuple[Any, ...]] = {
+        "undirected_edges": (GRAPH.edge_index, NODES, GRAPH.batch, 2),
+        "adjacency_rows": (normal(NODES), *STRUCTURE[:2], normal(EDGES)),
+        "laplacian": (grad(NODES, 2), *rows[:2], rows[2].clone().requires_grad_(), grad(NODES, seed=1)),
+        "gather_rows": (grad(4, 2), groups.index, groups.order, groups.ptr, groups.sorted_index),
+        "matrix_polynomials": (adjacency.clone().requires_grad_(), *polynomials),
+        "estimated_polynomials": (adjacency.clone().requires_grad_(), *estimate, True),
+        "layers": (normal(NODES, 3), *operator, *stacks, True, normal(2, 3), later, 1e-12),
+        "layers_forward": (grad(NODES, 3), *operator, *trained, later, 1e-12),
+        "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
+    }
+    if cpu.is_available():  # without a backend, gradients come from the reference
+        plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])
+        kept = OPS.layers_forward(*plain)[1:]
+        found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks[:3], later, 1e-12, *kept
+        gradients = normal(NODES, width), normal(EDGES, width)
+        found["matrix_polynomials_backward"] = adjacency, *polynomials, *gradients
+    if has_torch_scatter():
+        found["segment_sum"] = grad(4, 2), group_pointers(index, 5), index
+    return found
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", NAMES)
+def test_opcheck(name: str) -> None:
+    if name not in (found := samples()):
+        pytest.skip("there is no backend with such an operation")
+    torch.library.opcheck(getattr(OPS, name).default, found[name])
+
+
+def test_every_registered_operation_is_checked() -> None:
+    registered = {name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("tg_lpe::")}
+    assert {name.split(".")[0] for name in registered} == set(NAMES)
+
+
+@pytest.fixture
+def compiled() -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return lambda function: torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)
+
+
+def outputs(function: Callable[..., Any], *inputs: Tensor) -> list[Tensor]:
+    """Values and gradients."""
+    inputs = tuple(x.detach().requires_grad_() for x in inputs)
+    outs = function(*inputs)
+    outs = [out for out in ([outs] if isinstance(outs, Tensor) else outs) if out is not None]
+    return [*outs, *torch.autograd.grad(sum(out.square().sum() for out in outs), inputs)]
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("method", ["differences", "laplacian", "spread_to_directed", "merge_directed", "end_sums"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_methods_of_the_incidence_are_traced_whole(method: str, weighted: bool, compiled: Any) -> None:
+    arguments = batch_of(PARTS).arguments(weighted)
+    loop = torch.tensor([[2], [2]])
+    arguments["edge_index"] = torch.cat([arguments["edge_index"], loop], 1)
+    if weighted:
+        arguments["edge_weight"] = torch.cat([arguments["edge_weight"], torch.ones(1).double()])
+    sizes = {"spread_to_directed": EDGES, "merge_directed": arguments["edge_index"].size(1)}
+    x = normal(sizes.get(method, NODES), 2)
+    expected = outputs(getattr(Incidence(**arguments), method), x)
+    graph = Incidence(**arguments)
+    got = outputs(compiled(lambda x: getattr(graph, method)(x)), x)
+    for mine, theirs in zip(got, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("scatter", [True, False])
+def test_row_groups_are_traced_whole(scatter: bool, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not scatter:
+        monkeypatch.setattr(segment, "torch_scatter", None)
+    elif not has_torch_scatter():
+        pytest.skip("torch-scatter is not installed or switched off")
+
+    def of(x: Tensor) -> Tensor:
+        groups = RowGroups(torch.tensor([3, 0, 3, 1]), 4)
+        return groups.sum(groups.gather(x).square()) * groups.mean(groups.gather(x))
+
+    for mine, theirs in zip(outputs(compiled(of), normal(4, 2)), outputs(of, normal(4, 2)), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
+def test_encoders_compile(kind: str, backend: str) -> None:
+    """Whole after the incidence with the C++ part; graphs of several sizes are padded in a call of their own."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model: Any = LinearTransformer(4, 3).double()
+    if kind != "linear":
+        probes = "identity" if kind == "exact" else "rademacher"
+        model = GramTransformer(3, 2, num_filters=2, num_layers=4, probes=probes, num_probes=5).double()
+    parameters = list(model.parameters())
+
+    def run(encode: Callable[..., Any]) -> list[Tensor]:
+        out = [part for part in encode(Incidence(**batch_of(PARTS).arguments(weighted=False))) if part is not None]
+        grads = torch.autograd.grad(sum(part.square().sum() for part in out), parameters, allow_unused=True)
+        return [*out, *(grad for grad in grads if grad is not None)]
+
+    whole = kind == "linear" or (kind == "exact" and backend == "cpu")
+    compiled = torch.compile(model.encode, backend="aot_eager", fullgraph=whole, dynamic=True)
+    for mine, theirs in zip(run(compiled), run(model.encode), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@needs_cpu
+@pytest.mark.parametrize(
+    "model", [GramTransformer(3, 2, num_filters=2, num_layers=4), LinearTransformer(4, 3)], ids=str
+)
+def test_the_incidence_is_one_graph_break(model: Any) -> None:
+    torch._dynamo.reset()
+    arguments = batch_of(PARTS, torch.float32).arguments(weighted=False)
+    explained = torch._dynamo.explain(lambda: model(None, **arguments))()
+    assert explained.graph_break_count <= 1, explained.break_reasons
+
+
+class ScalarReads(TorchDispatchMode):
+    """Counts how often a scalar is read from the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("kind", [GramTransformer, LinearTransformer])
+def test_a_step_reads_no_scalar(kind: Any) -> None:
+    model, arguments = kind(out_channels=3), batch_of(PARTS * 3, torch.float32).arguments(weighted=False)
+    with ScalarReads() as reads:
+        out = model(None, **arguments)
+        sum(part.square().sum() for part in out if part is not None).backward()
+    assert reads.count == 0

@@ -1,0 +1,324 @@
+"""Tasks and metrics against scikit-learn, ogb's Evaluator and plain loops, with ties and missing labels."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from helpers import few
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.data import Data
+
+from tg_lpe.data import GraphSplits
+from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.tasks import (
+    TASKS,
+    Binary,
+    Multiclass,
+    Multilabel,
+    Regression,
+    Task,
+    make_task,
+    masked_mean,
+    register_task,
+    task_for,
+)
+
+metrics = pytest.importorskip("sklearn.metrics")
+NAN = math.nan
+
+
+@st.composite
+def scored(draw: st.DrawFn, columns: int = 1, missing: bool = False) -> tuple[Tensor, Tensor]:
+    """Scores with many ties and labels 0, 1 and perhaps NaN, ``[num_rows, columns]``."""
+    rows = draw(st.integers(1, 30))
+    labels = st.sampled_from([0.0, 1.0, NAN] if missing else [0.0, 1.0])
+    # Neighbours in float32 are different scores.
+    scores = st.sampled_from([-2.0, 0.0, 0.5, 1.0, float(np.nextafter(np.float32(1.0), np.float32(2.0))), 1e30])
+    shape = (rows, columns)
+    size = rows * columns
+    return (
+        torch.tensor(draw(st.lists(scores, min_size=size, max_size=size))).view(shape),
+        torch.tensor(draw(st.lists(labels, min_size=size, max_size=size))).view(shape),
+    )
+
+
+@few
+@given(scored())
+def test_one_column_is_scikit_learns(column: tuple[Tensor, Tensor]) -> None:
+    scores, labels = column
+    assume(0 < int(labels.sum()) < labels.numel())
+    found = METRICS["roc_auc"](scores, labels).mean
+    assert found == pytest.approx(metrics.roc_auc_score(labels.numpy(), scores.numpy()), rel=1e-12)
+    found = METRICS["average_precision"](scores, labels).mean
+    assert found == pytest.approx(metrics.average_precision_score(labels.numpy(), scores.numpy()), rel=1e-12)
+    right = (scores > 0).double()
+    assert METRICS["accuracy"](right, labels).mean == pytest.approx(
+        metrics.accuracy_score(labels.numpy(), right.numpy()), rel=1e-12
+    )
+
+
+def ogb_evaluator(metric: str, columns: int) -> Any:
+    """ogb's code on its own: constructed, it would read a table of its data sets."""
+    evaluate = pytest.importorskip("ogb.graphproppred.evaluate")
+    evaluator = evaluate.Evaluator.__new__(evaluate.Evaluator)
+    evaluator.name, evaluator.eval_metric, evaluator.num_tasks = "any", metric, columns
+    return evaluator
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"), [("roc_auc", "rocauc"), ("average_precision", "ap"), ("rmse", "rmse"), ("accuracy", "acc")]
+)
+@few
+@given(scored(columns=3, missing=True))
+def test_several_columns_are_ogbs(name: str, theirs: str, columns: tuple[Tensor, Tensor]) -> None:
+    predictions, labels = (part.double() for part in columns)
+    if name == "accuracy":
+        predictions = (predictions > 0).double()
+    if name == "rmse":
+        predictions = predictions.clamp(max=3.0)
+    if name in ("rmse", "accuracy"):
+        assume(bool((~labels.isnan()).any(0).all()))  # where ogb divides by zero, ours leaves the column out
+    ours = METRICS[name](predictions, labels)
+    evaluator = ogb_evaluator(theirs, 3)
+    arguments = {"y_true": labels.numpy(), "y_pred": predictions.numpy()}
+    if ours.mean is None:
+        assert ours.undefined == [0, 1, 2]
+        with pytest.raises(RuntimeError, match="No positively labeled data"):
+            evaluator.eval(arguments)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert ours.mean == pytest.approx(float(evaluator.eval(arguments)[theirs]), rel=1e-12)
+
+
+def test_mae_is_the_mean_over_columns_of_what_is_there() -> None:
+    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    result = METRICS["mae"](predictions, torch.tensor([[0.0, NAN], [0.0, 1.0]]))
+    assert result.columns == (2.0, 3.0) and result.mean == 2.5 and result.undefined == []
+    assert METRICS["mae"](predictions, torch.tensor([[0.0, NAN], [0.0, NAN]])).undefined == [1]
+
+
+def test_metric_refuses_other_shapes() -> None:
+    with pytest.raises(ValueError, match=r"got \(3, 1\) and \(3,\)"):
+        METRICS["mae"](torch.zeros(3, 1), torch.zeros(3))
+
+
+TASK_CASES: list[tuple[Task, Tensor]] = [
+    (Regression(), torch.tensor([0.5, -1.0, 2.0, NAN, 3.0])),
+    (Regression(loss_function="mse", metric="rmse"), torch.tensor([0.5, NAN, 2.0, NAN, 3.0])),
+    (Regression(num_targets=2), torch.tensor([[0.5, NAN], [1.0, 2.0], [NAN, NAN], [3.0, 0.0], [1.0, 1.0]])),
+    (Binary(), torch.tensor([0.0, 1.0, NAN, 1.0, 0.0])),
+    (Multilabel(num_targets=2), torch.tensor([[0.0, NAN], [1.0, 1.0], [NAN, NAN], [1.0, 0.0], [0.0, 0.0]])),
+    (Multiclass(num_classes=3), torch.tensor([0.0, 2.0, NAN, 1.0, 1.0])),
+    (Multiclass(num_classes=3, level="node"), torch.tensor([0.0, 2.0, 2.0, 1.0, 1.0])),
+]
+cases = pytest.mark.parametrize(("task", "target"), TASK_CASES, ids=lambda value: getattr(value, "name", ""))
+
+
+def outputs(task: Task, rows: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, task.out_channels, generator=generator).requires_grad_()
+
+
+def loss_by_hand(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
+    """Mean of the loss of each label that is there, in a loop."""
+    target = target.view(len(prediction), -1)
+    losses = []
+    for row in range(len(prediction)):
+        for column in range(task.num_targets):
+            label = target[row, column]
+            if label.isnan():
+                continue
+            if isinstance(task, Multiclass):
+                losses.append(-prediction[row].log_softmax(0)[int(label)])
+            elif isinstance(task, Regression):
+                error = prediction[row, column] - label
+                losses.append(error.abs() if task.loss_function == "l1" else error**2)
+            else:
+                probability = prediction[row, column].sigmoid()
+                losses.append(-(probability if label == 1 else 1 - probability).log())
+    return torch.stack(losses).mean()
+
+
+@cases
+def test_loss_and_gradient_leave_missing_labels_out(task: Task, target: Tensor) -> None:
+    prediction = outputs(task)
+    loss = task.loss(prediction, target)
+    expected = loss_by_hand(task, prediction, target)
+    torch.testing.assert_close(loss, expected)
+    [gradient] = torch.autograd.grad(loss, prediction)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, prediction)[0])
+    nothing = task.loss(prediction, torch.full_like(target, NAN))
+    assert float(nothing.detach()) == 0 and not torch.autograd.grad(nothing, prediction)[0].any()
+
+
+class ScalarReads(TorchDispatchMode):
+    """Counts the values that are read from the device."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@cases
+def test_a_loss_does_not_wait_for_the_device(task: Task, target: Tensor) -> None:
+    prediction = outputs(task)
+    with ScalarReads() as reads:
+        task.loss(prediction, target).backward()
+    assert reads.number == 0
+    with ScalarReads() as reads:
+        float(task.loss(prediction, target).detach())
+    assert reads.number == 1
+
+
+@cases
+def test_figures_are_json_and_count_missing_labels(task: Task, target: Tensor) -> None:
+    figures = task.evaluate(outputs(task), target)
+    assert figures["num_missing"] == int(target.isnan().sum())
+    assert figures["num_labels"] + figures["num_missing"] == 5 * task.num_targets
+    assert set(task.metrics) <= set(figures) and next(iter(figures)) == task.metric
+    assert json.loads(json.dumps(figures)) == figures
+    assert make_task(json.loads(json.dumps(task.to_dict()))) == task
+    with pytest.raises(ValueError, match="needs a column with"):
+        task.evaluate(outputs(task), torch.full_like(target, NAN))
+
+
+def test_without_missing_labels_the_loss_has_the_bits_of_pytorchs() -> None:
+    prediction = outputs(Regression(), 137)
+    target = torch.randn(137, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(Regression().loss(prediction, target), (prediction.squeeze(1) - target).abs().mean())
+    label = (target > 0).float()
+    torch.testing.assert_close(
+        Binary().loss(prediction, label), F.binary_cross_entropy_with_logits(prediction.squeeze(1), label)
+    )
+
+
+def test_a_column_of_one_class_is_named() -> None:
+    task = Multilabel(num_targets=3)
+    labels = torch.tensor([[0.0, 1.0, NAN], [1.0, 1.0, NAN], [0.0, 1.0, 1.0]])
+    figures = task.evaluate(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), labels)
+    assert figures["undefined_columns"] == [1, 2]
+    with pytest.raises(ValueError, match=r"average precision needs a column with labels of both classes; none of the"):
+        Multilabel(num_targets=2).evaluate(torch.zeros(3, 2), labels[:, 1:])
+
+
+def test_a_prediction_that_is_no_number_is_not_a_good_one() -> None:
+    broken = torch.tensor([NAN, 1.0, 0.0])
+    labels = torch.tensor([1.0, 0.0, 1.0])
+    assert math.isnan(Binary().evaluate(broken, labels)["roc_auc"])
+    assert math.isnan(Binary().evaluate(broken, labels)["average_precision"])
+    assert math.isnan(Regression().evaluate(broken, labels)["mae"])
+    both = Multiclass(num_classes=2).evaluate(torch.full((2, 2), NAN), torch.tensor([0.0, 1.0]))
+    assert both["accuracy"] == 0
+
+
+def test_directions() -> None:
+    assert Regression().direction == "min" and Regression().is_better(1.0, Regression().worst)
+    assert Binary().direction == "max" and Binary().is_better(0.5, Binary().worst)
+    assert not Binary().is_better(NAN, 0.5) and not Binary().is_better(0.5, 0.5)
+    assert Multiclass(num_classes=4).out_channels == 4 and Multilabel(num_targets=7).out_channels == 7
+
+
+def test_predictions_for_a_reader() -> None:
+    assert Binary().predict(torch.zeros(2, 1)).tolist() == [[0.5], [0.5]]
+    assert Multiclass(num_classes=2).predict(torch.zeros(1, 2)).tolist() == [[0.5, 0.5]]
+    assert Regression().predict(torch.ones(1, 1)).item() == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Regression(level="edge"), r"level of regression must be one of \('graph', 'node'\), got 'edge'"),
+        (lambda: Regression(metric="roc_auc"), r"metric of regression must be one of \('mae', 'rmse'\), got 'roc_auc'"),
+        (lambda: Regression(num_targets=0), "positive integer, got 0"),
+        (lambda: Regression(loss_function="huber"), "'l1' or 'mse', got 'huber'"),
+        (lambda: Binary(num_targets=2), "num_targets=2; use multilabel"),
+        (lambda: Multiclass(num_classes=1), "at least 2, got 1"),
+        (lambda: make_task({"name": "ranking"}), r"task must be one of .*'regression'.*, got 'ranking'"),
+        (lambda: make_task({"name": "binary", "num_classes": 2}), "num_classes"),
+        (lambda: Binary().check(torch.tensor([0.0, 2.0, NAN])), "0 or 1, or NaN where missing; there are 0, 2"),
+        (lambda: Multiclass(num_classes=2).check(torch.tensor([0.0, 2.0])), r"integers in 0..1.*there are 0, 2"),
+        (lambda: Multiclass(num_classes=2).check(torch.tensor([0.5])), r"there are 0.5"),
+        (lambda: Regression().check(torch.tensor([math.inf])), "finite"),
+        (lambda: Regression().loss(torch.zeros(3, 2), torch.zeros(3)), r"\[num_rows, 1\], got \(3, 2\)"),
+        (lambda: Regression().loss(torch.zeros(3, 1), torch.zeros(4)), r"labels must have shape \(3, 1\).*got \(4,\)"),
+        (lambda: Multilabel(num_targets=2).loss(torch.zeros(3, 2), torch.zeros(2, 3)), r"got \(2, 3\)"),
+    ],
+)
+def test_mistakes(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def splits_with(labels: list[list[float]]) -> GraphSplits:
+    edge = torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(x=torch.ones(2, 3), edge_index=edge, y=torch.tensor([row])) for row in labels]
+    return GraphSplits.of(graphs, graphs, graphs, level="graph")
+
+
+def test_the_task_of_a_dataset() -> None:
+    assert task_for(splits_with([[0.5], [1.0]])) == Regression()
+    assert task_for(splits_with([[0.5, 1.0]]), metric="rmse") == Regression(num_targets=2, metric="rmse")
+    assert task_for(splits_with([[0.0], [3.0], [NAN]]), "multiclass") == Multiclass(num_classes=4)
+    assert task_for(splits_with([[0.0], [3.0]]), "multiclass", num_classes=9) == Multiclass(num_classes=9)
+    assert task_for(splits_with([[0.0], [1.0]]), "regression") == Regression()
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "message"),
+    [
+        ([[0.0], [1.0]], None, r"all labels of y are integers \(0, 1\).*task='binary' or task='regression' \(--task"),
+        ([[0.0, 1.0], [1.0, NAN]], None, "all labels of y0, y1 .*task='multilabel'"),
+        ([[0.0], [7.0]], None, "task='multiclass'"),
+        ([[0.0], [2.0]], "binary", "0 or 1"),
+        ([[0.0, 1.0]], "binary", "use multilabel"),
+        ([[0.5]], "multiclass", "integers"),
+    ],
+)
+def test_a_dataset_that_leaves_the_task_open(labels: list[list[float]], name: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        task_for(splits_with(labels), name)
+
+
+def test_a_users_own_task() -> None:
+    try:
+
+        @register_task
+        @dataclass(frozen=True, kw_only=True)
+        class Huber(Regression):
+            """Quadratic for small errors, absolute for large ones."""
+
+            delta: float = 1.0
+            name: ClassVar[str] = "huber"
+
+            def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+                prediction, target = self.rows(prediction, target)
+                labelled = ~target.isnan()
+                known = torch.where(labelled, target, prediction.detach())
+                return masked_mean(F.huber_loss(prediction, known, reduction="none", delta=self.delta), labelled)
+
+        task = task_for(splits_with([[0.5], [1.0]]), "huber", metric="rmse", delta=0.1)
+        assert task == Huber(metric="rmse", delta=0.1) and make_task(task.to_dict()) == task
+        labels = torch.tensor([0.5, NAN, 3.0])
+        expected = F.huber_loss(torch.zeros(2), torch.tensor([0.5, 3.0]), delta=0.1)
+        torch.testing.assert_close(task.loss(torch.zeros(3, 1), labels), expected)
+        with pytest.raises(ValueError, match="taken"):
+
+            @register_task
+            class Other(Regression):
+                name = "huber"
+    finally:
+        TASKS._entries.pop("huber", None)

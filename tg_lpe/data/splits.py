@@ -1,0 +1,289 @@
+"""Training, validation and test set of any PyG data, with what a model must know of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from tg_lpe.data.spec import DataSpec
+from tg_lpe.data.storage import GraphDataset, node_slices, whole
+
+Level = Literal["graph", "node"]
+LEVELS: tuple[str, ...] = get_args(Level)
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """What the labels ``y`` of a dataset are.
+
+    Attributes:
+        columns: names of the columns of ``y``; none if there is nothing to predict.
+        level: whether a row of ``y`` belongs to a graph or to a node.
+        computed: name of the function that computed the labels, ``None`` if they come with the data.
+    """
+
+    columns: tuple[str, ...] = ("y",)
+    level: Level = "graph"
+    computed: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON-able dictionary."""
+        return {**asdict(self), "columns": list(self.columns)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSplits:
+    """Three splits of one dataset. Make them with :meth:`of` or :meth:`of_masks`.
+
+    Attributes:
+        train, val, test: the graphs, collated and whole (nothing selected, no transform). ``y`` is floating point,
+            NaN where a label is missing: ``[num_rows]`` for one column, else ``[num_rows, num_columns]``, with one
+            row per graph or node.
+        spec: sizes of their features.
+        target: what their labels are.
+    """
+
+    train: InMemoryDataset
+    val: InMemoryDataset
+    test: InMemoryDataset
+    spec: DataSpec
+    target: TargetSpec
+
+    @classmethod
+    def of(
+        cls, train: Any, val: Any, test: Any, *, level: Level | None = None, columns: Sequence[str] | None = None
+    ) -> GraphSplits:
+        """Splits from three datasets.
+
+        Args:
+            train, val, test: PyG datasets without ``transform``, or sequences of ``Data``. Labels are ``y``, per
+                graph ``[1]``, ``[num_columns]`` or ``[1, num_columns]``, per node ``[num_nodes]`` or
+                ``[num_nodes, num_columns]``.
+            level: what a row of ``y`` belongs to; found from its shape if absent.
+            columns: names of the columns of ``y``.
+
+        Raises:
+            TypeError: if a dataset holds anything but ``Data``.
+            ValueError: if a split is empty or has a ``transform``, labels are in some splits only or have shapes that
+                do not fit, the level is not clear from them, or the features are of no clear form (:class:`DataSpec`).
+        """
+        if level is not None and level not in LEVELS:
+            raise ValueError(f"level must be one of {LEVELS}, got {level!r}")
+        parts = dict(zip(PARTS, (_whole(*pair) for pair in zip(PARTS, (train, val, test), strict=True)), strict=True))
+        labelled = {part: dataset._data.get("y") is not None for part, dataset in parts.items()}
+        if len(set(labelled.values())) > 1:
+            raise ValueError(
+                f"labels y must be in all splits or in none; {', '.join(p for p, has in labelled.items() if has)} "
+                f"has them, {', '.join(p for p, has in labelled.items() if not has)} does not"
+            )
+        spec = DataSpec.of(*parts.values())
+        if not all(labelled.values()):
+            if columns:
+                raise ValueError(f"columns={tuple(columns)} are named, but the graphs have no labels y")
+            return cls(**parts, spec=spec, target=TargetSpec(columns=(), level=level or "graph"))
+        found = level or _common_level(parts)
+        parts = {part: _with_labels(dataset, part, found) for part, dataset in parts.items()}
+        widths = {part: _num_columns(dataset) for part, dataset in parts.items()}
+        width = widths["train"]
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"y must have as many columns in every split, got {widths}")
+        if columns is None:
+            columns = ("y",) if width == 1 else tuple(f"y{number}" for number in range(width))
+        if isinstance(columns, str) or len(columns) != width:
+            raise ValueError(f"columns must name the {width} columns of y, got {columns!r}")
+        return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), found))
+
+    @classmethod
+    def of_masks(cls, data: Data, *, columns: Sequence[str] | None = None) -> GraphSplits:
+        """Splits of the nodes of one graph.
+
+        Every split is the whole graph, and the labels of the nodes outside its mask are missing. Features and edges
+        are shared, not copied.
+
+        Args:
+            data: a graph with ``y``, one row per node, and boolean ``train_mask``, ``val_mask`` and ``test_mask``,
+                each ``[num_nodes]``; :func:`random_node_masks` draws them.
+            columns: names of the columns of ``y``.
+
+        Raises:
+            TypeError: if ``data`` is not a ``Data``.
+            ValueError: if a mask or the labels are missing or of another shape, a mask is empty, or two overlap.
+        """
+        if not isinstance(data, Data):
+            raise TypeError(f"of_masks needs one graph as Data, got {type(data).__name__}")
+        num_nodes = data.num_nodes or 0
+        y = data.get("y")
+        if not isinstance(y, Tensor) or y.size(0) != num_nodes:
+            shape = tuple(y.shape) if isinstance(y, Tensor) else y
+            raise ValueError(f"y must have one row for each of the {num_nodes} nodes, got {shape}")
+        masks = {part: data.get(f"{part}_mask") for part in PARTS}
+        for part, mask in masks.items():
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
+                form = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+                raise ValueError(f"{part}_mask must be bool [{num_nodes}], got {form}; see random_node_masks")
+            if not bool(mask.any()):
+                raise ValueError(f"{part}_mask selects no node")
+        if bool((torch.stack([cast(Tensor, mask) for mask in masks.values()]).sum(0) > 1).any()):
+            raise ValueError("train_mask, val_mask and test_mask must not share nodes")
+        y = _floating(y)
+        parts = {}
+        for part, mask in masks.items():
+            graph = copy.copy(data)
+            for other in PARTS:
+                del graph[f"{other}_mask"]
+            outside = ~cast(Tensor, mask)
+            graph.y = y.masked_fill(outside if y.dim() == 1 else outside.unsqueeze(1), torch.nan)
+            parts[part] = GraphDataset(graph, None)
+        return cls.of(**parts, level="node", columns=columns)
+
+    def labels(self, part: str) -> Tensor:
+        """All labels of ``"train"``, ``"val"`` or ``"test"``, ``[num_rows, num_columns]``."""
+        dataset: InMemoryDataset = getattr(self, part)
+        if not self.target.columns:
+            return torch.empty(len(dataset), 0)
+        y: Tensor = dataset._data.y
+        return y.reshape(-1, len(self.target.columns))
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes, features and labels, JSON-able, for a run's folder."""
+        counts = {f"num_{part}": len(getattr(self, part)) for part in PARTS}
+        return {**counts, "spec": self.spec.to_dict(), "target": self.target.to_dict()}
+
+
+def random_split(
+    dataset: Any, seed: int, val: float = 0.1, test: float = 0.1
+) -> tuple[Sequence[Data], Sequence[Data], Sequence[Data]]:
+    """Divide a dataset at random into training, validation and test set, each in the dataset's order.
+
+    Args:
+        dataset: a PyG dataset or a sequence of ``Data``.
+        seed: decides the draw; the global generator is not used.
+        val, test: shares of these splits, rounded down, at least one graph each.
+
+    Returns:
+        Selections of a PyG dataset, or lists: arguments of :meth:`GraphSplits.of`.
+
+    Raises:
+        ValueError: if the shares leave nothing for training.
+    """
+    parts = split_indices(len(dataset), seed, val, test)
+    if isinstance(dataset, InMemoryDataset):
+        return cast(Any, tuple(dataset[part] for part in parts))
+    return cast(Any, tuple([dataset[index] for index in part] for part in parts))
+
+
+def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1) -> tuple[list[int], ...]:
+    """Rows of the three splits that :func:`random_split` draws, each in ascending order."""
+    if not isinstance(seed, int):
+        raise TypeError(f"seed must be an integer, got {seed!r}")
+    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
+        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val} and {test}")
+    # A share such as 0.1 is not exact in binary: without the small term, a tenth of 30 might round down to 2.
+    num_val, num_test = (max(1, int(num_rows * share + 1e-6)) for share in (val, test))
+    if num_rows <= num_val + num_test:
+        raise ValueError(f"{num_rows} rows are too few: {num_val} for val and {num_test} for test leave none for train")
+    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed)).tolist()
+    bounds = (order[num_val + num_test :], order[:num_val], order[num_val : num_val + num_test])
+    return tuple(sorted(part) for part in bounds)
+
+
+def random_node_masks(data: Data, seed: int, val: float = 0.2, test: float = 0.2) -> Data:
+    """A copy of a graph with a random ``train_mask``, ``val_mask`` and ``test_mask``, 60/20/20 by default.
+
+    Args:
+        data: the graph; not changed.
+        seed: decides the draw; the global generator is not used.
+        val, test: shares of the nodes.
+    """
+    result = copy.copy(data)
+    num_nodes = data.num_nodes or 0
+    for part, rows in zip(PARTS, split_indices(num_nodes, seed, val, test), strict=True):
+        mask = torch.zeros(num_nodes, dtype=torch.bool)
+        mask[rows] = True
+        result[f"{part}_mask"] = mask
+    return result
+
+
+def _whole(part: str, dataset: Any) -> InMemoryDataset:
+    if len(dataset) == 0:
+        raise ValueError(f"the {part} split has no graphs")
+    try:
+        return whole(dataset)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{part}: {error}") from error
+
+
+def _common_level(parts: dict[str, InMemoryDataset]) -> Level:
+    """The level that the shapes of ``y`` allow in every split."""
+    allowed = set(LEVELS)
+    for dataset in parts.values():
+        allowed &= _levels(dataset)
+    if len(allowed) == 1:
+        return cast(Level, allowed.pop())
+    shape = tuple(torch.as_tensor(parts["train"]._data.y).shape)
+    if allowed:
+        raise ValueError(
+            f"y may belong to graphs or to nodes, its shape {shape} fits both: say level='graph' or 'node'"
+        )
+    raise ValueError(
+        f"y must have one row per graph or one per node; that of {len(parts['train'])} training graphs with "
+        f"{int(node_slices(parts['train'])[-1])} nodes has the shape {shape}"
+    )
+
+
+def _levels(dataset: InMemoryDataset) -> set[str]:
+    y, rows = _labels_and_rows(dataset)
+    per_node = torch.equal(rows, node_slices(dataset).diff())
+    per_graph = bool((rows == (1 if y.dim() > 1 else rows[0])).all())
+    return {level for level, fits in (("graph", per_graph), ("node", per_node)) if fits}
+
+
+def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
+    """``y`` of all graphs and how many rows of it each graph has."""
+    y = dataset._data.y
+    if not isinstance(y, (Tensor, int, float)):
+        raise TypeError(f"labels y must be tensors or numbers, got {type(y).__name__}")
+    y = torch.as_tensor(y)
+    y = y.reshape(1) if y.dim() == 0 else y
+    return y, torch.tensor([y.size(0)]) if dataset.slices is None else dataset.slices["y"].diff()
+
+
+def _with_labels(dataset: InMemoryDataset, part: str, level: Level) -> InMemoryDataset:
+    """A dataset with ``y`` in the form that :class:`GraphSplits` promises."""
+    if level not in _levels(dataset):
+        y, _ = _labels_and_rows(dataset)
+        raise ValueError(
+            f"{part}: y must have one row per {level}, got shape {tuple(y.shape)} for {len(dataset)} graphs with "
+            f"{int(node_slices(dataset)[-1])} nodes"
+        )
+    y, rows = _labels_and_rows(dataset)
+    if level == "graph":
+        y, slices = y.reshape(len(dataset), -1), torch.arange(len(dataset) + 1)
+    else:
+        y, slices = y.reshape(int(rows.sum()), -1), node_slices(dataset)
+    y = _floating(y)
+    result = copy.copy(dataset)
+    result._data = copy.copy(dataset._data)
+    result._data.y = y.squeeze(1) if y.size(1) == 1 else y
+    result.slices = None if dataset.slices is None else {**dataset.slices, "y": slices}
+    result._data_list = None
+    return result
+
+
+def _floating(y: Tensor) -> Tensor:
+    """Labels in a dtype that has NaN and holds them exactly."""
+    if y.is_floating_point():
+        return y
+    return y.double() if y.numel() and int(y.long().abs().max()) > 2**24 else y.float()
+
+
+def _num_columns(dataset: InMemoryDataset) -> int:
+    y: Tensor = dataset._data.y
+    return 1 if y.dim() == 1 else y.size(1)

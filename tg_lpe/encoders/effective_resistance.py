@@ -1,0 +1,43 @@
+"""Effective resistances as an encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tg_lpe.encoders.computed import NodeEdgeEncoder
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.resistance import effective_resistances
+from tg_lpe.graph.solvers import check_method
+
+
+@register
+class EffectiveResistance(NodeEdgeEncoder):
+    """The mean effective resistance from a node to those of its component, and that across each edge.
+
+    The former is ``L^+_ii + tr(L^+) / n``: how far a node is from the rest. Both follow their nodes under any
+    relabelling, and have neither signs nor bases to choose. A single node has mean resistance zero.
+
+    Args:
+        edge_out_channels: 1 for the edge encoding, 0 for none.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, edge_out_channels: int | None = None, method: str = "auto") -> None:
+        check_method(method)
+        super().__init__(1, 1, edge_out_channels)
+        self.method = method
+
+    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+        """The resistances, float64."""
+        node, edge = effective_resistances(graph, method=self.method)
+        return node.unsqueeze(-1), edge.unsqueeze(-1)
+
+    def arguments(self) -> dict[str, Any]:
+        """As the constructor's."""
+        return {"edge_out_channels": self.edge_out_channels, "method": self.method}

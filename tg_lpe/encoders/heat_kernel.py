@@ -1,0 +1,58 @@
+"""Heat kernels as an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tg_lpe.encoders.computed import NodeEdgeEncoder
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import check_method
+
+TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+@register
+class HeatKernel(NodeEdgeEncoder):
+    """The diagonal of heat kernels ``exp(-s L)`` at the nodes, their entries at the edges; ``L = D - A``.
+
+    How much heat is left at a node some time after it was put there. It has neither signs nor bases to choose, and
+    follows its nodes under any relabelling.
+
+    Args:
+        times: temperatures ``s``, one channel each.
+        edge_out_channels: as many as ``times`` for the edge encoding, 0 for none.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+
+    Raises:
+        ValueError: without times, with a negative or infinite one, or if another argument is out of range.
+    """
+
+    def __init__(
+        self, times: Sequence[float] = TIMES, edge_out_channels: int | None = None, method: str = "auto"
+    ) -> None:
+        times = check_times(times)
+        check_method(method)
+        super().__init__(len(times), len(times), edge_out_channels)
+        self.times, self.method = times, method
+
+    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+        """The entries, float64."""
+        with_edges = self.edge_out_channels > 0
+        return heat_kernel_entries(graph, self.times, method=self.method, with_edges=with_edges)
+
+    def arguments(self) -> dict[str, Any]:
+        """As the constructor's."""
+        return {"times": self.times, "edge_out_channels": self.edge_out_channels, "method": self.method}
+
+
+def check_times(times: Sequence[float]) -> tuple[float, ...]:
+    """Refuse what are no temperatures."""
+    found = tuple(float(s) for s in times)
+    if not found or not all(0 <= s < float("inf") for s in found):
+        raise ValueError(f"times must be finite and not negative, at least one, got {found}")
+    return found

@@ -1,0 +1,89 @@
+"""Laplacian eigenvectors as an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe.encoders.base import Encoding
+from tg_lpe.encoders.computed import ComputedEncoder
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import check_method
+from tg_lpe.graph.spectral import check_eigenvectors, laplacian_eigenvectors
+from tg_lpe.nn.pair_forms import pair_forms
+
+
+@register
+class LaplacianEigenvectors(ComputedEncoder):
+    """The first ``k`` non-trivial Laplacian eigenvectors; at edges, forms of them that are blind to signs.
+
+    `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; the forms are those of
+    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8). Either
+    sign of an eigenvector is as good: with a ``generator`` each column of each graph gets a random one, without it the
+    canonical one of :func:`tg_lpe.graph.spectral.laplacian_eigenvectors`, which says also where there is none that is
+    independent of the order of the nodes. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary.
+
+    :meth:`precompute` gives ``node_eigenvectors``, ``[num_nodes, k]``, and ``graph_eigenvalues``, ``[num_graphs, k]``;
+    where a graph has fewer, columns are zero and eigenvalues NaN.
+
+    Args:
+        k: number of eigenvectors, ``out_channels``.
+        edge_out_channels: ``2 k`` for the edge encoding, 0 for none.
+        normalization: of the Laplacian, as in PyG: ``None`` for ``D - A``, ``"sym"``, ``"rw"``.
+        which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        seed: of the first vectors of the iteration.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        k: int = 8,
+        edge_out_channels: int | None = None,
+        normalization: str | None = "sym",
+        which: str = "bottom",
+        method: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        check_eigenvectors(k, normalization, which)
+        check_method(method)
+        super().__init__(k, 2 * k, edge_out_channels)
+        self.k, self.normalization, self.which, self.method, self.seed = k, normalization, which, method, seed
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        """Eigenvectors and eigenvalues."""
+        vectors, values = laplacian_eigenvectors(
+            graph, self.k, normalization=self.normalization, which=self.which, method=self.method, seed=self.seed
+        )
+        return {"node_eigenvectors": self.cast(vectors), "graph_eigenvalues": self.cast(values)}
+
+    def assemble(
+        self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
+    ) -> Encoding:
+        """The eigenvectors with their signs, and the forms at the edges."""
+        vectors = precomputed["node_eigenvectors"]
+        edge = pair_forms(vectors, graph.edge_index) if self.edge_out_channels else None
+        if edge is not None:
+            loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)
+            edge = edge.masked_fill(loops, 0.0)
+        if generator is not None:
+            signs = torch.randint(0, 2, (graph.num_graphs, self.k), generator=generator, device=generator.device)
+            vectors = vectors * (2 * signs - 1).to(vectors)[graph.batch]
+        return Encoding(vectors, edge)
+
+    def arguments(self) -> dict[str, Any]:
+        """As the constructor's."""
+        return {
+            "k": self.k,
+            "edge_out_channels": self.edge_out_channels,
+            "normalization": self.normalization,
+            "which": self.which,
+            "method": self.method,
+            "seed": self.seed,
+        }

@@ -1,0 +1,82 @@
+"""What an encoder can compute before training: computed once for a whole dataset, in batches, and stored in it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from tg_lpe.data.storage import iterate_chunks, with_attribute
+from tg_lpe.encoders.base import LEVELS, Encoder
+from tg_lpe.graph.incidence import Incidence
+
+PREFIX = "precomputed_"
+"""Begins the names of the stored attributes, so that none of the user's is overwritten."""
+
+CHUNK = 2000
+"""Graphs that are computed at once, at most."""
+
+CHUNK_PAIRS = 2**24
+"""Pairs of nodes, graph by graph, that are computed at once, at most: dense matrices have as many entries."""
+
+_RESERVED = ("index", "batch")
+
+
+def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset) -> InMemoryDataset:
+    """A copy of a dataset that holds what :meth:`Encoder.precompute <tg_lpe.Encoder.precompute>` returns.
+
+    Args:
+        encoder: the encoder; ``None`` for none.
+        dataset: one for which :func:`~tg_lpe.data.storage.is_collated` holds. It is not changed.
+
+    Returns:
+        A dataset that shares its storage, with one attribute more for each precomputed tensor; ``dataset`` itself if
+        the encoder precomputes nothing.
+
+    Raises:
+        ValueError: if a precomputed tensor has a name that does not begin with its level, or one that PyTorch
+            Geometric reads as node numbers, or another number of rows than its level has.
+    """
+    if encoder is None or type(encoder).precompute is Encoder.precompute or not len(dataset):
+        return dataset
+    parts: dict[str, list[Tensor]] = {}
+    reads_weight = "edge_weight" in encoder.reads
+    with torch.no_grad():
+        for chunk in iterate_chunks(dataset, CHUNK, ("edge_weight",) if reads_weight else (), CHUNK_PAIRS):
+            graph = Incidence(
+                chunk.edge_index,
+                chunk.num_nodes,
+                edge_weight=chunk.attributes.get("edge_weight"),
+                batch=chunk.batch,
+                num_graphs=chunk.num_graphs,
+            )
+            rows = {"node": chunk.num_nodes, "edge": chunk.edge_index.size(1), "graph": chunk.num_graphs}
+            for name, values in encoder.precompute(graph).items():
+                level = _level(type(encoder).__name__, name)
+                if values.size(0) != rows[level]:
+                    raise ValueError(
+                        f"{type(encoder).__name__}.precompute returned {name} of shape {tuple(values.shape)} for a "
+                        f"batch of {rows[level]} {level}s"
+                    )
+                parts.setdefault(name, []).append(values)
+    for name, chunks in parts.items():
+        dataset = with_attribute(dataset, PREFIX + name, _level(type(encoder).__name__, name), torch.cat(chunks))
+    return dataset
+
+
+def precomputed_of(data: Data) -> dict[str, Tensor] | None:
+    """What :func:`store_precomputed` left in a graph or batch, for ``precomputed=``; ``None`` if there is nothing."""
+    found = {name.removeprefix(PREFIX): data[name] for name in data.keys() if name.startswith(PREFIX)}  # noqa: SIM118
+    return found or None
+
+
+def _level(encoder: str, name: str) -> str:
+    level = name.partition("_")[0]
+    if level not in LEVELS or "_" not in name:
+        raise ValueError(f"names that {encoder}.precompute returns must begin with one of {LEVELS}, got {name!r}")
+    if any(word in name for word in _RESERVED):
+        raise ValueError(
+            f"{encoder}.precompute returns {name!r}, which PyTorch Geometric would read as node numbers; choose a name "
+            f"without {', '.join(_RESERVED)}"
+        )
+    return level

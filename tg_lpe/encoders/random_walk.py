@@ -1,0 +1,45 @@
+"""Random-walk probabilities as an encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tg_lpe.encoders.computed import NodeEdgeEncoder, check_count
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import check_method
+from tg_lpe.graph.spectral import random_walk_probabilities
+
+
+@register
+class RandomWalk(NodeEdgeEncoder):
+    """The probabilities that a random walk is back at its start after 1, 2, ... ``steps`` steps.
+
+    At an edge: the geometric mean of the probabilities of being at one end after starting from the other. See
+    :func:`tg_lpe.graph.spectral.random_walk_probabilities`. `Graph Neural Networks with Learnable Structural and
+    Positional Representations <https://arxiv.org/abs/2110.07875>`_, eq. (7).
+
+    Args:
+        steps: number of steps, ``out_channels``.
+        edge_out_channels: ``steps`` for the edge encoding, 0 for none.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, steps: int = 16, edge_out_channels: int | None = None, method: str = "auto") -> None:
+        check_count("steps", steps)
+        check_method(method)
+        super().__init__(steps, steps, edge_out_channels)
+        self.steps, self.method = steps, method
+
+    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+        """The probabilities, float64."""
+        return random_walk_probabilities(graph, self.steps, method=self.method)
+
+    def arguments(self) -> dict[str, Any]:
+        """As the constructor's."""
+        return {"steps": self.steps, "edge_out_channels": self.edge_out_channels, "method": self.method}

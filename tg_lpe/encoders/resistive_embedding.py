@@ -1,0 +1,64 @@
+"""Resistive embeddings as an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe.encoders.base import Encoding
+from tg_lpe.encoders.computed import ComputedEncoder, check_count
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.resistance import resistive_embedding
+from tg_lpe.graph.solvers import check_method
+from tg_lpe.nn.probes import draw_seed
+from tg_lpe.ops.random import counter_normal
+
+
+@register
+class ResistiveEmbedding(ComputedEncoder):
+    """``sqrt(L^+)`` projected onto ``k`` random directions: squared distances are about effective resistances.
+
+    The relative error of a squared distance is about ``sqrt(2 / k)``. The directions are drawn by a node's index within
+    its graph, so the embedding depends on the order of the nodes; with a ``generator`` they are drawn anew. There is no
+    edge encoding.
+
+    Args:
+        k: number of columns, ``out_channels``.
+        seed: of the directions.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, k: int = 8, seed: int = 0, method: str = "auto") -> None:
+        check_count("k", k)
+        check_method(method)
+        super().__init__(k, 0, None)
+        self.k, self.seed, self.method = k, seed, method
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        """``node_embedding``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
+        return {"node_embedding": self._embed(graph, self.seed)}
+
+    def assemble(
+        self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
+    ) -> Encoding:
+        """What was precomputed, or another embedding where there is a generator."""
+        if generator is None:
+            return Encoding(precomputed["node_embedding"])
+        return Encoding(self._embed(graph, draw_seed(generator)))
+
+    def _embed(self, graph: Incidence, seed: int) -> Tensor:
+        like = torch.empty(0, dtype=torch.float64, device=graph.device)
+        rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)
+        directions = rows[graph.local_index] / self.k**0.5
+        return self.cast(resistive_embedding(graph, directions, method=self.method))
+
+    def arguments(self) -> dict[str, Any]:
+        """As the constructor's."""
+        return {"k": self.k, "seed": self.seed, "method": self.method}

@@ -1,0 +1,228 @@
+"""Connected components of a batch, and those of equal size stacked for dense algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from tg_lpe.graph.incidence import Incidence
+
+Array = NDArray[Any]
+
+FEW_EDGES = 512
+"""Edges up to which components are found by union and find in Python: SciPy's sparse matrices cost more than that."""
+
+
+def component_labels(graph: Incidence) -> Tensor:
+    """Connected component of each node, int64 ``[num_nodes]``; edges of weight zero are absent.
+
+    Components are numbered from 0 in the order of their first nodes.
+    """
+    return torch.from_numpy(Components(graph).label).to(graph.device)
+
+
+def _labels(num_nodes: int, tail: Array, head: Array) -> Array:
+    if len(tail) <= FEW_EDGES:
+        return np.array(_union_find(num_nodes, tail.tolist(), head.tolist()), dtype=np.int64)
+    pointers = np.searchsorted(tail, np.arange(num_nodes + 1))  # edges are sorted by tail
+    adjacency = csr_matrix((np.ones(len(tail), dtype=np.int8), head, pointers), (num_nodes, num_nodes))
+    return connected_components(adjacency, directed=False)[1].astype(np.int64)
+
+
+def _union_find(num_nodes: int, tail: list[int], head: list[int]) -> list[int]:
+    parent = list(range(num_nodes))
+    for u, v in zip(tail, head, strict=True):
+        while parent[u] != u:
+            parent[u] = u = parent[parent[u]]
+        while parent[v] != v:
+            parent[v] = v = parent[parent[v]]
+        if u < v:
+            parent[v] = u
+        elif v < u:
+            parent[u] = v
+    count = 0
+    for node, above in enumerate(parent):  # a parent has the smaller index, and its label already
+        if above == node:
+            parent[node] = count
+            count += 1
+        else:
+            parent[node] = parent[above]
+    return parent
+
+
+def null_dimension(graph: Incidence) -> Tensor:
+    """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
+    parts = Components(graph)
+    counts = np.bincount(parts.graph_of[~parts.grounded], minlength=graph.num_graphs)
+    return torch.from_numpy(counts).to(graph.device)
+
+
+@dataclass(frozen=True)
+class ComponentGroup:
+    """The components of one size of a batch, ``[num_components, n]``; arrays on the CPU."""
+
+    components: Array
+    """Which components, int64 ``[num_components]``."""
+    nodes: Array
+    """Their nodes, int64 ``[num_components, n]``."""
+    edges: Array | slice
+    """Their undirected edges, ``[num_edges]``; the next four are of these."""
+    position: Array | int
+    """Row of ``components`` that an edge belongs to."""
+    tail: Array
+    """Column of ``nodes`` that an edge's tail is in."""
+    head: Array
+    """Likewise."""
+    weights: Array
+    """Conductances, float64."""
+
+    @property
+    def size(self) -> int:
+        """``n``."""
+        return self.nodes.shape[1]
+
+    def matrices(self, diagonal: Array, scale: Array | None = None) -> Array:
+        """``diag(s) L diag(s)`` of each component, float64 ``[num_components, n, n]``.
+
+        Args:
+            diagonal: of ``L``, ``[num_nodes]``.
+            scale: ``s``, ``[num_nodes]``; ones if absent.
+        """
+        n, w, diagonal = self.size, -self.weights, diagonal[self.nodes]
+        if scale is not None:
+            s = scale[self.nodes]
+            w = w * s[self.position, self.tail] * s[self.position, self.head]
+            diagonal = diagonal * (s * s)
+        matrix = np.zeros((len(self.nodes), n, n))
+        matrix[self.position, self.tail, self.head] = w
+        matrix[self.position, self.head, self.tail] = w
+        matrix.reshape(len(self.nodes), n * n)[:, :: n + 1] = diagonal
+        return matrix
+
+    def each(self) -> Iterator[ComponentGroup]:
+        """The components one by one."""
+        if len(self.nodes) == 1:
+            yield self
+            return
+        for row in range(len(self.nodes)):
+            mine = np.flatnonzero(self.position == row)
+            edges = (np.asarray(self.edges)[mine], 0, self.tail[mine], self.head[mine], self.weights[mine])
+            yield ComponentGroup(self.components[row : row + 1], self.nodes[row : row + 1], *edges)
+
+    def sparse_matrix(self, diagonal: Array) -> csr_matrix:
+        """``L`` of a single component, ``[n, n]``."""
+        every = np.arange(self.size)
+        ends = np.concatenate([self.tail, self.head, every]), np.concatenate([self.head, self.tail, every])
+        values = np.concatenate([-self.weights, -self.weights, diagonal[self.nodes[0]]])
+        return csr_matrix((values, ends), (self.size, self.size))
+
+
+class Components:
+    """The connected components of a batch as NumPy arrays, float64.
+
+    Eigenvectors, heat and resistances of a graph are those of its components. Each component without ground has one
+    null vector, which is known; so nothing has to be told apart from zero.
+
+    Args:
+        graph: the batch.
+
+    Attributes:
+        label: component of each node, int64 ``[num_nodes]``, as :func:`component_labels`.
+        count: number of components.
+        diagonal: of ``L``, ``[num_nodes]``.
+    """
+
+    def __init__(self, graph: Incidence) -> None:
+        self.graph, n = graph, graph.num_nodes
+        self.tail, self.head = graph.tail.cpu().numpy(), graph.head.cpu().numpy()
+        self.ground = None if graph.ground is None else graph.ground.detach().double().cpu().numpy()
+        self.edges: Array | slice = slice(None)
+        if graph.conductance is None:
+            self.weights = np.ones(len(self.tail))
+        else:
+            self.weights = graph.conductance.detach().double().cpu().numpy()
+            if not self.weights.all():  # an edge of weight zero joins nothing
+                self.edges = np.flatnonzero(self.weights)
+                self.tail, self.head = self.tail[self.edges], self.head[self.edges]
+                self.weights = self.weights[self.edges]
+        self.diagonal = np.bincount(self.tail, self.weights, n) + np.bincount(self.head, self.weights, n)
+        if self.ground is not None:
+            self.diagonal = self.diagonal + self.ground
+        self.label = _labels(n, self.tail, self.head)
+        self.count = int(self.label.max()) + 1 if n else 0
+
+    @cached_property
+    def size(self) -> Array:
+        """Number of nodes of each component, int64 ``[count]``."""
+        return np.bincount(self.label)
+
+    @cached_property
+    def order(self) -> Array:
+        """The nodes component by component, int64 ``[num_nodes]``."""
+        return np.argsort(self.label, kind="stable")
+
+    @cached_property
+    def first(self) -> Array:
+        """Where each component begins in :attr:`order`, int64 ``[count]``."""
+        return np.cumsum(self.size) - self.size
+
+    @cached_property
+    def batch(self) -> Array:
+        """Graph of each node, int64 ``[num_nodes]``."""
+        return self.graph.batch.cpu().numpy()
+
+    @cached_property
+    def graph_of(self) -> Array:
+        """Graph of each component, int64 ``[count]``."""
+        out = np.zeros(self.count, dtype=np.int64)
+        out[self.label] = self.batch
+        return out
+
+    @cached_property
+    def grounded(self) -> Array:
+        """Which components have a ground conductance, bool ``[count]``."""
+        out = np.zeros(self.count, dtype=bool)
+        if self.ground is not None:
+            out[self.label[self.ground > 0]] = True
+        return out
+
+    @cached_property
+    def groups(self) -> list[ComponentGroup]:
+        """Components by size, smallest first."""
+        n = self.graph.num_nodes
+        if self.count == 1:
+            nodes = np.arange(n).reshape(1, n)
+            return [ComponentGroup(_ZERO, nodes, self.edges, 0, self.tail, self.head, self.weights)]
+        if self.count == 0:
+            return []
+        by_size = np.argsort(self.size, kind="stable")
+        sizes, start, group = np.unique(self.size[by_size], return_index=True, return_inverse=True)
+        # Of each component: its group, and its row there.
+        group_of, row_of = np.empty_like(by_size), np.empty_like(by_size)
+        group_of[by_size], row_of[by_size] = group, np.arange(self.count) - start[group]
+        order, first = self.order, self.first
+        local = np.empty_like(order)
+        local[order] = np.arange(n) - first[self.label[order]]
+        component = self.label[self.tail]
+        chosen = np.argsort(group_of[component], kind="stable")
+        ends = np.searchsorted(group_of[component[chosen]], np.arange(len(sizes) + 1))
+        parts = []
+        for number, own in enumerate(np.split(by_size, start[1:])):
+            mine = chosen[ends[number] : ends[number + 1]]
+            nodes = order[first[own][:, None] + np.arange(sizes[number])]
+            edges = mine if isinstance(self.edges, slice) else self.edges[mine]
+            tail, head = local[self.tail[mine]], local[self.head[mine]]
+            parts.append(ComponentGroup(own, nodes, edges, row_of[component[mine]], tail, head, self.weights[mine]))
+        return parts
+
+
+_ZERO = np.zeros(1, dtype=np.int64)

@@ -1,0 +1,77 @@
+"""Heat kernels of a whole batch, at nodes and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tg_lpe.graph.components import Array, ComponentGroup, Components
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import check_method, heat_columns, is_dense, stacked_eigh
+
+HEAT_NODES = 1024
+"""Nodes of a component up to which all its eigenvectors are computed, by ``method="auto"``."""
+
+COLUMNS = 256
+"""Columns of a kernel that are computed at once."""
+
+
+def heat_kernel_entries(
+    graph: Incidence, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Heat kernels ``exp(-s L)`` at nodes and edges, with ``L = D - A``.
+
+    Args:
+        graph: the batch.
+        times: temperatures ``s``, not negative.
+        method: ``"dense"`` (eigenvectors), ``"iterative"`` (Chebyshev's series of sparse matrices, some columns at a
+            time), or ``"auto"``: dense for components of up to 1,024 nodes.
+        with_edges: whether entries at the edges are wanted; zero otherwise.
+
+    Returns:
+        Diagonals ``[num_nodes, num_times]`` and entries at the undirected edges ``[num_edges, num_times]``, float64.
+
+    Raises:
+        ValueError: on an unknown method, or a component too large for ``method="dense"``.
+    """
+    check_method(method)
+    parts, times = Components(graph), tuple(float(s) for s in times)
+    nodes, edges = np.zeros((graph.num_nodes, len(times))), np.zeros((graph.num_edges, len(times)))
+    for group in parts.groups:
+        if is_dense(group.size, method, HEAT_NODES):
+            values, vectors = stacked_eigh(group.matrices(parts.diagonal), group.size)
+            # Rounding may not let heat grow.
+            decay = np.exp(-np.maximum(values, 0.0)[:, :, None] * np.array(times))
+            nodes[group.nodes] = np.square(vectors) @ decay
+            if with_edges:
+                edges[group.edges] = _at_edges(group, vectors, decay)
+            continue
+        for part in group.each():
+            nodes[part.nodes[0]], edges[part.edges] = _iterated(parts, part, times)
+    return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
+
+
+def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:
+    """``sum_m v_im v_jm exp(-s lambda_m)`` at the edges, ``[num_edges, num_times]``."""
+    products = vectors[group.position, group.tail] * vectors[group.position, group.head]
+    if len(group.nodes) == 1:
+        return products @ decay[0]
+    return np.einsum("en,ent->et", products, decay[group.position])
+
+
+def _iterated(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> tuple[Array, Array]:
+    laplacian = part.sparse_matrix(parts.diagonal)
+    bound = 2 * float(parts.diagonal[part.nodes[0]].max())
+    nodes, edges = np.zeros((part.size, len(times))), np.zeros((len(part.tail), len(times)))
+    order = np.argsort(part.tail, kind="stable")
+    for first in range(0, part.size, COLUMNS):
+        columns = np.arange(first, min(first + COLUMNS, part.size))
+        found = heat_columns(laplacian, times, columns, bound)
+        nodes[columns] = found[:, columns, columns - first].T
+        begin, end = np.searchsorted(part.tail[order], (first, first + COLUMNS))
+        mine = order[begin:end]
+        edges[mine] = found[:, part.head[mine], part.tail[mine] - first].T
+    return nodes, edges

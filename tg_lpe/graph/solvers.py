@@ -1,0 +1,223 @@
+"""Eigenvectors of stacked dense matrices, and sparse solvers for one large connected graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix, diags, eye
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from scipy.special import ellipj, ellipkm1, ive
+
+from tg_lpe.graph.components import Array
+from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
+
+METHODS = ("auto", "dense", "iterative")
+
+DENSE_LIMIT = 4096
+"""Nodes of a graph up to which its dense eigendecomposition is attempted (half a minute and 0.5 GB at this size)."""
+
+RESIDUAL = 1e-8
+"""Largest residual ``|S v - lambda v|`` of an iterated eigenvector, over the largest eigenvalue."""
+
+LANCZOS_RESTARTS = 60
+"""Restarts of Lanczos' method on the matrix itself, enough where eigenvalues are far apart, before it is factored."""
+
+
+def is_dense(num_nodes: int, method: str, limit: int) -> bool:
+    """Whether a component is treated by dense algebra.
+
+    Args:
+        num_nodes: its size.
+        method: one of :data:`METHODS`.
+        limit: for ``"auto"``, the size up to which dense algebra is the faster.
+
+    Raises:
+        ValueError: if dense algebra is asked for and the component is too large.
+    """
+    if method == "auto":
+        return num_nodes <= limit
+    if method == "dense" and num_nodes > DENSE_LIMIT:
+        raise ValueError(
+            f"dense algebra on a graph of {num_nodes} nodes needs {num_nodes**2 * 8 / 2**30:.1f} GiB a matrix and "
+            f"O(n^3) time; it is offered up to {DENSE_LIMIT} nodes. method='iterative' has no such limit."
+        )
+    return method == "dense"
+
+
+def check_method(method: str, allowed: tuple[str, ...] = METHODS) -> None:
+    """Refuse an unknown method."""
+    if method not in allowed:
+        raise ValueError(f"method must be one of {allowed}, got {method!r}")
+
+
+def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array, Array]:
+    """Eigenvectors of symmetric matrices; what comes of a matrix depends on nothing else in the stack.
+
+    Args:
+        matrices: float64 ``[num_matrices, n, n]``.
+        count: how many are wanted.
+        top: whether those of the largest eigenvalues are wanted.
+
+    Returns:
+        Eigenvalues ``[num_matrices, count]``, smallest or with ``top`` largest first, and eigenvectors
+        ``[num_matrices, n, count]``.
+    """
+    values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
+    return values.numpy(), vectors.numpy()
+
+
+class GroundedSolver:
+    """``L^+ b`` of one connected graph: a sparse factorisation of ``L`` without the row and column of one node.
+
+    Without that node the matrix is a diagonally dominant M-matrix, so the factors are accurate for conductances of any
+    size, and no eigenvalue has to be told apart from zero.
+
+    Args:
+        laplacian: ``L``, ``[n, n]``.
+        grounded: whether ``L`` holds a ground conductance, and is invertible itself.
+    """
+
+    def __init__(self, laplacian: csr_matrix, grounded: bool = False) -> None:
+        self.size, self.first = laplacian.shape[0], 0 if grounded else 1
+        kept = laplacian[self.first :, self.first :].tocsc()
+        self._solve = factorized(kept) if kept.shape[0] else None
+
+    def __call__(self, b: Array) -> Array:
+        """``x`` with ``L x = b`` for ``b`` of sum zero, ``[n, k]``, and ``x = 0`` at the first node."""
+        x = np.zeros_like(b)
+        if self._solve is not None:
+            x[self.first :] = self._solve(b[self.first :])
+        return x
+
+
+def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
+    """The solver of a sparse symmetric positive definite system, without pivoting."""
+    options = {"SymmetricMode": True}
+    lu = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    return lambda b: lu.solve(np.ascontiguousarray(b))
+
+
+def sparse_eigenvectors(
+    laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, start: Array
+) -> tuple[Array, Array]:
+    """Eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
+
+    Args:
+        laplacian: ``L``, ``[n, n]``.
+        scale: ``s``, ``[n]``, positive.
+        count: how many, below ``n - 1``.
+        top: whether those of the largest eigenvalues are wanted, largest first, instead of the smallest.
+        grounded: whether ``L`` has no null vector.
+        start: first vector of Lanczos' method, ``[n]``.
+
+    Returns:
+        Eigenvalues ``[count]`` and eigenvectors ``[n, count]``.
+
+    Raises:
+        RuntimeError: if the iteration does not converge.
+    """
+    n = len(scale)
+    matrix = diags(scale) @ laplacian @ diags(scale)
+    null = np.zeros(n) if grounded else 1 / scale
+    null = null if grounded else null / np.linalg.norm(null)
+    bound = float(abs(matrix).sum(1).max())
+
+    def project(x: Array) -> Array:
+        return x - null * (null @ x)
+
+    # The smallest eigenvalues of S are the largest of what mirrors it, with the null vector at zero.
+    mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=np.float64)
+    operator = matrix if top else mirrored
+    space = min(n - 1, max(2 * count + 1, 40))
+    found = _eigsh(operator, count, start=project(start), space=space, restarts=LANCZOS_RESTARTS * (20 if top else 1))
+    if found is None and not top:
+        solver = GroundedSolver(laplacian, grounded)
+        inverse = LinearOperator((n, n), lambda x: project(solver(project(x) / scale) / scale), dtype=np.float64)
+        found = _eigsh(inverse, count, start=project(start), space=space, restarts=20 * LANCZOS_RESTARTS)
+    if found is None:
+        which = "largest" if top else "smallest"
+        raise RuntimeError(f"the {count} {which} eigenvectors of a graph of {n} nodes did not converge")
+    vectors = found
+    ritz = np.einsum("nk,nk->k", vectors, matrix @ vectors)
+    order = np.argsort(-ritz if top else ritz)
+    vectors, ritz = vectors[:, order], ritz[order]
+    residual = np.linalg.norm(matrix @ vectors - vectors * ritz, axis=0).max()
+    if not residual <= RESIDUAL * bound:
+        raise RuntimeError(
+            f"the {count} eigenvectors of a graph of {n} nodes have a residual of {residual:.1g}, "
+            f"more than {RESIDUAL * bound:.1g}"
+        )
+    return ritz, vectors
+
+
+def _eigsh(operator: object, count: int, start: Array, space: int, restarts: int) -> Array | None:
+    """Eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` where it did not converge."""
+    try:
+        _, vectors = eigsh(operator, count, which="LA", v0=start, ncv=space, maxiter=restarts)
+    except ArpackNoConvergence:
+        return None
+    return vectors
+
+
+def heat_columns(laplacian: csr_matrix, times: tuple[float, ...], columns: Array, bound: float) -> Array:
+    """Columns of ``exp(-s L)`` by Chebyshev's series, to rounding.
+
+    Args:
+        laplacian: ``L``, ``[n, n]``.
+        times: ``s``.
+        columns: which columns.
+        bound: at least the largest eigenvalue.
+
+    Returns:
+        ``[num_times, n, num_columns]``.
+    """
+    n, half = laplacian.shape[0], max(bound, 1e-300) / 2
+    shifted = (laplacian / half - eye(n)).tocsr()
+    terms = max(_heat_terms(s * half) for s in times)
+    weights = np.array([_heat_series(s * half, terms) for s in times])
+    previous, current = np.zeros((n, len(columns))), np.zeros((n, len(columns)))
+    current[columns, np.arange(len(columns))] = 1.0
+    out = weights[:, 0, None, None] * current
+    for term in range(1, terms):
+        product = shifted @ current
+        previous, current = current, product if term == 1 else 2 * product - previous
+        for number in range(len(times)):
+            if abs(weights[number, term]) > 1e-18:
+                out[number] += weights[number, term] * current
+    return out
+
+
+def _heat_terms(x: float) -> int:
+    """Terms after which Chebyshev's series of ``exp(-x (1 + t))`` on [-1, 1] is below rounding."""
+    return int(10 + 9 * math.sqrt(x) + min(x, 40.0))
+
+
+def _heat_series(x: float, terms: int) -> Array:
+    """The coefficients ``(2 - [j = 0]) (-1)^j exp(-x) I_j(x)``."""
+    j = np.arange(terms)
+    return np.where(j == 0, 1.0, 2.0) * (-1.0) ** j * ive(j, x)
+
+
+def inverse_root(laplacian: csr_matrix, b: Array, lower: float, upper: float, tolerance: float) -> Array:
+    """``L^(-1/2) b`` by a rational approximation: a few sparse systems ``(L + t I) x = b``.
+
+    `Computing A^alpha, log(A), and related matrix functions by contour integrals
+    <https://doi.org/10.1137/070700607>`_, method 3.
+
+    Args:
+        laplacian: ``L``, ``[n, n]``, with eigenvalues from ``lower`` to ``upper`` on the span of ``b``.
+        b: ``[n, k]``.
+        lower, upper: bounds of the eigenvalues.
+        tolerance: relative error.
+    """
+    ratio = min(lower / upper, 0.5)
+    period = ellipkm1(ratio)
+    count = math.ceil((math.log(1 / ratio) + 3) * math.log(10 / tolerance) / (2 * math.pi**2)) + 1
+    sn, cn, dn, _ = ellipj((np.arange(count) + 0.5) * period / count, 1 - ratio)
+    out = np.zeros_like(b)
+    for shift, weight in zip(lower * (sn / cn) ** 2, dn / cn**2, strict=True):
+        out += weight * factorized(laplacian + shift * eye(laplacian.shape[0]))(b)
+    return out * (2 * period * math.sqrt(lower) / (math.pi * count))

@@ -1,0 +1,87 @@
+"""What attention layers read of a batch of graphs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops.segment import RowGroups
+
+
+class Neighbourhoods:
+    """Who sees whom in a batch of graphs, found once and read by every layer.
+
+    Edges are directed, from ``source`` to ``target``, and sorted by target: the incoming edges of a node are
+    consecutive rows. The rows of ``e`` that layers exchange are in this order; :meth:`sort_edges` brings them there.
+    What only some layers need (the padded batch, the graph of each edge) is computed on first use.
+
+    Args:
+        edge_index: int64 ``[2, num_edges]``, in any order; messages run from row 0 to row 1.
+        batch: graph of each node, int64 ``[num_nodes]``, sorted.
+        num_graphs: number of graphs.
+        max_nodes: nodes of the largest graph, where the caller knows.
+
+    Attributes:
+        edge_index: the sorted edges, int64 ``[2, num_edges]``.
+        source, target: the two rows of ``edge_index``, for gathers from nodes to edges and sums from edges to nodes.
+        graphs: the graph of each node, for sums over graphs and gathers from graphs.
+        num_nodes, num_edges, num_graphs: counts.
+    """
+
+    def __init__(self, edge_index: Tensor, batch: Tensor, num_graphs: int, max_nodes: int | None = None) -> None:
+        self.num_nodes, self.num_edges, self.num_graphs = batch.size(0), edge_index.size(1), num_graphs
+        self._order = torch.argsort(edge_index[1], stable=True)
+        self.edge_index = edge_index.index_select(1, self._order)
+        self.source = RowGroups(self.edge_index[0], self.num_nodes, is_sorted=False)
+        self.target = RowGroups(self.edge_index[1], self.num_nodes, is_sorted=True)
+        self.graphs = RowGroups(batch, num_graphs, is_sorted=True)
+        # Not functools.cached_property: up to Python 3.11 it takes a lock, which torch.compile cannot follow.
+        self._edge_graphs: RowGroups | None = None
+        self._max_nodes = max_nodes
+        self._padded_row: Tensor | None = None
+
+    def sort_edges(self, rows: Tensor) -> Tensor:
+        """Rows in the order of the caller's ``edge_index``, ``[num_edges, ...]``, in the order of the layers."""
+        return rows.index_select(0, self._order)  # the backward pass of brackets would be a serial sum
+
+    @property
+    def batch(self) -> Tensor:
+        """Graph of each node, int64 ``[num_nodes]``."""
+        return self.graphs.index
+
+    @property
+    def edge_graphs(self) -> RowGroups:
+        """The graph of each edge, as :attr:`graphs`; an edge between two graphs belongs to that of its target."""
+        if self._edge_graphs is None:
+            graph = self.batch.index_select(0, self.edge_index[1])
+            self._edge_graphs = RowGroups(graph, self.num_graphs, is_sorted=True)
+        return self._edge_graphs
+
+    @property
+    def max_nodes(self) -> int:
+        """Nodes of the largest graph; the first use waits for the device if the caller did not know."""
+        if self._max_nodes is None:
+            self._max_nodes = int(self.graphs.ptr.diff().max()) if self.num_graphs else 0
+        return self._max_nodes
+
+    @property
+    def padding(self) -> Tensor:
+        """Which rows of a padded batch are no nodes, bool ``[num_graphs, max_nodes]``."""
+        sizes = self.graphs.ptr.diff()
+        return torch.arange(self.max_nodes, device=sizes.device) >= sizes.unsqueeze(1)
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """Rows of nodes ``[num_nodes, ...]`` graph by graph, ``[num_graphs, max_nodes, ...]``, zero at the padding."""
+        padded = rows.new_zeros(self.num_graphs * self.max_nodes, *rows.shape[1:])
+        return padded.index_copy(0, self._padded_rows(), rows).unflatten(0, (self.num_graphs, self.max_nodes))
+
+    def unpad(self, padded: Tensor) -> Tensor:
+        """The reverse of :meth:`pad`: ``[num_graphs, max_nodes, ...]`` as ``[num_nodes, ...]``."""
+        return padded.flatten(0, 1).index_select(0, self._padded_rows())
+
+    def _padded_rows(self) -> Tensor:
+        """Row of each node in a padded batch, int64 ``[num_nodes]``."""
+        if self._padded_row is None:
+            local = torch.arange(self.num_nodes, device=self.batch.device) - self.graphs.ptr.index_select(0, self.batch)
+            self._padded_row = self.batch * self.max_nodes + local
+        return self._padded_row

@@ -1,0 +1,66 @@
+"""Attention layers by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from torch import nn
+
+from tg_lpe.hub.registry import Registry
+
+L = TypeVar("L", bound=type[nn.Module])
+
+ATTENTIONS = Registry("attention")
+"""Every attention layer by the name that :class:`~tg_lpe.GraphTransformer` and the command line know it by."""
+
+
+def register_attention(name: str) -> Callable[[L], L]:
+    """Make a class of attention layers known by a name, as a decorator::
+
+        @register_attention("mine")
+        class MyLayer(nn.Module):
+            def __init__(self, hidden_channels: int, heads: int, *, dropout: float = 0.0) -> None: ...
+
+            def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]: ...
+
+    A layer maps node features ``h``, ``[num_nodes, hidden_channels]``, and edge features ``e``,
+    ``[num_edges, hidden_channels]``, to new ones of the same shapes; all that it needs of the graph is in
+    :class:`~tg_lpe.nn.attention.Neighbourhoods`. Its constructor takes ``hidden_channels``, ``heads`` and any options
+    of its own; the model's options ``dropout``, ``norm`` and ``residual`` reach it if it has arguments of these names.
+    If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` nobody reads.
+
+    Raises:
+        ValueError: if another class has that name.
+    """
+    decorator: Callable[[L], L] = ATTENTIONS.register(name=name)
+    return decorator
+
+
+def make_attention(
+    name: str, hidden_channels: int, heads: int, options: Mapping[str, Any], *, update_edges: bool = True
+) -> nn.Module:
+    """An attention layer with fresh weights.
+
+    Args:
+        name: a name in :data:`ATTENTIONS`.
+        hidden_channels: width of node and edge features.
+        heads: number of attention heads.
+        options: arguments of the layer's constructor besides.
+        update_edges: whether anybody reads the edge features that the layer returns.
+
+    Raises:
+        ValueError: if there is no such layer, or it has no such option, or refuses its value.
+    """
+    cls = ATTENTIONS[name]
+    parameters = inspect.signature(cls).parameters
+    taken = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    allowed = [option for option in taken if option not in ("hidden_channels", "heads", "update_edges")]
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for option, value in options.items():
+        if option not in allowed and (option in taken or not takes_all):
+            raise ValueError(f"attention {name!r} takes the options {allowed}, got {option}={value!r}")
+    hint = {"update_edges": update_edges} if "update_edges" in taken else {}
+    layer: nn.Module = cls(hidden_channels, heads, **hint, **options)
+    return layer

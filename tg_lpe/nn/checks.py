@@ -1,0 +1,68 @@
+"""Checks of values on a device that wait for it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class ValueChecks:
+    """Conditions on the values of several tensors; their numbers are read from the device in one transfer.
+
+    Reading a number from a GPU waits until it has done all work that was asked of it. A forward pass that collects its
+    checks here waits once, however many tensors it checks. Inside ``torch.compile`` nothing is checked: a graph that is
+    compiled as a whole cannot wait.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[Tensor] = []
+        self._judges: list[Callable[[list[int]], None]] = []
+
+    def in_range(self, what: str, index: Tensor, size: int) -> None:
+        """Ask that all entries of an integer tensor lie in ``0..size - 1``; ``what`` names them in the message."""
+        if index.numel() == 0 or torch.compiler.is_compiling():
+            return
+        position = self.also_read(*torch.aminmax(index))
+
+        def judge(read: list[int]) -> None:
+            low, high = read[position : position + 2]
+            if low < 0 or high >= size:
+                raise ValueError(f"{what} must lie in 0..{size - 1}, got {low}..{high}")
+
+        self._judges.append(judge)
+
+    def ascending(self, what: str, index: Tensor) -> None:
+        """Ask that an integer vector is sorted."""
+        if index.numel() < 2 or torch.compiler.is_compiling():
+            return
+        position = self.also_read((index[1:] < index[:-1]).any())
+
+        def judge(read: list[int]) -> None:
+            if read[position]:
+                raise ValueError(f"{what} must be sorted ascending, as PyG's Batch makes it")
+
+        self._judges.append(judge)
+
+    def also_read(self, *numbers: Tensor) -> int:
+        """Have integers read as well, each a tensor of shape ``[]``; returns where :meth:`run` puts the first."""
+        position = len(self._numbers)
+        self._numbers.extend(number.long() for number in numbers)
+        return position
+
+    def run(self) -> list[int]:
+        """Read the numbers and judge them.
+
+        Returns:
+            All numbers that were read.
+
+        Raises:
+            ValueError: on the first condition that does not hold.
+        """
+        if not self._numbers:
+            return []
+        read: list[int] = torch.stack(self._numbers).tolist()
+        for judge in self._judges:
+            judge(read)
+        return read

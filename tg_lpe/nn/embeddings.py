@@ -1,0 +1,130 @@
+"""First maps of node and edge features, and of positional encodings, into the hidden width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.nn.norms import RowBatchNorm
+
+
+class FeatureEmbedding(nn.Module):
+    """Categories through a table, real features through a linear map, and without features one learned row for all.
+
+    Args:
+        what: ``"node"`` or ``"edge"``, for error messages.
+        num_types: number of categories; exclusive with ``in_channels``.
+        in_channels: width of real features.
+        channels: width of the result.
+        by_product: look categories up by a product with a one-hot matrix. Its backward pass is a product too, which is
+            faster than a scattered sum where there are many rows and few categories.
+
+    Raises:
+        ValueError: if both kinds of features are asked for.
+    """
+
+    def __init__(
+        self, what: str, num_types: int | None, in_channels: int | None, channels: int, by_product: bool = False
+    ) -> None:
+        super().__init__()
+        if num_types is not None and in_channels is not None:
+            raise ValueError(
+                f"{what}s have either types or real features, got {num_types} types and {in_channels} channels"
+            )
+        self.what = what
+        self.num_types = num_types
+        self.by_product = by_product
+        self.linear = nn.Linear(in_channels, channels) if in_channels is not None else None
+        self.rows = nn.Embedding(num_types if num_types is not None else 1, channels) if in_channels is None else None
+
+    @property
+    def expects_feature(self) -> bool:
+        """Whether it was built for features."""
+        return self.num_types is not None or self.linear is not None
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        (self.linear if self.linear is not None else self.rows).reset_parameters()  # type: ignore[union-attr]
+
+    def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
+        """Refuse features that :meth:`forward` cannot map; the range of categories is left to ``checks``.
+
+        Raises:
+            ValueError: if features are missing, not expected, or of another shape or dtype.
+        """
+        if self.expects_feature != (feature is not None):
+            built, given = ("for", "none were") if self.expects_feature else ("without", "some were")
+            raise ValueError(f"the model was built {built} {self.what} features, but {given} given")
+        if feature is None:
+            return
+        got = f"{feature.dtype} {tuple(feature.shape)}"
+        if self.linear is not None:
+            shape = (num_rows, self.linear.in_features)
+            if feature.shape != shape or not feature.is_floating_point():
+                raise ValueError(f"{self.what} features must be floating point of shape {shape}, got {got}")
+            return
+        if feature.shape not in ((num_rows,), (num_rows, 1)) or feature.dtype != torch.int64:
+            raise ValueError(f"{self.what} types must be int64 of shape {(num_rows,)} or {(num_rows, 1)}, got {got}")
+        checks.in_range(f"{self.what} types", feature, self.num_types or 0)
+
+    def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
+        """Embed features that :meth:`check` has accepted.
+
+        Args:
+            feature: categories int64 ``[num_rows]`` or ``[num_rows, 1]``, or features ``[num_rows, in_channels]``, or
+                ``None``.
+            num_rows: number of nodes or edges.
+
+        Returns:
+            ``[num_rows, channels]``.
+        """
+        if self.linear is not None:
+            return self.linear(feature)
+        table = self.rows.weight  # type: ignore[union-attr]
+        if feature is None:
+            return table.expand(num_rows, -1)
+        types = feature.view(num_rows)
+        if not self.by_product:
+            return nn.functional.embedding(types, table)
+        categories = torch.arange(table.size(0), device=types.device)  # one_hot() would wait for the device
+        return (types.unsqueeze(1) == categories).to(table.dtype) @ table
+
+
+class EncodingEmbedding(nn.Linear):
+    """Linear map of a positional encoding into the hidden width, after batch norm if asked for.
+
+    Args:
+        what: ``"pe"`` or ``"edge_pe"``, for error messages.
+        in_channels: width of the encoding.
+        channels: width of the result.
+        norm: whether each channel is first brought to mean zero and variance one.
+    """
+
+    def __init__(self, what: str, in_channels: int, channels: int, norm: bool) -> None:
+        super().__init__(in_channels, channels)
+        self.what = what
+        self.norm = RowBatchNorm(in_channels, affine=False) if norm else None
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget the running statistics."""
+        super().reset_parameters()
+        norm = getattr(self, "norm", None)  # torch's constructor of Linear calls this method before there is one
+        if norm is not None:
+            norm.reset_parameters()
+
+    def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
+        """``pe``, if it is what :meth:`forward` can map.
+
+        Raises:
+            ValueError: if it is missing or of another shape.
+        """
+        if pe is None or pe.shape != (num_rows, self.in_features):
+            got = None if pe is None else tuple(pe.shape)
+            raise ValueError(f"{self.what} must have shape {(num_rows, self.in_features)}, got {got}")
+        return pe
+
+    def forward(self, pe: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
+        """Embedded encoding ``[num_rows, channels]``, computed in ``dtype``."""
+        pe = pe.to(dtype)
+        return super().forward(pe if self.norm is None else self.norm(pe))

@@ -1,0 +1,106 @@
+"""Normalisation of node and edge features by name; all are called as ``norm(x, graphs)``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.hub.registry import Registry
+from tg_lpe.ops.segment import RowGroups
+
+NORMS = Registry("norm")
+"""Classes with ``__init__(channels)`` and ``forward(x, graphs)``; ``graphs`` says which graph each row belongs to."""
+
+
+def make_norm(name: str, channels: int) -> nn.Module:
+    """The normalisation of a name.
+
+    Args:
+        name: ``"batch"``, ``"layer"``, ``"graph"``, ``"none"``, or what was registered in :data:`NORMS`.
+        channels: width of the rows.
+
+    Raises:
+        ValueError: if there is no such name.
+    """
+    norm: nn.Module = NORMS[name](channels)
+    return norm
+
+
+@NORMS.register(name="batch")
+class RowBatchNorm(nn.BatchNorm1d):
+    """Batch norm that uses its running statistics where a batch of fewer than two rows has none of its own."""
+
+    def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
+        """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
+        if self.training and x.size(0) < 2:
+            return nn.functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        return super().forward(x)
+
+
+@NORMS.register(name="layer")
+class LayerNorm(nn.LayerNorm):
+    """Layer norm: each row by itself."""
+
+    def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
+        """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
+        return super().forward(x)
+
+
+@NORMS.register(name="graph")
+class GraphNorm(nn.Module):
+    r"""Normalisation over the rows of each graph, with a learned share of the mean that is subtracted.
+
+    .. math:: y = \gamma \frac{x - \alpha \mu_g}{\sqrt{\overline{(x - \alpha \mu_g)^2} + \epsilon}} + \beta
+
+    `GraphNorm: A Principled Approach to Accelerating Graph Neural Network Training
+    <https://arxiv.org/abs/2009.03294>`_. A graph is normalised in the same way in training and evaluation, and whatever
+    batch it is in.
+
+    Args:
+        channels: width of the rows.
+        eps: added to the variance.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.channels, self.eps = channels, eps
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.mean_scale = nn.Parameter(torch.ones(channels))
+
+    def reset_parameters(self) -> None:
+        """Start from plain normalisation."""
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+        nn.init.ones_(self.mean_scale)
+
+    def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:
+        """Normalise ``x``, ``[num_rows, channels]``, graph by graph."""
+        centred = x - graphs.gather(graphs.mean(x) * self.mean_scale)
+        scale = (graphs.mean(centred.square()) + self.eps).rsqrt()
+        return centred * graphs.gather(scale * self.weight) + self.bias
+
+    def extra_repr(self) -> str:
+        """Width and epsilon."""
+        return f"{self.channels}, eps={self.eps}"
+
+
+@NORMS.register(name="none")
+class NoNorm(nn.Module):
+    """No normalisation.
+
+    Args:
+        channels: not read.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+
+    def reset_parameters(self) -> None:
+        """There are none."""
+
+    def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:
+        """Return ``x``."""
+        return x

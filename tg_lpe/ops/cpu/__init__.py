@@ -1,0 +1,154 @@
+"""The operations in C++. The one place that knows whether they were compiled.
+
+``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it, with the
+same results up to rounding; with it, the operations are several times faster on CPU. Setting the environment variable
+``TG_LPE_NO_CPU_KERNELS=1`` acts as if it were absent.
+
+The library is plain C: each function reads one structure of 64-bit fields, declared in the module of its operation, and
+returns a status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+from collections.abc import Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+INTERFACE = 8
+"""Version of the structures; a library left over from another version is not used."""
+
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+HUGE_PAGE = 2**21
+"""Bytes."""
+
+OK, MALFORMED = 0, 1
+"""What a function returns; all else is want of memory."""
+
+SWITCHES = ("TG_LPE_NO_CPU_KERNELS", "TG_LPE_NO_NATIVE")
+"""Environment variables that switch the library off; the second is the name of earlier releases."""
+
+
+def _load() -> ctypes.CDLL | None:
+    """The library beside this file, or ``None`` where there is none that works."""
+    if any(os.environ.get(name, "") not in ("", "0") for name in SWITCHES):
+        return None
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_library{suffix}")
+        if not path.is_file():
+            continue
+        try:
+            found = ctypes.CDLL(str(path))
+            version = found.tg_lpe_interface()
+        except (OSError, AttributeError):  # built for another machine
+            continue
+        if version == INTERFACE:
+            return found
+    return None
+
+
+library = _load()
+
+
+def is_available() -> bool:
+    """Whether the library is there."""
+    return library is not None
+
+
+def supports(values: Tensor) -> bool:
+    """Whether the library is there and computes with such values: float32 or float64 on the CPU."""
+    return library is not None and values.dtype in DTYPES and values.device.type == "cpu"
+
+
+class Arguments(ctypes.Structure):
+    """The structure that a function of the library reads."""
+
+
+def fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    """Fields of one type, by their names with spaces between."""
+    return [(name, kind) for name in names.split()]
+
+
+Int, Double, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+class Function:
+    """A function of the library for each dtype, with its argument types set once.
+
+    Args:
+        name: without prefix and dtype.
+        arguments: the structure that it reads.
+        dtypes: of the versions there are.
+    """
+
+    def __init__(self, name: str, arguments: type[Arguments], dtypes: Mapping[torch.dtype, str] = DTYPES) -> None:
+        self.name = name
+        self.versions: dict[torch.dtype, Any] = {}
+        for dtype, suffix in dtypes.items() if library is not None else ():
+            version = getattr(library, f"tg_lpe_{name}_{suffix}")
+            version.argtypes, version.restype = [ctypes.POINTER(arguments)], ctypes.c_int
+            self.versions[dtype] = version
+
+    def __call__(self, dtype: torch.dtype, arguments: Arguments, malformed: str) -> None:
+        """Call the version for a dtype.
+
+        Raises:
+            RuntimeError: if the library is not there.
+            ValueError: with the text ``malformed``, if the function finds its arguments so.
+            MemoryError: if there is no memory for it.
+        """
+        if library is None:
+            raise RuntimeError("the C++ part of tg_lpe is absent or switched off")
+        status = self.versions[dtype](ctypes.byref(arguments))
+        if status == MALFORMED:
+            raise ValueError(malformed)
+        if status != OK:
+            raise MemoryError(f"no memory for {self.name.replace('_', ' ')} of these graphs")
+
+
+def checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
+    """The tensors as the library reads them, contiguous; they must be kept until the call is over.
+
+    Args:
+        given: for each name the tensor, and the dtype and the shape that it must have.
+
+    Raises:
+        ValueError: if one has another dtype or shape, or is not on the CPU.
+    """
+    for name, (tensor, dtype, shape) in given.items():
+        if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
+            got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+            raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
+    return {name: tensor.detach().contiguous() for name, (tensor, _, _) in given.items()}
+
+
+def pointers(tensors: Mapping[str, Tensor | None]) -> dict[str, int | None]:
+    """Where the values of the tensors lie, by the same names."""
+    return {name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def num_threads() -> int:
+    """Threads that an operation may use: torch's number."""
+    return torch.get_num_threads()
+
+
+def empty_in_huge_pages(like: Tensor, *shape: int) -> Tensor:
+    """As ``like.new_empty(shape)``, in memory that was never used before if it is large.
+
+    Only such memory can be had in huge pages. What the allocator hands out a second time is in pages of 4 KiB, and rows
+    that are read in any order then miss the TLB as often as the cache.
+    """
+    size = math.prod(shape) * like.element_size()
+    if size < HUGE_PAGE:
+        return like.new_empty(shape)
+    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = -torch.frombuffer(memory, dtype=torch.uint8).data_ptr() % HUGE_PAGE
+    return torch.frombuffer(memory, dtype=like.dtype, count=math.prod(shape), offset=start).view(shape)

@@ -1,0 +1,136 @@
+"""Edges in C++: see :mod:`tg_lpe.ops.edges` for the contract of each function."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import Arguments, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
+from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
+
+MAX_NODES = 2**32
+"""Nodes, and directed edges, below which a list can be sorted."""
+
+
+class _UndirectedEdges(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "num_nodes num_directed num_graphs"),
+        *fields(Pointer, "row col batch tail head index neighbour_counts ptr"),
+        *fields(Int, "num_threads num_edges num_loops max_nodes"),
+    ]
+
+
+class _AdjacencyRows(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "num_nodes num_edges"),
+        *fields(Pointer, "tail head conductance node_scale crow col value"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+class _Laplacian(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "num_nodes k"),
+        *fields(Pointer, "crow col value diagonal x out"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+_undirected_edges = Function("undirected_edges", _UndirectedEdges, {torch.int64: "int64"})
+_adjacency_rows = Function("adjacency_rows", _AdjacencyRows)
+_laplacian = Function("laplacian", _Laplacian)
+
+
+def supports(edge_index: Tensor, num_nodes: int) -> bool:
+    """Whether the library is there and sorts such a list."""
+    return (
+        cpu.library is not None
+        and edge_index.dtype == torch.int64
+        and edge_index.device.type == "cpu"
+        and max(num_nodes, edge_index.size(1)) < MAX_NODES
+    )
+
+
+def undirected_edges(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int, with_index: bool
+) -> UndirectedEdges:
+    """A counting sort, linear in the list.
+
+    Raises:
+        ValueError: if an end is out of range, ``batch`` is not sorted, or an edge joins two graphs.
+    """
+    rows = edge_index.contiguous()
+    tail, head = torch.empty_like(rows).unbind()
+    index = torch.empty_like(rows[0]) if with_index else None
+    counts = rows.new_empty(num_nodes)
+    batch = None if batch is None else batch.contiguous()
+    ptr = None if batch is None else rows.new_empty(num_graphs + 1)
+    named = {"row": rows, "col": rows[1], "batch": batch, "tail": tail, "head": head, "index": index}
+    arguments = _UndirectedEdges(
+        num_nodes=num_nodes,
+        num_directed=edge_index.size(1),
+        num_graphs=num_graphs,
+        num_threads=cpu.num_threads(),
+        **pointers({**named, "neighbour_counts": counts, "ptr": ptr}),
+    )
+    _undirected_edges(torch.int64, arguments, "malformed list of edges")
+    m = arguments.num_edges
+    facts = num_graphs, arguments.num_loops, arguments.max_nodes
+    return UndirectedEdges(tail[:m], head[:m], index, counts, ptr, *facts)
+
+
+def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None) -> AdjacencyRows:
+    """Linear in the list.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, or edges that are out of range or out of order.
+    """
+    num_nodes, num_edges, dtype = node_scale.numel(), tail.numel(), node_scale.dtype
+    if num_nodes >= 2**31 or dtype not in cpu.DTYPES:
+        raise ValueError(f"node_scale must be float32 or float64 of fewer than 2**31 nodes, got {dtype} [{num_nodes}]")
+    given: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
+        "tail": (tail, torch.int64, (num_edges,)),
+        "head": (head, torch.int64, (num_edges,)),
+        "node_scale": (node_scale, dtype, (num_nodes,)),
+    }
+    if conductance is not None:
+        given["conductance"] = (conductance, dtype, (num_edges,))
+    read = checked(given)
+    crow = torch.empty(num_nodes + 1, dtype=torch.int64)
+    col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
+    value = empty_in_huge_pages(node_scale, 2 * num_edges)
+    arguments = _AdjacencyRows(
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_threads=cpu.num_threads(),
+        **pointers({**read, "crow": crow, "col": col, "value": value}),
+    )
+    _adjacency_rows(dtype, arguments, f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend")
+    return AdjacencyRows(crow, col, value)
+
+
+def laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor) -> Tensor:
+    """One pass over the rows.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    num_nodes, dtype = diagonal.numel(), value.dtype
+    read = checked(
+        {
+            "crow": (crow, torch.int64, (num_nodes + 1,)),
+            "col": (col, torch.int32, tuple(value.shape)),
+            "value": (value, dtype, tuple(value.shape)),
+            "diagonal": (diagonal, dtype, (num_nodes,)),
+            "x": (x, dtype, (num_nodes, x.size(-1))),
+        }
+    )
+    out = torch.empty_like(read["x"])
+    arguments = _Laplacian(
+        num_nodes=num_nodes, k=x.size(-1), num_threads=cpu.num_threads(), **pointers({**read, "out": out})
+    )
+    _laplacian(dtype, arguments, "malformed rows")
+    return out

@@ -1,0 +1,255 @@
+"""Layers of the linear transformer in C++: see :mod:`tg_lpe.ops.layers` for the contract of each function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
+from tg_lpe.ops.cpu.edges import adjacency_rows
+from tg_lpe.ops.structures import LayerStack, ScaledLaplacian
+
+WIDTHS = (8, 16)
+"""Columns that the layers are compiled for; fewer are padded with zeros."""
+
+MAX_COLUMNS = WIDTHS[-1]
+TRAINED_COLUMNS, TRAINED_NODES = WIDTHS[0], 4096
+"""Columns, and nodes of a graph, up to which there is a gradient: it takes one thread a graph."""
+
+BLOCK_WIDTHS = (4, 8)
+"""Columns of each of the two blocks that :func:`two_block_layers` takes together; fewer are padded with zeros."""
+
+_OPERATOR = fields(Pointer, "ptr crow col value diagonal")
+
+
+class _Layers(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "width num_nodes num_layers num_graphs"),
+        *_OPERATOR,
+        *fields(Pointer, "residual similarity left right later readout"),
+        *fields(Int, "out_channels diagonal_weights normalize"),
+        *fields(Double, "norm_floor"),
+        *fields(Pointer, "phi one two out"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+class _Training(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "num_nodes num_layers num_graphs"),
+        *_OPERATOR,
+        *fields(Pointer, "residual similarity left later"),
+        *fields(Double, "norm_floor"),
+        *fields(Pointer, "phi chain gram norm grad_out grad_phi grad_residual grad_similarity grad_left"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+class _Blocks(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "width num_nodes num_layers"),
+        *fields(Pointer, "crow col value diagonal residual weight phi one two"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+_layers = Function("layers", _Layers)
+_layers_forward = Function("layers_forward", _Training)
+_layers_backward = Function("layers_backward", _Training)
+_two_block_layers = Function("two_block_layers", _Blocks)
+
+
+def layers(
+    phi: Tensor,
+    laplacian: ScaledLaplacian,
+    weights: LayerStack,
+    readout: Tensor | None,
+    later: Tensor,
+    norm_floor: float | None,
+) -> Tensor:
+    """A layer passes over the adjacency and ``Phi`` once; memory beside the arguments is ``Phi`` twice, and the result.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    (num_nodes, k), dtype, num_layers = phi.shape, phi.dtype, weights.residual.size(0)
+    if k > MAX_COLUMNS or dtype not in cpu.DTYPES:
+        raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
+    width = next(size for size in WIDTHS if k <= size)
+    stacks = [_padded(stack, width, 2) for stack in weights[:4]]
+    readout = _padded(torch.eye(k, dtype=dtype) if readout is None else readout, width)
+    phi = _padded(phi, width)
+    read = _checked_operator(laplacian, num_nodes, dtype) | checked(
+        {
+            "phi": (phi, dtype, (num_nodes, width)),
+            "readout": (readout, dtype, (readout.size(0), width)),
+            "later": (later, torch.float64, (laplacian.ptr.numel() - 1,)),
+            **{
+                name: (stack, dtype, (num_layers, width, width))
+                for name, stack in zip(LayerStack._fields[:4], stacks, strict=True)
+            },
+        }
+    )
+    one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
+    last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of their width is made in place
+    out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
+    arguments = _Layers(
+        width=width,
+        num_nodes=num_nodes,
+        num_layers=num_layers,
+        num_graphs=laplacian.ptr.numel() - 1,
+        out_channels=readout.size(0),
+        diagonal_weights=weights.diagonal,
+        normalize=norm_floor is not None,
+        norm_floor=norm_floor or 0.0,
+        num_threads=cpu.num_threads(),
+        **pointers({**read, "one": one, "two": two, "out": out}),
+    )
+    _layers(dtype, arguments, _malformed(num_nodes))
+    return out
+
+
+def layers_forward(
+    phi: Tensor, laplacian: ScaledLaplacian, weights: LayerStack, later: Tensor, norm_floor: float
+) -> tuple[Tensor, list[Tensor]]:
+    """Keeps ``Phi_1 .. Phi_L`` ``[num_layers, num_nodes, 8]``, the Gram matrices of ``Phi_0 .. Phi_(L-1)``
+    ``[num_graphs, num_layers, 8, 8]``, and the lengths of columns before they were brought to one, zero where they were
+    not, ``[num_graphs, num_layers, 8]``.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    read, sizes = _training_arguments(phi, laplacian, weights, later)
+    num_layers, num_graphs, width = sizes["num_layers"], sizes["num_graphs"], TRAINED_COLUMNS
+    kept = {
+        "chain": phi.new_empty(num_layers, phi.size(0), width),
+        "gram": phi.new_empty(num_graphs, num_layers, width, width),
+        "norm": phi.new_empty(num_graphs, num_layers, width),
+    }
+    arguments = _Training(norm_floor=norm_floor, **sizes, **pointers({**read, **kept}))
+    _layers_forward(phi.dtype, arguments, _malformed(phi.size(0)))
+    return kept["chain"][-1, :, : phi.size(1)].clone(), list(kept.values())
+
+
+def layers_backward(
+    phi: Tensor,
+    laplacian: ScaledLaplacian,
+    weights: LayerStack,
+    later: Tensor,
+    norm_floor: float,
+    kept: Sequence[Tensor],
+    grad_out: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Passes over what :func:`layers_forward` kept.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    k, width = phi.size(1), TRAINED_COLUMNS
+    read, sizes = _training_arguments(phi, laplacian, weights, later)
+    grad_out = _padded(grad_out, width)
+    read |= checked({"grad_out": (grad_out, phi.dtype, (phi.size(0), width))})
+    grads = {
+        "grad_phi": torch.empty_like(read["phi"]),
+        "grad_residual": torch.empty_like(read["residual"]),
+        "grad_similarity": phi.new_empty(sizes["num_layers"], width),
+        "grad_left": torch.empty_like(read["left"]),
+    }
+    named = dict(zip(("chain", "gram", "norm"), kept, strict=True))
+    arguments = _Training(norm_floor=norm_floor, **sizes, **pointers({**read, **named, **grads}))
+    _layers_backward(phi.dtype, arguments, _malformed(phi.size(0)))
+    similarity = torch.diag_embed(grads["grad_similarity"])
+    by_phi = grads["grad_phi"]
+    if k == width:
+        return by_phi, grads["grad_residual"], similarity, grads["grad_left"]
+    by_residual, by_similarity, by_left = (
+        grad[:, :k, :k].contiguous() for grad in (grads["grad_residual"], similarity, grads["grad_left"])
+    )
+    return by_phi[:, :k].contiguous(), by_residual, by_similarity, by_left
+
+
+def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, value: Tensor) -> Tensor:
+    """A layer passes over the adjacency and ``Phi`` once for each eight columns of a block.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices.
+    """
+    num_nodes, num_layers, dtype = laplacian.diagonal.numel(), residual.size(0), laplacian.diagonal.dtype
+    if phi.dim() != 2 or phi.size(0) != num_nodes or phi.size(1) % 2:
+        raise ValueError(f"phi must be [{num_nodes}, 2 k], got {list(phi.shape)}")
+    shape = (num_layers, 2, 2)
+    weights = checked({"residual": (residual, dtype, shape), "value": (value, dtype, shape)})
+    operator = _checked_operator(laplacian, num_nodes, dtype)
+    del operator["ptr"]
+    operator |= {"residual": weights["residual"], "weight": weights["value"]}
+    if num_layers == 0:
+        return phi.clone()
+    k, parts = phi.size(1) // 2, []
+    for own in phi.unflatten(1, (2, k)).split(BLOCK_WIDTHS[-1], dim=2):  # columns do not depend on each other
+        size = own.size(2)
+        width = next(block for block in BLOCK_WIDTHS if size <= block)
+        start = _padded(own, width).reshape(num_nodes, 2 * width)
+        start = checked({"phi": (start, dtype, (num_nodes, 2 * width))})["phi"]
+        one, two = (empty_in_huge_pages(start, num_nodes, 2 * width) for _ in range(2))
+        arguments = _Blocks(
+            width=width,
+            num_nodes=num_nodes,
+            num_layers=num_layers,
+            num_threads=cpu.num_threads(),
+            **pointers({**operator, "phi": start, "one": one, "two": two}),
+        )
+        _two_block_layers(dtype, arguments, "malformed layers")
+        parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
+    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
+
+
+def _malformed(num_nodes: int) -> str:
+    return f"ptr must ascend from 0 to {num_nodes}"
+
+
+def _padded(x: Tensor, width: int, dims: int = 1) -> Tensor:
+    """With the last dimensions filled up with zeros."""
+    missing = width - x.size(-1)
+    return nn.functional.pad(x, (0, missing) * dims) if missing > 0 else x
+
+
+def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    rows = laplacian.rows or adjacency_rows(laplacian.tail, laplacian.head, laplacian.node_scale, laplacian.conductance)
+    entries = tuple(rows.value.shape)
+    return checked(
+        {
+            "ptr": (laplacian.ptr, torch.int64, tuple(laplacian.ptr.shape)),
+            "crow": (rows.crow, torch.int64, (num_nodes + 1,)),
+            "col": (rows.col, torch.int32, entries),
+            "value": (rows.value, dtype, entries),
+            "diagonal": (laplacian.diagonal, dtype, (num_nodes,)),
+        }
+    )
+
+
+def _training_arguments(
+    phi: Tensor, laplacian: ScaledLaplacian, weights: LayerStack, later: Tensor
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What both passes are given: tensors and numbers."""
+    (num_nodes, k), dtype = phi.shape, phi.dtype
+    num_graphs, num_layers, width = laplacian.ptr.numel() - 1, weights.residual.size(0), TRAINED_COLUMNS
+    if k > width or not weights.diagonal:
+        raise ValueError(f"there are gradients for diagonal weights and k <= {width}, got {list(phi.shape)}")
+    stacks = {name: _padded(getattr(weights, name), width, 2) for name in LayerStack._fields[:3]}
+    read = _checked_operator(laplacian, num_nodes, dtype) | checked(
+        {
+            "phi": (_padded(phi, width), dtype, (num_nodes, width)),
+            "later": (later, torch.float64, (num_graphs,)),
+            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
+        }
+    )
+    return read, {
+        "num_nodes": num_nodes,
+        "num_layers": num_layers,
+        "num_graphs": num_graphs,
+        "num_threads": cpu.num_threads(),
+    }

@@ -1,0 +1,105 @@
+"""Matrix polynomials in C++: see :mod:`tg_lpe.ops.polynomials` for the contract of each function."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
+
+
+class _Polynomials(Arguments):
+    _fields_: ClassVar = [
+        *fields(Pointer, "adjacency tail head ptr"),
+        *fields(Int, "num_nodes num_edges num_graphs num_filters num_layers"),
+        *fields(Double, "alpha gamma"),
+        *fields(Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+_matrix_polynomials = Function("matrix_polynomials", _Polynomials)
+_matrix_polynomials_backward = Function("matrix_polynomials_backward", _Polynomials)
+
+
+def matrix_polynomials(
+    adjacency: Tensor,
+    tail: Tensor,
+    head: Tensor,
+    ptr: Tensor,
+    num_nodes: int,
+    max_nodes: int,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+) -> tuple[Tensor, Tensor]:
+    """Passes over the edges of one graph after the other; ``max_nodes`` is not read."""
+    check_adjacency(adjacency, num_layers)
+    width = adjacency.size(0) * num_layers
+    results = {"nodes": adjacency.new_empty(num_nodes, width), "edges": adjacency.new_empty(adjacency.size(1), width)}
+    _call(_matrix_polynomials, (adjacency, tail, head, ptr, num_nodes, alpha, gamma, num_layers), results, {})
+    return results["nodes"], results["edges"]
+
+
+def matrix_polynomials_backward(
+    adjacency: Tensor,
+    tail: Tensor,
+    head: Tensor,
+    ptr: Tensor,
+    num_nodes: int,
+    max_nodes: int,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+    grad_nodes: Tensor,
+    grad_edges: Tensor,
+) -> Tensor:
+    """Computes the layers anew: that is faster than to store them."""
+    check_adjacency(adjacency, num_layers)
+    grad = torch.zeros_like(adjacency, memory_format=torch.contiguous_format)
+    given = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}
+    arguments = adjacency, tail, head, ptr, num_nodes, alpha, gamma, num_layers
+    _call(_matrix_polynomials_backward, arguments, {"grad_adjacency": grad}, given)
+    return grad
+
+
+def check_adjacency(adjacency: Tensor, num_layers: int) -> None:
+    """Refuse entries of another dtype or shape, and a number of layers below one."""
+    if adjacency.dtype not in cpu.DTYPES or adjacency.dim() != 2 or num_layers < 1:
+        raise ValueError(
+            "adjacency must be float32 or float64 [num_filters, num_edges] and num_layers at least 1, "
+            f"got {adjacency.dtype} {list(adjacency.shape)} and {num_layers}"
+        )
+
+
+def _call(function: Function, arguments: Any, results: dict[str, Tensor], grads: dict[str, Tensor]) -> None:
+    adjacency, tail, head, ptr, num_nodes, alpha, gamma, num_layers = arguments
+    num_filters, num_edges = adjacency.shape
+    dtype, rows = adjacency.dtype, {"grad_nodes": num_nodes, "grad_edges": num_edges}
+    read = checked(
+        {
+            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
+            "tail": (tail, torch.int64, (num_edges,)),
+            "head": (head, torch.int64, (num_edges,)),
+            "ptr": (ptr, torch.int64, (ptr.numel(),)),
+            **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
+        }
+    )
+    function(
+        dtype,
+        _Polynomials(
+            num_nodes=num_nodes,
+            num_edges=num_edges,
+            num_graphs=ptr.numel() - 1,
+            num_filters=num_filters,
+            num_layers=num_layers,
+            alpha=alpha,
+            gamma=gamma,
+            num_threads=cpu.num_threads(),
+            **pointers({**read, **results}),
+        ),
+        "ptr must ascend from 0 to the number of nodes, and each edge join two nodes of one graph, graph by graph",
+    )

@@ -1,0 +1,389 @@
+// Polynomials of the sparse symmetric matrices of a batch of small graphs, read on the diagonal and at the edges.
+//
+// For each graph and filter, Phi_0 = I, Phi_1 = P, Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}. The columns of Phi_t do
+// not know each other, neither here nor in the gradient, so a few vector registers' worth of columns at a time go
+// through all layers: what is in use stays in the first level cache, for graphs of any size.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "common.h"
+
+#define INLINE inline __attribute__((always_inline))
+
+using tg_lpe::Buffer;
+using tg_lpe::in_parallel;
+using tg_lpe::MALFORMED;
+using tg_lpe::OK;
+
+namespace {
+
+constexpr int64_t ALIGNMENT = 64;
+constexpr int64_t MAX_NODES = int64_t(1) << 24, MAX_EDGES = int64_t(1) << 28;  // of a graph: local indices are 32 bits
+// Multiplications, some milliseconds of them. In a training step the cores are still taken by threads of torch that spin
+// in wait of their next task: for less, a second thread of ours makes things slower.
+constexpr double WORTH_A_THREAD = 1e8;
+
+template <typename Real>
+struct Job {
+    const Real* adjacency;                  // [num_filters, num_edges]
+    const int64_t *tail, *head;            // [num_edges]
+    int64_t num_edges, num_filters, num_layers;
+    Real alpha, gamma;
+    Real *nodes, *edges;                   // [num_nodes or num_edges, num_filters * num_layers], in the forward pass
+    const Real *grad_nodes, *grad_edges;   // likewise, in the backward pass
+    Real* grad_adjacency;                   // as adjacency, in the backward pass
+    bool backward;                         // which pass; any pointer may be null where there is nothing to point to
+};
+
+struct Graph {
+    int64_t first_node, num_nodes, first_edge, num_edges;
+};
+
+// A graph's matrix by rows, its nodes and edges numbered from 0, and the working memory for it. Vectors are as long as
+// a register of the processor: what is longer, GCC takes apart number by number.
+template <typename Number, int BYTES>
+struct Scratch {
+    using Real = Number;
+    typedef Number Vector __attribute__((vector_size(BYTES)));
+    static constexpr int64_t VECTOR_BYTES = BYTES, LANES = BYTES / sizeof(Number);
+    static constexpr int64_t MAX_VECTORS = BYTES == 64 ? 2 : 4;  // of columns that go together
+
+    int32_t *row, *neighbour, *edge_of, *tail, *head;  // row[i] <= p < row[i + 1]: entry (i, neighbour[p])
+    int32_t *read_at, *read_edge;                      // edges whose head is among the columns at hand
+    int64_t num_reads;
+    Real* entry;                                       // of P at neighbour
+    Vector *phi, *h, *product;
+
+    // Where everything lies in one block of memory; with memory = nullptr, only its size.
+    int64_t lay_out(char* memory, int64_t n, int64_t m, int64_t num_layers, bool backward) {
+        int64_t used = 0;
+        auto take = [&](auto*& pointer, int64_t count) {
+            pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(memory + used);
+            used += (count * int64_t(sizeof(*pointer)) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        };
+        take(row, n + 1), take(neighbour, 2 * m), take(edge_of, 2 * m), take(tail, m), take(head, m);
+        take(read_at, m), take(read_edge, m), take(entry, 2 * m);
+        take(phi, n * MAX_VECTORS * (backward ? num_layers : 2));
+        take(h, backward ? 2 * n * MAX_VECTORS : 0), take(product, backward ? m * MAX_VECTORS : 0);
+        return used;
+    }
+};
+
+template <typename S>
+INLINE void list_neighbours(const Job<typename S::Real>& job, const Graph& graph, S& s) {
+    const int64_t n = graph.num_nodes, m = graph.num_edges;
+    std::memset(s.row, 0, (n + 1) * sizeof(int32_t));
+    for (int64_t e = 0; e < m; ++e) {
+        s.tail[e] = int32_t(job.tail[graph.first_edge + e] - graph.first_node);
+        s.head[e] = int32_t(job.head[graph.first_edge + e] - graph.first_node);
+        ++s.row[s.tail[e]], ++s.row[s.head[e]];
+    }
+    int32_t end = 0;
+    for (int64_t i = 0; i <= n; ++i) end = s.row[i] += end;  // where each row ends; filled from there
+    for (int64_t e = m - 1; e >= 0; --e) {
+        const int32_t up = --s.row[s.tail[e]], low = --s.row[s.head[e]];
+        s.neighbour[up] = s.head[e], s.neighbour[low] = s.tail[e];
+        s.edge_of[up] = s.edge_of[low] = int32_t(e);
+    }
+}
+
+// out = P z - gamma * out, entry by entry of P; out may hold what was before z.
+template <typename S, int NV>
+INLINE void multiply(int64_t n, const S& s, const typename S::Vector* __restrict z, typename S::Real gamma,
+                     typename S::Vector* __restrict out) {
+    using Real = typename S::Real;
+    using Vector = typename S::Vector;
+    const int32_t* __restrict neighbour = s.neighbour;
+    const Real* __restrict entry = s.entry;
+    for (int64_t i = 0; i < n; ++i) {
+        Vector sum[NV];
+        for (int v = 0; v < NV; ++v) sum[v] = Vector{};
+        for (int32_t p = s.row[i]; p < s.row[i + 1]; ++p) {
+            const Vector* of = z + int64_t(neighbour[p]) * NV;
+            for (int v = 0; v < NV; ++v) sum[v] += entry[p] * of[v];
+        }
+        Vector* to = out + i * NV;
+        if (gamma != 0)
+            for (int v = 0; v < NV; ++v) sum[v] -= gamma * to[v];
+        for (int v = 0; v < NV; ++v) to[v] = sum[v];
+    }
+}
+
+// The entries of one filter's P, and of Phi_0 and Phi_1 the columns at hand.
+template <typename S, int NV>
+INLINE void start(const Job<typename S::Real>& job, const Graph& graph, S& s, int64_t filter, int64_t first_column,
+                  typename S::Vector* identity, typename S::Vector* matrix) {
+    using Real = typename S::Real;
+    constexpr int64_t WIDTH = NV * S::LANES;
+    const int64_t n = graph.num_nodes;
+    const Real* adjacency = job.adjacency + filter * job.num_edges + graph.first_edge;
+    std::memset(static_cast<void*>(matrix), 0, n * NV * S::VECTOR_BYTES);
+    Real* phi = reinterpret_cast<Real*>(matrix);
+    for (int64_t i = 0; i < n; ++i)
+        for (int32_t p = s.row[i]; p < s.row[i + 1]; ++p) {
+            const Real entry = adjacency[s.edge_of[p]];
+            const uint64_t column = uint64_t(s.neighbour[p] - first_column);
+            if (column < uint64_t(WIDTH)) phi[i * WIDTH + int64_t(column)] = entry;
+            s.entry[p] = job.alpha * entry;
+        }
+    if (job.gamma == 0) return;
+    std::memset(static_cast<void*>(identity), 0, n * NV * S::VECTOR_BYTES);
+    for (int64_t i = first_column; i < std::min(n, first_column + WIDTH); ++i)
+        reinterpret_cast<Real*>(identity)[i * WIDTH + i - first_column] = 1;
+}
+
+template <typename S, int NV>
+INLINE void forward(const Job<typename S::Real>& job, const Graph& graph, S& s, int64_t first_column) {
+    using Real = typename S::Real;
+    using Vector = typename S::Vector;
+    constexpr int64_t WIDTH = NV * S::LANES;
+    const int64_t n = graph.num_nodes, stride = job.num_filters * job.num_layers;
+    const int64_t num_columns = std::min(n - first_column, WIDTH);
+    for (int64_t filter = 0; filter < job.num_filters; ++filter) {
+        Vector *before = s.phi, *now = s.phi + n * NV;
+        start<S, NV>(job, graph, s, filter, first_column, before, now);
+        Real* nodes = job.nodes + (graph.first_node + first_column) * stride + filter * job.num_layers;
+        Real* edges = job.edges + graph.first_edge * stride + filter * job.num_layers;
+        for (int64_t layer = 0;;) {
+            const Real* phi = reinterpret_cast<const Real*>(now);
+            const Real* diagonal = phi + first_column * WIDTH;
+            for (int64_t i = 0; i < num_columns; ++i) nodes[i * stride + layer] = diagonal[i * (WIDTH + 1)];
+            for (int64_t r = 0; r < s.num_reads; ++r) edges[s.read_edge[r] * stride + layer] = phi[s.read_at[r]];
+            if (++layer == job.num_layers) break;
+            multiply<S, NV>(n, s, now, job.gamma, before);
+            std::swap(before, now);
+        }
+    }
+}
+
+// With H_t the derivative by Phi_t, H_{t-1} = G_{t-1} + alpha P H_t - gamma H_{t+1}, and dP gathers alpha H_t Phi_{t-1}
+// at its nonzeros. Phi is computed anew: it takes less time than to store it would.
+template <typename S, int NV>
+INLINE void backward(const Job<typename S::Real>& job, const Graph& graph, S& s, int64_t first_column) {
+    using Real = typename S::Real;
+    using Vector = typename S::Vector;
+    constexpr int64_t LANES = S::LANES, WIDTH = NV * LANES;
+    const int64_t n = graph.num_nodes, m = graph.num_edges, stride = job.num_filters * job.num_layers;
+    const int64_t num_columns = std::min(n - first_column, WIDTH), last = job.num_layers - 1;
+    for (int64_t filter = 0; filter < job.num_filters; ++filter) {
+        // Phi_t is at s.phi + t * n * NV, for t < T; with T = 1 there is no place for Phi_1, nor use.
+        Vector* first = last ? s.phi + n * NV : s.h;
+        start<S, NV>(job, graph, s, filter, first_column, s.phi, first);
+        for (int64_t t = 2; t <= last; ++t) {
+            Vector* phi = s.phi + t * n * NV;
+            if (job.gamma != 0) std::memcpy(static_cast<void*>(phi), phi - 2 * n * NV, n * NV * S::VECTOR_BYTES);
+            multiply<S, NV>(n, s, phi - n * NV, job.gamma, phi);
+        }
+        Vector *later = s.h, *now = s.h + n * NV;
+        std::memset(static_cast<void*>(s.h), 0, 2 * n * NV * S::VECTOR_BYTES);
+        std::memset(static_cast<void*>(s.product), 0, m * NV * S::VECTOR_BYTES);
+        const Real* nodes = job.grad_nodes + (graph.first_node + first_column) * stride + filter * job.num_layers;
+        const Real* edges = job.grad_edges + graph.first_edge * stride + filter * job.num_layers;
+        for (int64_t layer = last;; --layer) {
+            Real* h = reinterpret_cast<Real*>(now);
+            Real* diagonal = h + first_column * WIDTH;
+            for (int64_t i = 0; i < num_columns; ++i) diagonal[i * (WIDTH + 1)] += nodes[i * stride + layer];
+            for (int64_t r = 0; r < s.num_reads; ++r) h[s.read_at[r]] += edges[s.read_edge[r] * stride + layer];
+            if (layer == 0) break;
+            const Vector* __restrict phi = s.phi + layer * n * NV;
+            for (int64_t e = 0; e < m; ++e) {
+                const int64_t i = int64_t(s.tail[e]) * NV, j = int64_t(s.head[e]) * NV;
+                Vector* to = s.product + e * NV;
+                for (int v = 0; v < NV; ++v) to[v] += now[i + v] * phi[j + v] + now[j + v] * phi[i + v];
+            }
+            multiply<S, NV>(n, s, now, job.gamma, later);
+            std::swap(later, now);
+        }
+        // Phi_1 = P itself.
+        const Real* h = reinterpret_cast<const Real*>(now);
+        Real* grad = job.grad_adjacency + filter * job.num_edges + graph.first_edge;
+        for (int64_t e = 0; e < m; ++e) {
+            Vector sum = s.product[e * NV];
+            for (int v = 1; v < NV; ++v) sum += s.product[e * NV + v];
+            Real total = 0;
+            for (int64_t lane = 0; lane < LANES; ++lane) total += sum[lane];
+            total *= job.alpha;
+            const uint64_t i = uint64_t(s.tail[e] - first_column), j = uint64_t(s.head[e] - first_column);
+            if (j < uint64_t(WIDTH)) total += h[s.tail[e] * WIDTH + int64_t(j)];
+            if (i < uint64_t(WIDTH)) total += h[s.head[e] * WIDTH + int64_t(i)];
+            grad[e] = first_column ? grad[e] + total : total;
+        }
+    }
+}
+
+template <typename S, int NV>
+INLINE void columns(const Job<typename S::Real>& job, const Graph& graph, S& s, int64_t first_column) {
+    constexpr int64_t WIDTH = NV * S::LANES;
+    s.num_reads = 0;
+    for (int64_t e = 0; e < graph.num_edges; ++e) {
+        const uint64_t column = uint64_t(s.head[e] - first_column);
+        if (column >= uint64_t(WIDTH)) continue;
+        s.read_at[s.num_reads] = int32_t(s.tail[e] * WIDTH + int64_t(column));
+        s.read_edge[s.num_reads++] = int32_t(e);
+    }
+    if (job.backward)
+        backward<S, NV>(job, graph, s, first_column);
+    else
+        forward<S, NV>(job, graph, s, first_column);
+}
+
+template <typename Real, int BYTES>
+INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n, int64_t m) {
+    using S = Scratch<Real, BYTES>;
+    S s;
+    s.lay_out(memory, n, m, job.num_layers, job.backward);
+    for (const Graph* graph = begin; graph != end; ++graph) {
+        list_neighbours(job, *graph, s);
+        for (int64_t column = 0; column < graph->num_nodes;) {
+            const int64_t left = (graph->num_nodes - column + S::LANES - 1) / S::LANES;
+            const int64_t taken = std::min(left, S::MAX_VECTORS);
+            if (taken == 1)
+                columns<S, 1>(job, *graph, s, column);
+            else if (taken == 2)
+                columns<S, 2>(job, *graph, s, column);
+            if constexpr (S::MAX_VECTORS == 4) {
+                if (taken == 3)
+                    columns<S, 3>(job, *graph, s, column);
+                else if (taken == 4)
+                    columns<S, 4>(job, *graph, s, column);
+            }
+            column += taken * S::LANES;
+        }
+    }
+}
+
+// The same code for several generations of processors; which is there is found out at run time.
+template <typename Real>
+struct Version {
+    void (*run)(const Job<Real>&, const Graph*, const Graph*, char*, int64_t, int64_t);
+    int64_t (*scratch)(int64_t n, int64_t m, int64_t num_layers, bool backward);  // bytes
+};
+
+template <typename Real, int BYTES>
+int64_t scratch(int64_t n, int64_t m, int64_t num_layers, bool backward) {
+    return Scratch<Real, BYTES>().lay_out(nullptr, n, m, num_layers, backward);
+}
+
+template <typename Real>
+void run_anywhere(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n, int64_t m) {
+    run<Real, 16>(job, begin, end, memory, n, m);
+}
+
+#if defined(__x86_64__)
+template <typename Real>
+TARGET_AVX2 void run_avx2(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n,
+                          int64_t m) {
+    run<Real, 32>(job, begin, end, memory, n, m);
+}
+
+template <typename Real>
+TARGET_AVX512 void run_avx512(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n,
+                              int64_t m) {
+    run<Real, 64>(job, begin, end, memory, n, m);
+}
+#endif
+
+template <typename Real>
+Version<Real> version() {
+#if defined(__x86_64__)
+    switch (tg_lpe::processor()) {
+        case tg_lpe::AVX512: return {run_avx512<Real>, scratch<Real, 64>};
+        case tg_lpe::AVX2: return {run_avx2<Real>, scratch<Real, 32>};
+        default: break;
+    }
+#endif
+    return {run_anywhere<Real>, scratch<Real, 16>};
+}
+
+// Cut the batch into its graphs. False where an edge leaves its graph or the pointers do not ascend.
+bool cut(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, const int64_t* tail, const int64_t* head,
+         int64_t num_edges, std::vector<Graph>& graphs) {
+    graphs.reserve(num_graphs);
+    int64_t e = 0;
+    if (num_graphs == 0) return num_nodes == 0 && num_edges == 0;
+    if (ptr[0] != 0 || ptr[num_graphs] != num_nodes) return false;
+    for (int64_t g = 0; g < num_graphs; ++g) {
+        const int64_t first = ptr[g], end = ptr[g + 1], first_edge = e;
+        if (first < 0 || end < first || end > num_nodes || end - first > MAX_NODES) return false;
+        for (; e < num_edges && tail[e] < end; ++e)
+            if (tail[e] < first || head[e] < first || head[e] >= end || tail[e] == head[e]) return false;
+        if (e - first_edge > MAX_EDGES) return false;
+        if (end > first) graphs.push_back({first, end - first, first_edge, e - first_edge});
+    }
+    return e == num_edges;
+}
+
+template <typename Real>
+int run_batch(const Job<Real>& job, const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t num_threads) {
+    std::vector<Graph> graphs;
+    if (!cut(ptr, num_graphs, num_nodes, job.tail, job.head, job.num_edges, graphs)) return MALFORMED;
+    if (graphs.empty()) return OK;
+    std::vector<double> work(graphs.size() + 1, 0.0);  // of all graphs before each
+    for (size_t g = 0; g < graphs.size(); ++g)
+        work[g + 1] = work[g] + double(graphs[g].num_nodes + 2 * graphs[g].num_edges) * double(graphs[g].num_nodes);
+    const double all = work.back() * double(job.num_filters * job.num_layers) * (job.backward ? 4 : 1);
+    const double useful = std::min(double(num_threads), all / WORTH_A_THREAD);
+    const size_t num_parts = std::max<size_t>(1, std::min<size_t>(size_t(useful), graphs.size()));
+
+    // Each graph belongs to one thread, so the number of threads does not change the result.
+    struct Part {
+        const Graph *begin, *end;
+        int64_t n, m;  // of the largest of them
+    };
+    const Version<Real> here = version<Real>();
+    std::vector<Part> parts(num_parts);
+    size_t g = 0;
+    for (size_t k = 0; k < num_parts; ++k) {
+        Part& part = parts[k];
+        part.begin = part.end = graphs.data() + g;
+        const double until = work.back() * double(k + 1) / double(num_parts);
+        part.n = part.m = 0;
+        for (; g < graphs.size() && (k + 1 == num_parts || work[g + 1] <= until); ++g, ++part.end) {
+            part.n = std::max(part.n, graphs[g].num_nodes);
+            part.m = std::max(part.m, graphs[g].num_edges);
+        }
+    }
+    in_parallel(int64_t(num_parts), [&](int64_t k) {
+        const Part& p = parts[k];
+        Buffer<char> memory(here.scratch(p.n, p.m, job.num_layers, job.backward));
+        here.run(job, p.begin, p.end, &memory[0], p.n, p.m);
+    });
+    return OK;
+}
+
+template <typename T>
+struct PolynomialsArguments {
+    const T* adjacency;                   // [num_filters, num_edges]
+    const int64_t *tail, *head, *ptr;     // [num_edges] twice, [num_graphs + 1]
+    int64_t num_nodes, num_edges, num_graphs, num_filters, num_layers;
+    double alpha, gamma;
+    T *nodes, *edges;                     // results of the forward pass, see Job
+    const T *grad_nodes, *grad_edges;     // arguments of the backward pass
+    T* grad_adjacency;                    // its result
+    int64_t num_threads;
+
+    int run(bool backward) const {
+        const Job<T> job{adjacency, tail,  head,       num_edges,  num_filters,    num_layers, T(alpha), T(gamma),
+                         nodes,     edges, grad_nodes, grad_edges, grad_adjacency, backward};
+        return run_batch(job, ptr, num_graphs, num_nodes, num_threads);
+    }
+};
+
+template <typename T>
+int matrix_polynomials(const PolynomialsArguments<T>& a) {
+    return a.run(false);
+}
+
+template <typename T>
+int matrix_polynomials_backward(const PolynomialsArguments<T>& a) {
+    return a.run(true);
+}
+
+}  // namespace
+
+EXPORT(matrix_polynomials, PolynomialsArguments)
+EXPORT(matrix_polynomials_backward, PolynomialsArguments)

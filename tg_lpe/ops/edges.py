@@ -1,0 +1,290 @@
+"""From a list of directed edges to the distinct undirected ones, to adjacency rows, to products with a Laplacian."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import edges as cpu_edges
+from tg_lpe.ops.operator import Operator
+from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
+
+LARGE = 2**16
+"""Edges from which on it pays to look whether they are sorted already."""
+
+MAX_GRAPHS = 2**28
+"""A last entry of ``batch`` beyond this is taken for a mistake by the C++ backend: one counter a graph is kept."""
+
+MARKED_NODES = 128
+"""Up to this many nodes in all, edges are sorted by marking them in a square table: fewer calls than a sort."""
+
+
+def undirected_edges(
+    edge_index: Tensor,
+    num_nodes: int,
+    batch: Tensor | None = None,
+    num_graphs: int | None = None,
+    with_index: bool = True,
+) -> UndirectedEdges:
+    """Merge the directed edges that mean the same undirected edge, drop self-loops, and sort.
+
+    Everything is validated at once: on a device other than the CPU, one small tensor is read, and one more value if
+    ``batch`` is given without ``num_graphs``.
+
+    Args:
+        edge_index: int64 or int32 ``[2, num_directed_edges]``.
+        num_nodes: number of nodes.
+        batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; ``None`` for a single graph.
+        num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
+        with_index: whether :attr:`UndirectedEdges.undirected_index` is wanted.
+
+    Raises:
+        ValueError: if an end is out of range, ``batch`` is malformed or not sorted, or an edge joins two graphs.
+    """
+    if batch is None:
+        if num_graphs not in (None, 1):
+            raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
+        graphs = 1
+    else:
+        if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
+            raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}")
+        graphs = (int(batch[-1]) + 1 if num_nodes else 0) if num_graphs is None else num_graphs
+    if 0 <= graphs <= MAX_GRAPHS and cpu_edges.supports(edge_index, num_nodes) and _is_beside(edge_index, batch):
+        try:
+            return cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
+        except ValueError:  # the reference says what is wrong
+            pass
+    return _reference(edge_index, num_nodes, batch, num_graphs, with_index)
+
+
+def _is_beside(edge_index: Tensor, batch: Tensor | None) -> bool:
+    return batch is None or batch.device == edge_index.device
+
+
+def _reference(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, with_index: bool
+) -> UndirectedEdges:
+    """:func:`undirected_edges` in torch."""
+    ptr, *facts = _validate(edge_index, num_nodes, batch, num_graphs)
+    row, col = edge_index.long().unbind()
+    small, large = torch.minimum(row, col), torch.maximum(row, col)
+    if num_nodes <= MARKED_NODES:
+        mark = row.new_zeros(num_nodes, num_nodes, dtype=torch.bool)
+        mark.view(-1).index_fill_(0, torch.add(large, small, alpha=num_nodes), True)
+        mark.diagonal().fill_(False)
+        tail, head = mark.nonzero().unbind(1)
+    else:
+        key = torch.add(large, small, alpha=num_nodes)
+        key = _unique_sorted(key[row != col] if facts[1] else key)
+        tail = torch.div(key, num_nodes, rounding_mode="floor")
+        head = key - tail * num_nodes
+    index = undirected_index(edge_index, tail, head, num_nodes) if with_index else None
+    return UndirectedEdges(tail, head, index, None, ptr, *facts)
+
+
+def undirected_index(edge_index: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
+    """Undirected edge of each directed one, int64 ``[num_directed_edges]``; -1 for self-loops.
+
+    Args:
+        edge_index: integer ``[2, num_directed_edges]``.
+        tail, head: the undirected edges, as in :class:`UndirectedEdges`.
+        num_nodes: number of nodes.
+    """
+    row, col = edge_index.long().unbind()
+    key = torch.add(torch.maximum(row, col), torch.minimum(row, col), alpha=num_nodes)
+    index = torch.searchsorted(torch.add(head, tail, alpha=num_nodes), key)
+    return index.masked_fill(row == col, -1)
+
+
+def _validate(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None
+) -> tuple[Tensor | None, int, int, int]:
+    """Refuse a malformed list; return ``ptr``, ``num_graphs``, ``num_loops`` and ``max_nodes``."""
+    none = edge_index.new_zeros((), dtype=torch.int64)
+    facts = {"low": none, "high": none - 1, "loops": none}
+    if edge_index.numel():
+        low, high = torch.aminmax(edge_index)
+        facts = {"low": low, "high": high, "loops": (edge_index[0] == edge_index[1]).sum()}
+    ptr = None
+    if batch is not None and num_nodes:
+        inside = edge_index.clamp(0, num_nodes - 1).long()
+        ends = batch[inside]
+        facts |= {
+            "first": batch[0],
+            "last": batch[-1],
+            "unsorted": (batch[1:] < batch[:-1]).sum(),
+            "crossing": (ends[0] != ends[1]).sum(),
+        }
+        if num_graphs is not None:
+            ptr = group_pointers(batch, max(num_graphs, 0))
+            facts["largest"] = ptr.diff().max() if num_graphs > 0 else none
+    read = dict(zip(facts, torch.stack([value.to(none) for value in facts.values()]).tolist(), strict=True))
+    if read["low"] < 0 or read["high"] >= num_nodes:
+        raise ValueError(
+            f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {read['low']}..{read['high']}"
+        )
+    if batch is None:
+        return None, 1, read["loops"], num_nodes
+    if num_nodes == 0:
+        return batch.new_zeros(max(num_graphs or 0, 0) + 1), num_graphs or 0, read["loops"], 0
+    if read["unsorted"] or read["first"] < 0:
+        at = int((batch[1:] < batch[:-1]).nonzero()[0, 0]) + 1 if read["first"] >= 0 else 0
+        raise ValueError(
+            "batch must be sorted ascending from 0 or more, as PyG's Batch makes it, "
+            f"got {int(batch[at])} at node {at}" + (f" after {int(batch[at - 1])}" if at else "")
+        )
+    if num_graphs is not None and read["last"] >= num_graphs:
+        raise ValueError(f"batch must lie in 0..{num_graphs - 1} (num_graphs={num_graphs}), got {read['last']}")
+    if read["crossing"]:
+        at = int((ends[0] != ends[1]).nonzero()[0, 0])
+        u, v = edge_index[:, at].tolist()
+        raise ValueError(f"edge ({u}, {v}) joins graph {int(ends[0, at])} and graph {int(ends[1, at])} of the batch")
+    if num_graphs is None:  # the batch alone tells it
+        read["largest"] = int(torch.unique_consecutive(batch, return_counts=True)[1].max())
+        num_graphs = read["last"] + 1
+    return ptr, num_graphs, read["loops"], read["largest"]
+
+
+def _unique_sorted(key: Tensor) -> Tensor:
+    """Distinct values in ascending order; a plain sort is faster than ``torch.unique`` by a third."""
+    if key.numel() < 2:
+        return key
+    if key.numel() > LARGE and bool((key[1:] > key[:-1]).all()):
+        return key
+    key = torch.sort(key).values
+    first = torch.ones_like(key, dtype=torch.bool)
+    torch.ne(key[1:], key[:-1], out=first[1:])
+    return key[first]
+
+
+def _registered_undirected_edges(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    found = undirected_edges(edge_index, num_nodes, batch, None if batch is None else num_graphs)
+    ptr = edge_index.new_tensor([0, num_nodes], dtype=torch.int64) if found.ptr is None else found.ptr
+    index = edge_index.new_empty(0) if found.undirected_index is None else found.undirected_index
+    return found.tail.clone(), found.head.clone(), index, ptr
+
+
+def _fake_undirected_edges(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    num_edges = torch.library.get_ctx().new_dynamic_size()
+    tail, head = (edge_index.new_empty(num_edges, dtype=torch.int64) for _ in range(2))
+    return tail, head, edge_index.new_empty(edge_index.shape[1], dtype=torch.int64), tail.new_empty(num_graphs + 1)
+
+
+Operator(
+    "undirected_edges(Tensor edge_index, SymInt num_nodes, Tensor? batch, SymInt num_graphs) "
+    "-> (Tensor tail, Tensor head, Tensor undirected_index, Tensor ptr)",
+    _registered_undirected_edges,
+    _fake_undirected_edges,
+)
+
+
+def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None) -> AdjacencyRows:
+    """``diag(s) A diag(s)`` by rows; no gradient.
+
+    Args:
+        tail, head: ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them.
+        node_scale: ``s``, ``[num_nodes]``.
+        conductance: entries of ``A``, ``[num_edges]``, or ``None`` for all ones.
+    """
+    return AdjacencyRows(*_adjacency_rows(node_scale, tail, head, conductance))
+
+
+def _run_adjacency_rows(node_scale: Tensor, tail: Tensor, head: Tensor, conductance: Tensor | None) -> AdjacencyRows:
+    run = cpu_edges.adjacency_rows if cpu.supports(node_scale) else _reference_adjacency_rows
+    return tuple(run(tail, head, node_scale, conductance))  # type: ignore[return-value]
+
+
+def _reference_adjacency_rows(
+    tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None
+) -> AdjacencyRows:
+    """:func:`adjacency_rows` in torch."""
+    row, col = torch.stack([tail, head], dim=1).flatten(), torch.stack([head, tail], dim=1).flatten()
+    value = node_scale[row] * node_scale[col]
+    if conductance is not None:
+        value = value * conductance.repeat_interleave(2)
+    sorted_row, order = torch.sort(row, stable=True)
+    return AdjacencyRows(group_pointers(sorted_row, node_scale.numel()), col[order].int(), value[order])
+
+
+def _fake_adjacency_rows(
+    node_scale: Tensor, tail: Tensor, head: Tensor, conductance: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    num_nodes, num_entries = node_scale.shape[0], 2 * tail.shape[0]
+    return (
+        node_scale.new_empty(num_nodes + 1, dtype=torch.int64),
+        node_scale.new_empty(num_entries, dtype=torch.int32),
+        node_scale.new_empty(num_entries),
+    )
+
+
+_adjacency_rows = Operator(
+    "adjacency_rows(Tensor node_scale, Tensor tail, Tensor head, Tensor? conductance) "
+    "-> (Tensor crow, Tensor col, Tensor value)",
+    _run_adjacency_rows,
+    _fake_adjacency_rows,
+)
+
+
+def laplacian(rows: AdjacencyRows, diagonal: Tensor, x: Tensor) -> Tensor:
+    """``(diag(diagonal) - A) x``, ``[num_nodes, k]``, for a symmetric ``A``.
+
+    Args:
+        rows: of ``A``.
+        diagonal: ``[num_nodes]``.
+        x: ``[num_nodes, k]``.
+    """
+    return _laplacian(x, *rows, diagonal)
+
+
+def _run_laplacian(x: Tensor, crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor) -> Tensor:
+    run = cpu_edges.laplacian if cpu.supports(value) else _reference_laplacian
+    return run(crow, col, value, diagonal, x)
+
+
+def _row_of_entries(crow: Tensor, num_entries: int) -> Tensor:
+    return torch.repeat_interleave(crow.diff(), output_size=num_entries)
+
+
+def _reference_laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor) -> Tensor:
+    """:func:`laplacian` in torch."""
+    row = _row_of_entries(crow, col.numel())
+    entries = value.unsqueeze(1) * x.index_select(0, col.long())
+    return (diagonal.unsqueeze(1) * x).index_add(0, row, entries, alpha=-1)
+
+
+def _keep_laplacian(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _laplacian_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The matrix is symmetric, so the gradient by ``x`` is a product with it."""
+    x, crow, col, value, diagonal = ctx.saved_tensors
+    _, _, _, by_value, by_diagonal = ctx.needs_input_grad
+    entries = None
+    if by_value:
+        rows = grad.index_select(0, _row_of_entries(crow, col.shape[0]))
+        entries = -(rows * x.index_select(0, col.long())).sum(1)
+    return (
+        _laplacian(grad.contiguous(), crow, col, value, diagonal) if ctx.needs_input_grad[0] else None,
+        None,
+        None,
+        entries,
+        (grad * x).sum(1) if by_diagonal else None,
+    )
+
+
+_laplacian = Operator(
+    "laplacian(Tensor x, Tensor crow, Tensor col, Tensor value, Tensor diagonal) -> Tensor",
+    _run_laplacian,
+    lambda x, crow, col, value, diagonal: torch.empty_like(x, memory_format=torch.contiguous_format),
+    _keep_laplacian,
+    _laplacian_backward,
+)

@@ -1,0 +1,160 @@
+"""Matrix polynomials estimated from random signs: the Gram read-out of graphs of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import estimates as cpu_estimates
+from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.random import counter_signs, signed_64
+from tg_lpe.ops.segment import RowGroups
+
+ROWS_AT_ONCE = 2**23
+"""Rows times columns of random signs that the reference propagates together: bounds memory."""
+
+
+def estimated_polynomials(
+    adjacency: Tensor,
+    tail: Tensor,
+    head: Tensor,
+    num_rows: int,
+    max_nodes: int,
+    basis: str,
+    num_layers: int,
+    num_probes: int,
+    seed: int,
+    read_edges: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Unbiased estimates of what :func:`~tg_lpe.ops.polynomials.matrix_polynomials` computes, the mean over probes.
+
+    With random signs ``V``, ``E[V V^T] = I``, so the Gram matrix of ``P^a V`` and ``P^b V`` has the mean ``P^(a + b)``:
+    half the layers suffice, and the estimate's relative error does not grow with them as that of ``V * P^t V`` does.
+
+    Args:
+        adjacency: entries of ``P`` at the edges, ``[num_filters, num_edges]``.
+        tail, head: rows of the ends of each edge, int64 ``[num_edges]``, two different ones.
+        num_rows: of graphs that are padded to the same size.
+        max_nodes: rows of each graph; row ``i`` has the signs of row ``i % max_nodes``.
+        basis, num_layers: as there.
+        num_probes, seed: of the signs, see :func:`~tg_lpe.ops.random.counter_signs`.
+        read_edges: whether edge entries are wanted; zero otherwise.
+
+    Returns:
+        Diagonals ``[num_rows, num_filters * T]`` and edge entries ``[num_edges, num_filters * T]``, filter by filter.
+    """
+    options = *BASES[basis], num_layers, num_probes, signed_64(seed), read_edges
+    return _estimated_polynomials(adjacency, tail, head, num_rows, max_nodes, *options)
+
+
+def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    run = cpu_estimates.estimated_polynomials if cpu.supports(adjacency) else _reference
+    return run(adjacency, *arguments)
+
+
+def _reference(
+    adjacency: Tensor,
+    tail: Tensor,
+    head: Tensor,
+    num_rows: int,
+    max_nodes: int,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+    num_probes: int,
+    seed: int,
+    read_edges: bool,
+) -> tuple[Tensor, Tensor]:
+    """:func:`estimated_polynomials` in torch, some probes at a time."""
+    ends = RowGroups(tail, num_rows), RowGroups(head, num_rows)
+    at_once = max(1, ROWS_AT_ONCE // max(num_rows, 1))
+    nodes, edges = [], []
+    for row in adjacency:
+        diagonal, entries = row.new_zeros(()), row.new_zeros(())
+        for probes in torch.arange(num_probes).split(at_once):
+            # The signs depend on the row within its graph: the same alone and in any batch.
+            signs = counter_signs(seed, max_nodes, probes, row).repeat(num_rows // max(max_nodes, 1), 1)
+            # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.
+            part = checkpoint(
+                _sums_over_probes, row, signs, *ends, alpha, gamma, num_layers, read_edges, use_reentrant=False
+            )
+            diagonal, entries = diagonal + part[0], entries + part[1]
+        nodes.append(diagonal / num_probes)
+        edges.append(entries / num_probes)
+    if not nodes:
+        return adjacency.new_zeros(num_rows, 0), adjacency.new_zeros(tail.shape[0], 0)
+    return torch.cat(nodes).mT.contiguous(), torch.cat(edges).mT.contiguous()
+
+
+def _sums_over_probes(
+    entry: Tensor,
+    signs: Tensor,
+    tails: RowGroups,
+    heads: RowGroups,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+    read_edges: bool,
+) -> tuple[Tensor, Tensor]:
+    """Of one filter, diagonals ``[num_layers, num_rows]`` and edge entries ``[num_layers, num_edges]``.
+
+    Args:
+        entry: of ``P`` at the edges, ``[num_edges]``.
+        signs: ``V``, ``[num_rows, num_probes]``.
+        tails, heads: ends of the edges.
+        alpha, gamma, num_layers, read_edges: as above.
+    """
+    weight, half = entry.unsqueeze(1), [signs]
+    while 2 * len(half) - 1 <= num_layers:
+        z = half[-1]
+        product = tails.sum(weight * heads.gather(z)) + heads.sum(weight * tails.gather(z))
+        half.append(alpha * product - gamma * half[-2] if gamma and len(half) > 1 else product)
+    # The first layer is P itself: nothing to estimate.
+    none, first = signs.new_zeros(signs.size(0)), entry * signs.size(1)
+    diagonals, entries = [none], [first if read_edges else torch.zeros_like(first)]
+    for layer in range(2, num_layers + 1):
+        a, b = half[layer // 2], half[layer - layer // 2]
+        diagonal = (a * b).sum(1)
+        at_edges = torch.zeros_like(first)
+        if read_edges:
+            at_edges = (tails.gather(a) * heads.gather(b)).sum(1)
+            if a is not b:
+                at_edges = 0.5 * (at_edges + (tails.gather(b) * heads.gather(a)).sum(1))
+        if gamma:  # T_2s = 2 T_s T_s - I, T_2s+1 = 2 T_s T_s+1 - P
+            diagonal = 2 * diagonal - (signs.size(1) if layer % 2 == 0 else 0)
+            at_edges = 2 * at_edges - (0 if layer % 2 == 0 or not read_edges else first)
+        diagonals.append(diagonal)
+        entries.append(at_edges)
+    return torch.stack(diagonals), torch.stack(entries)
+
+
+def _fake(adjacency: Tensor, tail: Tensor, head: Tensor, num_rows: int, *options: Any) -> tuple[Tensor, Tensor]:
+    _, _, _, num_layers, _, _, read_edges = options
+    num_filters, num_edges = adjacency.shape
+    width = num_filters * num_layers
+    edges = adjacency.new_empty(num_edges, width) if read_edges else adjacency.new_zeros(1, 1).expand(num_edges, width)
+    return adjacency.new_empty(num_rows, width), edges
+
+
+def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.arguments = inputs[3:]
+
+
+def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """No backend has the gradient: the layers are computed anew in torch."""
+    return tuple(reference_gradients(_reference, (*ctx.saved_tensors, *ctx.arguments), grads))
+
+
+_ARGUMENTS = (
+    "Tensor adjacency, Tensor tail, Tensor head, SymInt num_rows, SymInt max_nodes, float alpha, float gamma, "
+    "int num_layers, int num_probes, int seed, bool read_edges"
+)
+_estimated_polynomials = Operator(
+    f"estimated_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)", _run, _fake, _keep_arguments, _backward
+)

@@ -1,0 +1,26 @@
+"""Attributes that are computed when they are first read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):  # noqa: N801 (used as a decorator)
+    """As :func:`functools.cached_property`, whose lock torch.compile cannot trace in Python 3.11 and before."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
+        if instance is None:
+            return self
+        value = self.function(instance)
+        setattr(instance, self.name, value)  # found before this descriptor from now on
+        return value

@@ -1,0 +1,96 @@
+"""Operations as torch sees them: registered with ``torch.library``, and differentiable any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NAMESPACE = "tg_lpe"
+
+
+class Operator:
+    """An operation of this package, registered as ``torch.ops.tg_lpe.NAME``.
+
+    ``torch.compile``, ``torch.export``, fake tensors and dispatch modes see the registered operator. Plain tensors in
+    eager mode go straight to the implementation: on a molecule, the dispatcher costs more than the operation itself.
+
+    Args:
+        schema: name, arguments and results, as ``torch.library`` reads them.
+        implementation: computes the results from tensors without gradient.
+        fake: results of the right shapes and dtypes, without values.
+        setup_context, backward: as in :meth:`torch.library.register_autograd`; without them there is no gradient.
+            ``backward`` runs under ``torch.is_grad_enabled()`` if its result is to be differentiated again.
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        implementation: Callable[..., Any],
+        fake: Callable[..., Any],
+        setup_context: Callable[[Any, Any, Any], None] | None = None,
+        backward: Callable[..., Any] | None = None,
+    ) -> None:
+        name, bracket, rest = schema.partition("(")
+        registered = torch.library.custom_op(
+            f"{NAMESPACE}::{name}", implementation, mutates_args=(), schema=bracket + rest
+        )
+        registered.register_fake(fake)
+        self.implementation = implementation
+        self.apply: Callable[..., Any] | None = None
+        if backward is not None:
+            registered.register_autograd(backward, setup_context=setup_context)
+            methods = {"forward": implementation, "setup_context": setup_context, "backward": backward}
+            members = {key: staticmethod(value) for key, value in methods.items() if value is not None}
+            function: Any = type(name, (torch.autograd.Function,), members)
+            self.apply = function.apply
+        self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the operation; the first argument is a tensor."""
+        if torch.compiler.is_compiling() or type(arguments[0]) not in (Tensor, nn.Parameter):
+            return self.overload(*arguments)
+        if not needs_gradient(*arguments):
+            return self.implementation(*arguments)
+        return self.overload(*arguments) if self.apply is None else self.apply(*arguments)
+
+
+def needs_gradient(*values: Any) -> bool:
+    """Whether a gradient is recorded for what is computed from these."""
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
+
+
+def reference_gradients(
+    reference: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Any], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Gradients by autograd through a reference in torch; they can be differentiated where ``create_graph`` is set.
+
+    Args:
+        reference: a function of the inputs, made of differentiable operations of torch.
+        inputs: its arguments.
+        grads: one per result; ``None`` is zero.
+
+    Returns:
+        One per input; ``None`` for those that need none.
+    """
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        outs = reference(*inputs)
+        outs = [outs] if isinstance(outs, Tensor) else outs
+    wanted = [index for index, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    pairs = [(out, grad) for out, grad in zip(outs, grads, strict=True) if grad is not None and out.requires_grad]
+    result: list[Tensor | None] = [None] * len(inputs)
+    if not (wanted and pairs):
+        return result
+    found = torch.autograd.grad(
+        [out for out, _ in pairs],
+        [inputs[index] for index in wanted],
+        [grad for _, grad in pairs],
+        create_graph=create_graph,
+        allow_unused=True,
+    )
+    for index, grad in zip(wanted, found, strict=True):
+        result[index] = grad
+    return result

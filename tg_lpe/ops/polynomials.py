@@ -1,0 +1,330 @@
+"""Polynomials of small symmetric matrices, read on the diagonal and at the edges: the exact Gram read-out.
+
+With identity probes the layers of a linear transformer whose incidence is fixed compute polynomials of one symmetric
+matrix per graph and filter, ``P = I - S``, the normalised adjacency where nodes are not grounded. What is read of each
+layer is the diagonal and the entries at the edges. The gradient is the same recurrence run backwards; autograd would
+pass over each dense matrix of each layer several times, so it is written out.
+
+There are two ways to compute them. :func:`dense_polynomials` multiplies the dense matrices of graphs of similar size,
+on any device. :func:`matrix_polynomials` takes whole batches: in C++ it passes over the edges of one graph after the
+other, in Triton one program holds the matrix of one graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops import cpu, triton
+from tg_lpe.ops.cpu import polynomials as cpu_polynomials
+from tg_lpe.ops.lazy import lazy
+from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.triton import polynomials as triton_polynomials
+
+BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
+"""``alpha`` and ``gamma`` of ``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}``."""
+
+SMALL_NODES, SPARSE_DENSITY = 256, 0.125
+"""Up to this many nodes, passes over edges beat dense matrices even on complete graphs; above, up to this density."""
+
+
+def supports(adjacency: Tensor, max_nodes: int) -> bool:
+    """Whether a backend computes :func:`matrix_polynomials` of such values on graphs of so many nodes."""
+    if triton.supports(adjacency):
+        return max_nodes <= triton_polynomials.MAX_NODES
+    return cpu.supports(adjacency)
+
+
+def is_faster(adjacency: Tensor, num_nodes: int, max_nodes: int) -> bool:
+    """Whether :func:`matrix_polynomials` beats :func:`dense_polynomials` on a batch.
+
+    Args:
+        adjacency: entries at the edges, ``[..., num_edges]``.
+        num_nodes: of the batch.
+        max_nodes: of its largest graph.
+    """
+    if not supports(adjacency, max_nodes):
+        return False
+    if triton.supports(adjacency) or max_nodes <= SMALL_NODES:
+        return True
+    # The mean degree stands for the densest graph's: a wrong guess on a mixed batch costs time; the result is the same.
+    return 2 * adjacency.size(-1) <= SPARSE_DENSITY * num_nodes * max_nodes
+
+
+def matrix_polynomials(
+    adjacency: Tensor,
+    tail: Tensor,
+    head: Tensor,
+    ptr: Tensor,
+    num_nodes: int,
+    max_nodes: int,
+    basis: str,
+    num_layers: int,
+) -> tuple[Tensor, Tensor]:
+    """Layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I`` of each graph of a batch, read on the diagonal and at the edges.
+
+    In C++, time goes with ``num_layers * num_filters * num_nodes * (num_nodes + 2 * num_edges)`` of each graph, memory
+    beside the result with ``num_layers * (num_nodes + num_edges)`` of the largest.
+
+    Args:
+        adjacency: entries of the symmetric ``P`` at the edges, ``[num_filters, num_edges]``; its diagonal is zero.
+        tail, head: ends of each edge, int64 ``[num_edges]``, graph by graph.
+        ptr: first node of each graph, int64 ``[num_graphs + 1]``.
+        num_nodes: of the batch.
+        max_nodes: of its largest graph.
+        basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``.
+        num_layers: ``T``.
+
+    Returns:
+        Diagonals ``[num_nodes, num_filters * T]`` and edge entries ``[num_edges, num_filters * T]``, filter by filter.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, edges between two graphs, or edges that are not graph by graph.
+    """
+    return _matrix_polynomials(adjacency, tail, head, ptr, num_nodes, max_nodes, *BASES[basis], num_layers)
+
+
+def _backend(adjacency: Tensor, max_nodes: int) -> Any:
+    if triton.supports(adjacency) and max_nodes <= triton_polynomials.MAX_NODES:
+        return triton_polynomials
+    return cpu_polynomials if cpu.supports(adjacency) else None
+
+
+def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    backend = _backend(adjacency, arguments[4])
+    return (_reference if backend is None else backend.matrix_polynomials)(adjacency, *arguments)
+
+
+def _reference(
+    adjacency: Tensor,
+    tail: Tensor,
+    head: Tensor,
+    ptr: Tensor,
+    num_nodes: int,
+    max_nodes: int,
+    alpha: float,
+    gamma: float,
+    num_layers: int,
+) -> tuple[Tensor, Tensor]:
+    """:func:`matrix_polynomials` in torch: column ``j`` of ``Phi`` is the one of the ``j``-th node of each graph."""
+    num_filters, node = adjacency.size(0), torch.arange(num_nodes, device=tail.device)
+    own = node - ptr[torch.searchsorted(ptr, node, right=True) - 1]
+    phi = torch.nn.functional.one_hot(own, max(max_nodes, 1)).to(adjacency.dtype).expand(num_filters, -1, -1)
+    entry, before = adjacency.unsqueeze(2), torch.zeros_like(phi)
+    nodes, edges = [], []
+    for layer in range(num_layers):
+        product = torch.zeros_like(phi).index_add(1, tail, entry * phi[:, head])
+        product = product.index_add(1, head, entry * phi[:, tail])
+        before, phi = phi, product if layer == 0 else alpha * product - gamma * before
+        nodes.append(phi[:, node, own])
+        edges.append(phi[:, tail, own[head]])
+    rows = (torch.stack(part, dim=1).flatten(0, 1).mT.contiguous() for part in (nodes, edges))
+    return tuple(rows)  # type: ignore[return-value]
+
+
+def _fake_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    num_nodes, num_layers = arguments[3], arguments[-1]
+    width = adjacency.shape[0] * num_layers
+    return adjacency.new_empty(num_nodes, width), adjacency.new_empty(adjacency.shape[1], width)
+
+
+def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.arguments = inputs[4:]
+
+
+def _matrix_polynomials_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    inputs = *ctx.saved_tensors, *ctx.arguments
+    if torch.is_grad_enabled() or _backend(inputs[0], ctx.arguments[1]) is None:
+        return tuple(reference_gradients(_reference, inputs, grads))
+    return _matrix_polynomials_gradient(*inputs, *grads), *[None] * (len(inputs) - 1)
+
+
+def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
+    return _backend(adjacency, arguments[4]).matrix_polynomials_backward(adjacency, *arguments)
+
+
+_ARGUMENTS = (
+    "Tensor adjacency, Tensor tail, Tensor head, Tensor ptr, SymInt num_nodes, SymInt max_nodes, "
+    "float alpha, float gamma, SymInt num_layers"
+)
+_matrix_polynomials_gradient = Operator(
+    f"matrix_polynomials_backward({_ARGUMENTS}, Tensor grad_nodes, Tensor grad_edges) -> Tensor",
+    _run_gradient,
+    lambda adjacency, *_: torch.empty_like(adjacency, memory_format=torch.contiguous_format),
+)
+_matrix_polynomials = Operator(
+    f"matrix_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)",
+    _run_matrix_polynomials,
+    _fake_matrix_polynomials,
+    _keep_arguments,
+    _matrix_polynomials_backward,
+)
+
+
+@dataclass(eq=False)
+class EdgePositions:
+    """Where the edges of graphs lie in dense matrices padded to the same size, ``[num_graphs, max_nodes, max_nodes]``.
+
+    Attributes:
+        num_graphs, max_nodes: number of graphs, and of rows of each.
+        edges: which edges of the batch these are, int64 ``[num_edges]``.
+        tail, head: rows of their ends, graph by graph, int64 ``[num_edges]``.
+    """
+
+    num_graphs: int
+    max_nodes: int
+    edges: Tensor
+    tail: Tensor
+    head: Tensor
+
+    @lazy
+    def upper(self) -> Tensor:
+        """Positions of the entries ``(tail, head)`` in the matrices written as one row, int64 ``[num_edges]``."""
+        return self.tail * self.max_nodes + self.head % self.max_nodes
+
+    @lazy
+    def lower(self) -> Tensor:
+        """Positions of the entries ``(head, tail)``, likewise."""
+        return self.head * self.max_nodes + self.tail % self.max_nodes
+
+    @lazy
+    def diagonal_positions(self) -> Tensor:
+        """Positions of the diagonals, int64 ``[num_graphs * max_nodes]``."""
+        row = torch.arange(self.num_graphs * self.max_nodes, device=self.tail.device)
+        return row * self.max_nodes + row % self.max_nodes
+
+    def dense(self, adjacency: Tensor) -> Tensor:
+        """Symmetric matrices without a diagonal, ``[num_filters * num_graphs, max_nodes, max_nodes]``.
+
+        Args:
+            adjacency: entries at the edges, ``[num_filters, num_edges]``.
+        """
+        matrix = adjacency.new_zeros(adjacency.size(0), self.num_graphs * self.max_nodes**2)
+        matrix[:, self.upper] = adjacency
+        matrix[:, self.lower] = adjacency
+        return matrix.view(-1, self.max_nodes, self.max_nodes)
+
+    def at_edges(self, matrix: Tensor) -> Tensor:
+        """The entries at the edges, ``[num_filters, num_edges]``; of a symmetric matrix."""
+        return matrix.view(-1, self.num_graphs * self.max_nodes**2).index_select(1, self.upper)
+
+    def diagonal(self, matrix: Tensor) -> Tensor:
+        """The diagonals, ``[num_filters, num_graphs * max_nodes]``."""
+        return matrix.diagonal(dim1=1, dim2=2).reshape(-1, self.num_graphs * self.max_nodes)
+
+
+class _DensePolynomials(torch.autograd.Function):
+    """What :func:`dense_polynomials` returns; its gradient keeps all layers."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
+    ) -> tuple[Tensor, Tensor]:
+        """Run the layers; they are kept only where a gradient will be asked for."""
+        p = where.dense(adjacency)
+        read = torch.cat([where.upper, where.diagonal_positions])
+        chain, values = [p], [_entries(p, read, adjacency.size(0))]
+        keep = ctx.needs_input_grad[0]
+        for layer in range(1, num_layers + squarings):
+            phi = _next_layer(p, chain, alpha, gamma, squared=layer >= num_layers)
+            chain = [*chain, phi] if keep else [chain[-1], phi]
+            values.append(_entries(phi, read, adjacency.size(0)))
+        if keep:
+            ctx.save_for_backward(adjacency, *chain)
+            ctx.arguments = where, alpha, gamma, num_layers, squarings
+        entries, diagonals = torch.stack(values, dim=1).split(
+            [where.upper.numel(), where.diagonal_positions.numel()], 2
+        )
+        return diagonals, entries
+
+    @staticmethod
+    def backward(ctx: Any, grad_diagonal: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """The recurrence run backwards: ``H_{t-1} = G_{t-1} + P H_t``, and ``dP`` gathers ``H_t Phi_{t-1}``."""
+        adjacency, *chain = ctx.saved_tensors
+        where, alpha, gamma, num_layers, _ = ctx.arguments
+        if torch.is_grad_enabled():
+            inputs = adjacency, *ctx.arguments
+            return tuple(reference_gradients(_dense_reference, inputs, [grad_diagonal, grad_edges]))
+        num_filters, last, p = grad_edges.size(0), len(chain) - 1, chain[0]
+        # An edge's entry stands in two places, which share its gradient: squaring needs it symmetric.
+        half = 0.5 * grad_edges
+        grads = torch.cat([half, half, grad_diagonal], dim=2).transpose(0, 1).contiguous()
+        places = torch.cat([where.upper, where.lower, where.diagonal_positions]).expand(num_filters, -1)
+
+        def read(h: Tensor, layer: int) -> Tensor:
+            h.view(num_filters, -1).scatter_add_(1, places, grads[layer])
+            return h
+
+        total = torch.zeros_like(p)
+        h, later = read(torch.zeros_like(p), last), None
+        for layer in range(last, 0, -1):
+            if layer >= num_layers:  # Phi_t = Phi_{t-1} Phi_{t-1}
+                product = torch.bmm(chain[layer - 1], h)
+                h = read(product + product.mT, layer - 1)
+                continue
+            # Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}, all of them symmetric polynomials of P
+            total.baddbmm_(h, chain[layer - 1], alpha=alpha)
+            if gamma == 0.0:
+                before = torch.bmm(p, h)
+            else:
+                before = torch.bmm(p, h) if later is None else torch.baddbmm(later, p, h, beta=-gamma, alpha=alpha)
+                if later is None:
+                    before *= alpha
+                later = h
+            h = read(before, layer - 1)
+        flat = total.add_(h).view(num_filters, -1)
+        grad = flat.index_select(1, where.upper) + flat.index_select(1, where.lower)
+        return grad, None, None, None, None, None
+
+
+def _next_layer(p: Tensor, chain: list[Tensor], alpha: float, gamma: float, squared: bool) -> Tensor:
+    """``Phi_t`` from those before; before the first there is the identity."""
+    if squared:
+        return torch.bmm(chain[-1], chain[-1])
+    if gamma == 0.0:
+        return torch.bmm(p, chain[-1])
+    before = chain[-2] if len(chain) > 1 else torch.eye(p.size(-1), dtype=p.dtype, device=p.device).expand_as(p)
+    return torch.baddbmm(before, p, chain[-1], beta=-gamma, alpha=alpha)
+
+
+def _entries(matrix: Tensor, places: Tensor, num_filters: int) -> Tensor:
+    return matrix.view(num_filters, -1).index_select(1, places)
+
+
+def _dense_reference(
+    adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
+) -> tuple[Tensor, Tensor]:
+    """:func:`dense_polynomials` left to autograd."""
+    p = where.dense(adjacency)
+    chain = [p]
+    for layer in range(1, num_layers + squarings):
+        chain.append(_next_layer(p, chain, alpha, gamma, squared=layer >= num_layers))
+    places = where.diagonal_positions, where.upper
+    diagonals, entries = (torch.stack([_entries(m, at, adjacency.size(0)) for m in chain], dim=1) for at in places)
+    return diagonals, entries
+
+
+def dense_polynomials(
+    adjacency: Tensor, where: EdgePositions, basis: str, num_layers: int, num_squarings: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I``, each read on the diagonal and at the edges.
+
+    Args:
+        adjacency: entries of the symmetric ``P`` at the edges, ``[num_filters, num_edges]``; its diagonal is zero.
+        where: where the edges lie in the matrices.
+        basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``.
+        num_layers: such layers.
+        num_squarings: multiplicative layers ``Phi <- Phi Phi`` after them.
+
+    Returns:
+        Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``,
+        ``T = num_layers + num_squarings``.
+    """
+    alpha, gamma = BASES[basis]
+    if torch.compiler.is_compiling():  # it derives the gradient itself
+        return _dense_reference(adjacency, where, alpha, gamma, num_layers, num_squarings)
+    return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers, num_squarings)  # type: ignore[no-untyped-call, no-any-return]

@@ -1,0 +1,112 @@
+"""Models and encoders with their initial weights, which depend on the settings and the seed alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tg_lpe.data import DataSpec
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.registry import load_encoder, make_encoder
+from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.training.tasks import Task
+
+ENCODER_DRAW = 1
+"""Separates the seed of the encoder's weights from that of the graph transformer's."""
+
+SIZES = ("num_node_types", "in_channels", "num_edge_types", "edge_dim")
+"""Sizes of features, which an encoder and the data must agree on."""
+
+
+class NoEncoder:
+    """No positional encoding: what ``--encoder none`` stands for."""
+
+
+def build_model(
+    spec: DataSpec,
+    task: Task,
+    encoder: Encoder | Mapping[str, Any] | str | Path | None = None,
+    *,
+    seed: int = 0,
+    edge_encoding: bool = True,
+    **arguments: Any,
+) -> GraphTransformer:
+    """A graph transformer for some data and a task, with fresh weights.
+
+    Args:
+        spec: sizes of the data, such as ``splits.spec``.
+        task: what to predict.
+        encoder: the positional encoding: an encoder; or ``"class"`` and arguments of one, which is drawn from a seed of
+            its own, so that the graph transformer starts from the same weights with every encoder; or the name or
+            folder of a pretrained one; or ``None`` for none.
+        seed: of the weights. The global generator is not touched.
+        edge_encoding: whether the encoding of edges is used, if the encoder has one.
+        arguments: further arguments of :class:`~tg_lpe.GraphTransformer`.
+
+    Returns:
+        The model, in training mode.
+
+    Raises:
+        ValueError: if an argument is out of range or unknown, or a pretrained encoder does not fit the data.
+    """
+    known = inspect.signature(GraphTransformer).parameters
+    if unknown := sorted(set(arguments) - set(known)):
+        raise ValueError(f"unknown arguments {unknown} of GraphTransformer; known are {sorted(known)}")
+    with seeded(seed):
+        with seeded(hash_seed(seed, ENCODER_DRAW)):
+            encoder = start_encoder(encoder, spec)
+        if encoder is not None and not edge_encoding:
+            encoder = encoder.without_edges()
+            if encoder.edge_out_channels:
+                raise ValueError(f"{type(encoder).__name__} cannot leave the edges out; override its without_edges()")
+        sizes = {name: size for name, size in spec.to_dict().items() if name in known}
+        outputs = {"out_channels": task.out_channels, "level": task.level}
+        return GraphTransformer(encoder=encoder, **{**sizes, **outputs, **arguments}).train()
+
+
+def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec: DataSpec) -> Encoder | None:
+    """The encoder that a training begins with: fresh, or pretrained.
+
+    Args:
+        encoder: as :func:`build_model` takes it. Fresh weights come from the global generator.
+        spec: sizes of the data.
+
+    Raises:
+        ValueError: if it is unknown, or pretrained on features of other sizes.
+    """
+    if encoder is None or isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, Mapping):
+        return make_encoder(encoder, spec)
+    pretrained = load_encoder(encoder)
+    arguments, data = pretrained.config_dict(), spec.to_dict()
+    for name in SIZES:
+        if arguments.get(name) not in (None, data[name]):
+            what = "node" if name in ("num_node_types", "in_channels") else "edge"
+            raise ValueError(
+                f"encoder {str(encoder)!r} has {name}={arguments[name]}, the data has {data[name]}: pretrain one on "
+                f"this data, or take one that does not read {what} features"
+            )
+    return pretrained.requires_grad_(True).train()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights drawn inside depend on the seed alone; afterwards the global generator is as it was before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def hash_seed(*numbers: int) -> int:
+    """One 63-bit seed from several numbers, so that (0, 1) and (1, 0) are unrelated."""
+    state = 0x9E3779B97F4A7C15
+    for number in numbers:
+        state = (state ^ (number + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9 % 2**64
+        state ^= state >> 31
+    return state % 2**63

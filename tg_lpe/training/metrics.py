@@ -1,0 +1,162 @@
+"""Figures of merit, exact and with missing labels: MAE, RMSE, ROC-AUC, average precision, accuracy.
+
+They agree with scikit-learn's on one column and with ogb's ``Evaluator`` on several, and need neither package.
+A missing label is NaN; it is left out of its column, as ogb does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tg_lpe.hub.registry import Registry
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of merit of one column of labels.
+
+    Attributes:
+        name: as in run folders and on the command line, such as ``"roc_auc"``.
+        title: as in tables, such as ``"ROC-AUC"``.
+        direction: ``"min"`` or ``"max"``, which values are better.
+        column: from the predictions and labels of one column, both float64 ``[num_labels]`` and without missing
+            labels, to the figure; ``None`` where it is not defined.
+        needs: what a column must have for the figure to be defined, for messages.
+    """
+
+    name: str
+    title: str
+    direction: str
+    column: Callable[[Tensor, Tensor], float | None]
+    needs: str
+
+    def __call__(self, predictions: Tensor, targets: Tensor) -> ColumnScores:
+        """The figure of each column and their mean.
+
+        Args:
+            predictions: ``[num_rows, num_columns]`` or ``[num_rows]``.
+            targets: of the same shape; NaN where a label is missing.
+
+        Raises:
+            ValueError: if the shapes differ.
+        """
+        if predictions.shape != targets.shape or not 1 <= predictions.dim() <= 2:
+            raise ValueError(
+                f"predictions and targets must have the same shape [num_rows, num_columns], "
+                f"got {tuple(predictions.shape)} and {tuple(targets.shape)}"
+            )
+        predictions, targets = predictions.detach().double().cpu(), targets.detach().double().cpu()
+        if predictions.dim() == 1:
+            predictions, targets = predictions.unsqueeze(1), targets.unsqueeze(1)
+        columns = []
+        for prediction, target in zip(predictions.unbind(1), targets.unbind(1), strict=True):
+            labelled = ~target.isnan()
+            columns.append(self.column(prediction[labelled], target[labelled]) if bool(labelled.any()) else None)
+        return ColumnScores(tuple(columns))
+
+
+class ColumnScores(NamedTuple):
+    """A metric column by column; ``None`` where it is not defined."""
+
+    columns: tuple[float | None, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the columns where the metric is defined; ``None`` if it is defined for none."""
+        defined = [value for value in self.columns if value is not None]
+        return sum(defined) / len(defined) if defined else None
+
+    @property
+    def undefined(self) -> list[int]:
+        """Numbers of the columns where the metric is not defined."""
+        return [number for number, value in enumerate(self.columns) if value is None]
+
+
+def mae(predictions: Tensor, targets: Tensor) -> float | None:
+    """Mean absolute error of one column, ``[num_labels]`` each."""
+    return float((predictions - targets).abs().mean())
+
+
+def rmse(predictions: Tensor, targets: Tensor) -> float | None:
+    """Root of the mean squared error of one column, ``[num_labels]`` each."""
+    return float((predictions - targets).square().mean().sqrt())
+
+
+def roc_auc(scores: Tensor, labels: Tensor) -> float | None:
+    """Area under the ROC curve: the share of pairs of a positive and a negative that the scores order rightly.
+
+    Ties count one half. The pairs are counted in integers, so the result is exact.
+
+    Args:
+        scores: ``[num_labels]``, higher for positives.
+        labels: 0 or 1, ``[num_labels]``.
+
+    Returns:
+        The area; ``None`` if the labels are of one class; NaN if a score is NaN.
+    """
+    positives, negatives = _counts_by_score(scores, labels)
+    num_positives, num_negatives = int(positives.sum()), int(negatives.sum())
+    if not num_positives or not num_negatives:
+        return None
+    if bool(scores.isnan().any()):
+        return float("nan")
+    above = num_negatives - negatives.cumsum(0)  # negatives with a lower score: the groups are in falling order
+    doubled = int((positives * (2 * above + negatives)).sum())
+    return doubled / (2 * num_positives * num_negatives)
+
+
+def average_precision(scores: Tensor, labels: Tensor) -> float | None:
+    """Average precision: the precision at each distinct score, weighted by the recall gained there.
+
+    Args:
+        scores: ``[num_labels]``, higher for positives.
+        labels: 0 or 1, ``[num_labels]``.
+
+    Returns:
+        The average; ``None`` if the labels are of one class, as ogb has it; NaN if a score is NaN.
+    """
+    positives, negatives = _counts_by_score(scores, labels)
+    num_positives = int(positives.sum())
+    if not num_positives or not int(negatives.sum()):
+        return None
+    if bool(scores.isnan().any()):
+        return float("nan")
+    found = positives.cumsum(0).double()
+    precision = found / (found + negatives.cumsum(0))
+    return float((precision * positives).sum() / num_positives)
+
+
+def accuracy(classes: Tensor, labels: Tensor) -> float | None:
+    """Share of labels that the predicted classes equal, ``[num_labels]`` each."""
+    return float((classes == labels).double().mean())
+
+
+def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Positives and negatives at each distinct score, highest first, int64."""
+    order = scores.argsort(descending=True)
+    _, group = torch.unique_consecutive(scores[order], return_inverse=True)
+    positive = (labels[order] == 1).long()
+    size = int(group[-1]) + 1 if group.numel() else 0
+    positives = torch.zeros(size, dtype=torch.int64).index_add_(0, group, positive)
+    return positives, torch.bincount(group, minlength=size) - positives
+
+
+METRICS = Registry("metric")
+"""Metrics by name."""
+
+_BOTH_CLASSES = "labels of both classes"
+_A_LABEL = "a label"
+
+for _metric in (
+    Metric("mae", "MAE", "min", mae, _A_LABEL),
+    Metric("rmse", "RMSE", "min", rmse, _A_LABEL),
+    Metric("roc_auc", "ROC-AUC", "max", roc_auc, _BOTH_CLASSES),
+    Metric("average_precision", "average precision", "max", average_precision, _BOTH_CLASSES),
+    Metric("accuracy", "accuracy", "max", accuracy, _A_LABEL),
+):
+    METRICS.register(_metric, name=_metric.name)

@@ -1,0 +1,215 @@
+"""Command-line options from constructors: classes by name, their arguments from the signatures."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NoReturn, TypeVar
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tg_lpe import zoo
+from tg_lpe.data import DataSpec
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.registry import ENCODERS, register
+from tg_lpe.hub.registry import Registry
+from tg_lpe.training.build import NoEncoder
+from tg_lpe.training.config import LoopConfig
+from tg_lpe.training.run_folder import checkpoint_label
+from tg_lpe.training.tasks import TASKS
+
+DEFAULT_ENCODER = "GramTransformer"
+
+C = TypeVar("C", bound=LoopConfig)
+
+_MODEL = "say --model.{}".format
+_CLASS = "say --encoder CLASS --encoder.{}, if the class has this argument".format
+_ENCODERS = "say --encoder none, LaplacianEigenvectors, RandomWalk, GramTransformer, ..."
+RENAMED = {
+    "pe": _ENCODERS,
+    "pe_dim": "say --encoder CLASS with its own argument, such as RandomWalk --encoder.steps 16",
+    "edge_pe": "say --edge_encoding true",
+    "no_edge_pe": "say --edge_encoding false",
+    "pe_norm": _MODEL("pe_norm true"),
+    "no_pe_norm": _MODEL("pe_norm false"),
+    "probes": _CLASS("probes KIND"),
+    "num_filters": _CLASS("num_filters N"),
+    "encoder_layers": _CLASS("num_layers N"),
+    "num_squarings": _CLASS("num_squarings N"),
+    "basis": _CLASS("basis NAME"),
+    "conductances": _CLASS("learned_conductances true|false"),
+    "ground": _CLASS("ground true"),
+    "no_ground": _CLASS("ground false"),
+    "end_features": _CLASS("end_features true"),
+    "no_end_features": _CLASS("end_features false"),
+    "k": _CLASS("k N"),
+    "update_incidence": _CLASS("update_incidence true"),
+    "attention": _MODEL("attention NAME"),
+    "channels": _MODEL("hidden_channels N"),
+    "heads": _MODEL("heads N"),
+    "num_layers": "say --model.num_layers N for the graph transformer, --encoder.num_layers N for the encoder",
+    "readout": _MODEL("readout NAME"),
+    "pooling": _MODEL("pooling NAME"),
+}
+"""Options of release 0.1 in ``train`` and ``pretrain``, and what to write instead."""
+
+
+class Parser(ArgumentParser):
+    """Says what is wrong in a few lines; the list of all options is left to ``--help``."""
+
+    command = "tg-lpe"
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if message.startswith("Option "):  # from the parser of a class's arguments
+            message += "; --encoder.help CLASS and --task.help TASK list the options of a class"
+        message = message.replace(f"required: {self.command.rpartition(' ')[2]}.", "required: ")
+        print(f"{self.command}: {message}\nAll options: {self.command} --help", file=sys.stderr)
+        sys.exit(2)
+
+
+def normalized(command: str, argv: Sequence[str]) -> list[str]:
+    """Arguments as the parser knows them: underscores in options, import paths for the names of classes.
+
+    Raises:
+        ValueError: if an option is of release 0.1, or a class is unknown.
+        ImportError: if a module that ``--import`` names cannot be imported.
+    """
+    words: list[str] = []
+    for word in argv:
+        option, equals, value = word.partition("=")
+        if option.startswith("--"):
+            option = "--" + option[2:].replace("-", "_")
+            if command in ("train", "pretrain") and option[2:] in RENAMED:
+                raise ValueError(
+                    f"{word.partition('=')[0]} was an option of release 0.1; instead, {RENAMED[option[2:]]}"
+                )
+            words += [option, value] if equals else [option]
+        else:
+            words.append(word)
+    if command not in ("train", "pretrain", "encode"):
+        return words
+    _import_modules([words[place + 1] for place, word in enumerate(words[:-1]) if word == "--import"])
+    options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
+    if options and not {"--encoder", "--config"} & set(words):
+        if command == "train":
+            words = ["--encoder", DEFAULT_ENCODER, *words]
+        else:
+            raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
+    return _with_import_paths(words)
+
+
+def _import_modules(names: Sequence[str]) -> None:
+    """Import a user's modules, which register their classes; from the working directory too, as ``python -m`` does."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in names:
+        importlib.import_module(name)
+
+
+def _with_import_paths(words: Sequence[str]) -> list[str]:
+    """The words, where each registered name of an encoder or task is replaced by the import path of its class."""
+    registries = {"--encoder": ENCODERS, "--encoder.help": ENCODERS, "--task": TASKS, "--task.help": TASKS}
+    result = list(words)
+    for place, option in enumerate(words[:-1]):
+        if option in registries:
+            result[place + 1] = _import_path(option, words[place + 1], registries[option])
+    return result
+
+
+def _import_path(option: str, name: str, registry: Registry) -> str:
+    if name == "none" and option == "--encoder":
+        return f"{NoEncoder.__module__}.{NoEncoder.__qualname__}"
+    if name in registry:
+        return f"{registry[name].__module__}.{registry[name].__qualname__}"
+    if option == "--encoder" and not name.endswith((".yaml", ".yml", ".json")) and _is_checkpoint(name):
+        raise ValueError(f"--encoder takes a class, and {name} is a checkpoint: say --pretrained {name}")
+    if name.endswith((".yaml", ".yml", ".json")) or "{" in name or name.startswith("--"):
+        return name  # a configuration
+    module, _, attribute = name.rpartition(".")
+    if module:
+        try:
+            getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"{option} {name} cannot be imported: {error}") from error
+        return name
+    none = " or none" if option == "--encoder" else ""
+    raise ValueError(
+        f"{option} must be one of {', '.join(registry)}{none}, or the import path of a class such as my_module.MyClass "
+        f"(or a name that a module given by --import registers), got {name!r}"
+    )
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name in zoo.names() or os.path.isdir(name)
+
+
+def add_encoder(parser: ArgumentParser, default: str, skip: Sequence[str] = ()) -> None:
+    """``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
+    group = parser.add_argument_group("positional encoding")
+    group.add_argument(
+        "--import", nargs=1, action="append", metavar="MODULE", help="import a module that registers encoders or tasks"
+    )
+    group.add_subclass_arguments(
+        (Encoder, NoEncoder),
+        "encoder",
+        as_group=False,
+        skip={field.name for field in fields(DataSpec)} | set(skip),
+        instantiate=False,
+        metavar="CLASS",
+        help=f"positional encoding: none, {', '.join(ENCODERS)}, or the import path of your own class ({default}); "
+        "--encoder.help CLASS lists its options, which are given as --encoder.OPTION VALUE",
+    )
+    group.add_argument(
+        "--pretrained", metavar="NAME|DIR", help="begin from a pretrained encoder instead: see tg-lpe zoo, or a folder"
+    )
+
+
+def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
+    """What ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it.
+
+    Raises:
+        ValueError: if both were given.
+    """
+    if args.pretrained is not None:
+        if args.encoder is not None:
+            raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
+        return str(args.pretrained)
+    if args.encoder is None:
+        return None
+    cls, arguments = class_and_arguments(args.encoder)
+    return None if cls is NoEncoder else {"class": register(cls).__name__, **arguments}
+
+
+def class_and_arguments(chosen: Namespace) -> tuple[Any, dict[str, Any]]:
+    """What jsonargparse holds of a chosen class: the class itself and the arguments of its constructor."""
+    module, _, name = chosen.class_path.rpartition(".")
+    arguments = chosen.get("init_args")
+    return getattr(importlib.import_module(module), name), {} if arguments is None else dict(arguments.as_dict())
+
+
+def encoder_label(chosen: Mapping[str, Any] | str | None) -> str:
+    """What stands for the encoder in messages and in the name of a folder."""
+    if chosen is None:
+        return "none"
+    return checkpoint_label(chosen) if isinstance(chosen, str) else str(chosen["class"])
+
+
+def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
+    """A configuration from the options of its fields' names; options that were not given leave the defaults.
+
+    Args:
+        cls: the class of the configuration.
+        args: the options.
+        more: fields with other values.
+    """
+    given = {field.name: args[field.name] for field in fields(cls) if field.name in args}
+    return cls(**{**{name: value for name, value in given.items() if value is not None}, **more})
+
+
+def arguments_of(cls: type) -> set[str]:
+    """Names of the arguments of a class's constructor."""
+    return set(inspect.signature(cls).parameters)

@@ -1,0 +1,377 @@
+"""What is learned: a task has a loss, a metric and a number of outputs, for labels of graphs or of nodes.
+
+Labels are ``[num_rows, num_targets]``, one row per graph or node; NaN is a missing label. The loss and every metric
+leave missing labels out, and :meth:`Task.evaluate` counts them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tg_lpe.data.splits import LEVELS, GraphSplits, Level
+from tg_lpe.hub.registry import Registry
+from tg_lpe.training.metrics import METRICS
+
+TASKS = Registry("task")
+"""Task classes by name."""
+
+T = TypeVar("T", bound="type[Task]")
+
+
+def register_task(cls: T) -> T:
+    """Make a subclass of :class:`Task` known by its ``name``; a decorator.
+
+    Raises:
+        ValueError: if another class has the name.
+    """
+    return TASKS.register(cls, name=cls.name)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """One kind of prediction. A subclass sets the class attributes and defines the three abstract methods.
+
+    Args:
+        level: ``"graph"`` or ``"node"``: what a row of predictions stands for.
+        num_targets: columns of labels.
+        metric: the figure that chooses the best epoch, one of ``metrics``; the first of them if absent.
+
+    Attributes:
+        name: as in run folders and on the command line.
+        metrics: names of the figures that :meth:`evaluate` returns.
+
+    Raises:
+        ValueError: if an argument is not one of those allowed.
+    """
+
+    level: Level = "graph"
+    num_targets: int = 1
+    metric: str = ""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        if not self.metric:
+            object.__setattr__(self, "metric", self.metrics[0])
+        for option, allowed in (("level", LEVELS), ("metric", self.metrics)):
+            if getattr(self, option) not in allowed:
+                raise ValueError(f"{option} of {self.name} must be one of {allowed}, got {getattr(self, option)!r}")
+        if not isinstance(self.num_targets, int) or self.num_targets < 1:
+            raise ValueError(f"num_targets must be a positive integer, got {self.num_targets!r}")
+
+    @property
+    def direction(self) -> str:
+        """``"min"`` or ``"max"``: which values of the metric are better."""
+        return str(METRICS[self.metric].direction)
+
+    @property
+    def worst(self) -> float:
+        """A value of the metric that every other one is better than."""
+        return math.inf if self.direction == "min" else -math.inf
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether one value of the metric is better than another."""
+        return value < than if self.direction == "min" else value > than
+
+    @property
+    def out_channels(self) -> int:
+        """Outputs that a model needs per row."""
+        return self.num_targets
+
+    @abstractmethod
+    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Mean loss over the labels that are there; 0 where there is none. It never waits for the device.
+
+        Args:
+            prediction: outputs of the model, ``[num_rows, out_channels]``, or ``[num_rows]`` for one output.
+            target: labels ``[num_rows, num_targets]``, or of as many entries; NaN where missing.
+
+        Raises:
+            ValueError: if the shapes do not fit each other.
+        """
+
+    @abstractmethod
+    def predict(self, prediction: Tensor) -> Tensor:
+        """What a user reads: values, or probabilities, in the shape of the model's outputs."""
+
+    @abstractmethod
+    def check(self, target: Tensor) -> None:
+        """Refuse labels that do not belong to this task; once per dataset, not per batch.
+
+        Raises:
+            ValueError: if a label is not allowed; the message says which are.
+        """
+
+    @classmethod
+    def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
+        """Arguments of this class that can be read off all labels, ``[num_rows, num_targets]``."""
+        return {"num_targets": labels.size(1)}
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        """What a metric reads, ``[num_rows, num_targets]``: here the outputs themselves."""
+        return prediction
+
+    def evaluate(self, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
+        """All figures of the task.
+
+        Args:
+            predictions: outputs of the model for a whole dataset, ``[num_rows, out_channels]``.
+            targets: labels ``[num_rows, num_targets]``; NaN where missing.
+
+        Returns:
+            JSON-able: each of ``metrics``, averaged over the columns for which it is defined, ``None`` where there is
+            no such column; ``num_labels`` and ``num_missing``; and ``undefined_columns``, the numbers of the columns
+            left out of the average of :attr:`metric`, where there are any.
+
+        Raises:
+            ValueError: if the shapes do not fit, or :attr:`metric` is defined for no column.
+        """
+        predictions, targets = self.rows(predictions.detach(), targets.detach())
+        figures: dict[str, Any] = {}
+        undefined: list[int] = []
+        for name in (self.metric, *(other for other in self.metrics if other != self.metric)):
+            result = METRICS[name](self.scores(predictions, name), targets)
+            if name == self.metric:
+                undefined = result.undefined
+                if result.mean is None:
+                    raise ValueError(
+                        f"{METRICS[name].title} needs a column with {METRICS[name].needs}; none of the "
+                        f"{self.num_targets} columns has them in these {targets.size(0)} rows"
+                    )
+            figures[name] = result.mean
+        missing = int(targets.isnan().sum())
+        figures |= {"num_labels": targets.numel() - missing, "num_missing": missing}
+        if undefined:
+            figures["undefined_columns"] = undefined
+        return figures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and arguments, JSON-able; :func:`make_task` reads them."""
+        return {"name": self.name, **asdict(self)}
+
+    def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictions ``[num_rows, out_channels]`` and labels ``[num_rows, num_targets]``, from any allowed shape.
+
+        Raises:
+            ValueError: if the shapes do not fit each other.
+        """
+        if prediction.dim() == 1 and self.out_channels == 1:
+            prediction = prediction.unsqueeze(1)
+        if prediction.dim() != 2 or prediction.size(1) != self.out_channels:
+            raise ValueError(
+                f"predictions of {self.name} must have shape [num_rows, {self.out_channels}], "
+                f"got {tuple(prediction.shape)}"
+            )
+        rows = prediction.size(0)
+        if target.numel() != rows * self.num_targets or (target.dim() > 1 and target.size(0) != rows):
+            raise ValueError(
+                f"labels must have shape {(rows, self.num_targets)}, one row per {self.level}, "
+                f"got {tuple(target.shape)}"
+            )
+        return prediction, target.reshape(rows, self.num_targets)
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Regression(Task):
+    """Real labels.
+
+    Args:
+        loss_function: ``"l1"``, the absolute error, or ``"mse"``, the squared one.
+    """
+
+    loss_function: Literal["l1", "mse"] = "l1"
+
+    name: ClassVar[str] = "regression"
+    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss_function not in ("l1", "mse"):
+            raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
+
+    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        prediction, target = self.rows(prediction, target)
+        labelled = ~target.isnan()
+        error = prediction - torch.where(labelled, target.to(prediction.dtype), prediction.detach())
+        return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled)
+
+    def predict(self, prediction: Tensor) -> Tensor:
+        return prediction
+
+    def check(self, target: Tensor) -> None:
+        if bool(target.isinf().any()):
+            raise ValueError("labels of regression must be finite, or NaN where missing; some are infinite")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BinaryLabels(Task):
+    """Labels 0 and 1, one logit per column."""
+
+    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        prediction, target = self.rows(prediction, target)
+        labelled = ~target.isnan()
+        known = torch.where(labelled, target, 0.0).to(prediction.dtype)
+        each = F.binary_cross_entropy_with_logits(prediction, known, reduction="none")
+        return masked_mean(torch.where(labelled, each, 0.0), labelled)
+
+    def predict(self, prediction: Tensor) -> Tensor:
+        return prediction.sigmoid()
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        return (prediction > 0).to(prediction.dtype) if metric == "accuracy" else prediction
+
+    def check(self, target: Tensor) -> None:
+        values = target[~target.isnan()].unique()
+        if not bool(((values == 0) | (values == 1)).all()):
+            raise ValueError(f"labels of {self.name} must be 0 or 1, or NaN where missing; there are {_few(values)}")
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Binary(_BinaryLabels):
+    """One column of labels 0 and 1; binary cross entropy."""
+
+    name: ClassVar[str] = "binary"
+    metrics: ClassVar[tuple[str, ...]] = ("roc_auc", "average_precision", "accuracy")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_targets != 1:
+            raise ValueError(f"binary labels are one column, got num_targets={self.num_targets}; use multilabel")
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Multilabel(_BinaryLabels):
+    """Several columns of labels 0 and 1; the mean of their binary cross entropies over all labels."""
+
+    name: ClassVar[str] = "multilabel"
+    metrics: ClassVar[tuple[str, ...]] = ("average_precision", "roc_auc", "accuracy")
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Multiclass(Task):
+    """One column of labels ``0..num_classes - 1``; cross entropy.
+
+    Args:
+        num_classes: how many classes there are, at least 2.
+    """
+
+    num_classes: int
+
+    name: ClassVar[str] = "multiclass"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_targets != 1:
+            raise ValueError(f"multiclass labels are one column, got num_targets={self.num_targets}")
+        if not isinstance(self.num_classes, int) or self.num_classes < 2:
+            raise ValueError(f"num_classes must be an integer of at least 2, got {self.num_classes!r}")
+
+    @classmethod
+    def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
+        known = labels[~labels.isnan()]
+        largest = int(known.max()) if known.numel() else 0
+        return {**super().arguments_for(labels), "num_classes": max(2, largest + 1)}
+
+    @property
+    def out_channels(self) -> int:
+        return self.num_classes
+
+    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+        prediction, target = self.rows(prediction, target)
+        labelled = ~target.isnan()
+        known = torch.where(labelled, target, 0).long().squeeze(1)
+        each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
+        return masked_mean(torch.where(labelled, each, 0.0), labelled)
+
+    def predict(self, prediction: Tensor) -> Tensor:
+        return prediction.softmax(1)
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        best, column = prediction.max(1, keepdim=True)
+        return torch.where(best.isnan(), torch.nan, column.double())  # where a prediction is NaN, no class is right
+
+    def check(self, target: Tensor) -> None:
+        values = target[~target.isnan()].unique()
+        if not bool(((values >= 0) & (values < self.num_classes) & (values == values.floor())).all()):
+            raise ValueError(
+                f"labels of multiclass must be integers in 0..{self.num_classes - 1}, or NaN where missing; "
+                f"there are {_few(values)}"
+            )
+
+
+def make_task(config: Mapping[str, Any]) -> Task:
+    """The task that :meth:`Task.to_dict` described.
+
+    Raises:
+        ValueError: if the name or an argument is unknown.
+    """
+    arguments = dict(config)
+    cls = TASKS[arguments.pop("name", None)]
+    try:
+        task: Task = cls(**arguments)
+    except TypeError as error:
+        raise ValueError(f"task {cls.name!r} does not take these arguments: {error}") from error
+    return task
+
+
+def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = None, **options: Any) -> Task:
+    """The task of a dataset, its labels checked.
+
+    Args:
+        splits: the data.
+        name: of the task. Absent, it is regression, unless the labels could be classes as well.
+        metric: the figure that chooses the best epoch; the task's own if absent.
+        options: further arguments of the task; ``num_targets`` and ``num_classes`` are read off the labels if absent.
+
+    Raises:
+        ValueError: if there are no labels, the task is unknown, its labels are not of its kind, or no task is named
+            and all labels are integers, which may be values or classes.
+    """
+    labels = torch.cat([splits.labels(part) for part in ("train", "val", "test")])
+    if labels.size(1) == 0:
+        raise ValueError("the data has no target; choose one before training")
+    known = labels[~labels.isnan()]
+    if name is None:
+        if bool((known == known.floor()).all()):
+            kind = "multiclass" if known.numel() and float(known.max()) > 1 else "binary"
+            kind = "multilabel" if kind == "binary" and labels.size(1) > 1 else kind
+            raise ValueError(
+                f"all labels of {', '.join(splits.target.columns)} are integers ({_few(known.unique())}), which may be "
+                f"classes or values: say task={kind!r} or task='regression' (--task on the command line)"
+            )
+        name = Regression.name
+    arguments = {"level": splits.target.level, **TASKS[name].arguments_for(labels), **options}
+    if metric is not None:
+        arguments["metric"] = metric
+    task = make_task({"name": name, **arguments})
+    task.check(labels)
+    return task
+
+
+def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:
+    """Mean over the labels that are there, 0 where there is none; it never waits for the device.
+
+    Args:
+        each: loss of each label, ``[num_rows, num_targets]``, 0 where the label is missing.
+        labelled: whether the label is there, bool of the same shape.
+    """
+    return each.sum() / labelled.sum().clamp(min=1)
+
+
+def _few(values: Tensor) -> str:
+    shown = ", ".join(f"{value:g}" for value in values[:6].tolist())
+    return shown + (", ..." if values.numel() > 6 else "")

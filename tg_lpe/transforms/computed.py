@@ -1,0 +1,63 @@
+"""What the transforms that compute a textbook quantity share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe.constructions.functions import MAX_LAYERS
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import METHODS, check_method
+from tg_lpe.transforms.base import Attribute, GraphTransform
+
+LAYERS = "layers"
+"""The method that runs the constructions of :mod:`tg_lpe.constructions`."""
+
+__all__ = ["LAYERS", "MAX_LAYERS", "ComputedTransform"]
+
+
+class ComputedTransform(GraphTransform):
+    """A transform told by its arguments: PyG compares ``repr`` to detect a stale cache.
+
+    Results are in PyTorch's default dtype.
+
+    Args:
+        method: one of ``"auto"``, ``"dense"``, ``"iterative"`` and ``"layers"``.
+        edge_weight: as :class:`~tg_lpe.transforms.base.GraphTransform`.
+        arguments: all others, which become attributes.
+
+    Raises:
+        ValueError: on an unknown method.
+    """
+
+    def __init__(self, method: str, edge_weight: str | None, **arguments: Any) -> None:
+        check_method(method, (*METHODS, LAYERS))
+        super().__init__(edge_weight)
+        self.method = method
+        self.__dict__.update(arguments)
+        self._names = (*arguments, "edge_weight", "method")
+
+    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+        """What :meth:`quantities` says, in PyTorch's default dtype."""
+        if self.method == LAYERS and graph.conductance is not None:
+            graph = graph.with_conductances(graph.conductance.double())
+        dtype = torch.get_default_dtype()
+        found = self.layers(graph) if self.method == LAYERS else self.quantities(graph)
+        return [
+            attribute._replace(values=attribute.values.to(dtype)) if attribute.values.is_floating_point() else attribute
+            for attribute in found
+        ]
+
+    def quantities(self, graph: Incidence) -> list[Attribute]:
+        """What to write, by the fastest exact way."""
+        raise NotImplementedError
+
+    def layers(self, graph: Incidence) -> list[Attribute]:
+        """What to write, by the layers of the constructions."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
