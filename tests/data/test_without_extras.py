@@ -78,7 +78,7 @@ import tg_lpe
 # Molecules, Triton, and the library that is no Python module.
 needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.training.score", "tg_lpe.ops.triton", "tg_lpe.ops.kernels")
 for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda name: None):
-    if not module.name.startswith(needs_more) and "._native" not in module.name:
+    if not module.name.startswith(needs_more) and "._library" not in module.name:
         importlib.import_module(module.name)
 """
 
@@ -88,7 +88,7 @@ for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda n
 )
 def test_hard_dependencies_alone(code: str, tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "TG_LPE_NO_NATIVE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(root), "TG_LPE_NO_CPU_KERNELS": "1", "OMP_NUM_THREADS": "1"}
     script = tmp_path / "script.py"
     script.write_text(BLOCKER + code, encoding="utf-8")
     done = subprocess.run(

@@ -749,9 +749,9 @@ def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": None}, r"x must be int64 types \[6\] or \[6, 1\], got None"),
+        ({"x": None}, r"x types must be int64 \[6\] or \[6, 1\], got None"),
         ({"edge_attr": torch.tensor([0, 1, 2, 3, 0, 1])}, r"edge_attr types must lie in 0\.\.2, got 0\.\.3"),
-        ({"edge_attr": torch.zeros(5, dtype=torch.int64)}, r"edge_attr must be int64 types \[6\] .* \[5\]"),
+        ({"edge_attr": torch.zeros(5, dtype=torch.int64)}, r"edge_attr types must be int64 \[6\] .* \[5\]"),
         ({"edge_weight": torch.full((6,), -1.0)}, "finite and not negative, got -1.0"),
         ({"edge_index": RING + 1}, r"edge_index must lie in 0\.\.5 \(num_nodes=6\), got 1\.\.6"),
     ],

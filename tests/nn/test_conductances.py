@@ -184,13 +184,17 @@ def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        ("types", {"edge_attr": None}, r"edge_attr must be int64 types \[6\] or \[6, 1\], got None"),
-        ("types", {"edge_attr": EDGE_TYPES[:5]}, r"edge_attr must be int64 .* got torch.int64 \[5\]"),
-        ("types", {"edge_attr": EDGE_TYPES.float()}, r"edge_attr must be int64 .* got torch.float32 \[6\]"),
-        ("types", {"edge_attr": EDGE_TYPES.repeat(2, 1).T}, r"edge_attr must be int64 .* got torch.int64 \[6, 2\]"),
+        ("types", {"edge_attr": None}, r"edge_attr types must be int64 \[6\] or \[6, 1\], got None"),
+        ("types", {"edge_attr": EDGE_TYPES[:5]}, r"edge_attr types must be int64 .* got torch.int64 \[5\]"),
+        ("types", {"edge_attr": EDGE_TYPES.float()}, r"edge_attr types must be int64 .* got torch.float32 \[6\]"),
+        (
+            "types",
+            {"edge_attr": EDGE_TYPES.repeat(2, 1).T},
+            r"edge_attr types must be int64 .* got torch.int64 \[6, 2\]",
+        ),
         ("types", {"edge_attr": EDGE_TYPES + 1}, r"edge_attr types must lie in 0\.\.2, got 1\.\.3"),
         ("types", {"edge_attr": EDGE_TYPES - 1}, r"edge_attr types must lie in 0\.\.2, got -1\.\.1"),
-        ("types", {"x": None}, r"x must be int64 types \[5\] or \[5, 1\], got None"),
+        ("types", {"x": None}, r"x types must be int64 \[5\] or \[5, 1\], got None"),
         ("types", {"x": NODE_TYPES + 9}, r"x types must lie in 0\.\.2, got 9\.\.11"),
         (
             "features",

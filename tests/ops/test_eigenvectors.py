@@ -78,9 +78,3 @@ def test_refuses_what_is_not_finite() -> None:
     ):
         with pytest.raises(ValueError, match=r"\[num_matrices, n, n\]|0\.\.2"):
             symmetric_eigenvectors(matrices, count)
-
-
-def test_is_registered() -> None:
-    matrices = normal(3, 5, 5)
-    arguments = (matrices + matrices.mT, 2, True)
-    torch.library.opcheck(torch.ops.tg_lpe.symmetric_eigenvectors.default, arguments)

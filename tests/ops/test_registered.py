@@ -33,6 +33,7 @@ NAMES = [
     "layers_forward",
     "layers_backward",
     "two_block_layers",
+    "symmetric_eigenvectors",
 ]
 GRAPH = Incidence(**batch_of(PARTS).arguments(weighted=False))
 STRUCTURE = GRAPH.tail, GRAPH.head, GRAPH.ptr
@@ -69,6 +70,7 @@ def samples() -> dict[str, tuple[Any, ...]]:
         "layers": (normal(NODES, 3), *operator, *stacks, True, normal(2, 3), later, 1e-12),
         "layers_forward": (grad(NODES, 3), *operator, *trained, later, 1e-12),
         "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
+        "symmetric_eigenvectors": (torch.stack([torch.eye(5).double(), torch.ones(5, 5).double()]), 2, True),
     }
     if cpu.is_available():  # without a backend, gradients come from the reference
         plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])

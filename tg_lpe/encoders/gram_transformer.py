@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -88,9 +88,9 @@ class GramTransformer(Encoder):
         probes: str = "auto",
         num_probes: int = 64,
         seed: int = 0,
-        num_edge_types: int | None = None,
+        num_edge_types: int | Sequence[int] | None = None,
         edge_dim: int | None = None,
-        num_node_types: int | None = None,
+        num_node_types: int | Sequence[int] | None = None,
         in_channels: int | None = None,
         learned_conductances: bool = True,
         ground: bool = True,

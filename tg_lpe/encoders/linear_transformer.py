@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -77,7 +77,7 @@ class LinearTransformer(Encoder):
         probes: str = "random",
         *,
         max_nodes: int | None = None,
-        num_node_types: int | None = None,
+        num_node_types: int | Sequence[int] | None = None,
         in_channels: int | None = None,
         seed: int = 0,
         update_incidence: bool = False,

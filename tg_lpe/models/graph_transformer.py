@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,10 +37,11 @@ class GraphTransformer(CheckpointMixin, nn.Module):
     the last layer's edge update. ``readout="mlp"`` has 16,510 more.
 
     Args:
-        num_node_types: number of categories of integer node features; exclusive with ``in_channels``.
+        num_node_types: number of categories of integer node features, of each column if there are several, as in ogb's
+            molecules; exclusive with ``in_channels``.
         in_channels: width of real-valued node features; exclusive with ``num_node_types``. With neither, every
             node starts from the same learned row.
-        num_edge_types: number of categories of integer edge features; exclusive with ``edge_dim``.
+        num_edge_types: number of categories of integer edge features, likewise; exclusive with ``edge_dim``.
         edge_dim: width of real-valued edge features. With neither, every edge starts from the same learned row.
         pe_channels: width of the positional encoding that :meth:`forward` is given; ``None`` for none.
             With an ``encoder``, its ``out_channels``.
@@ -73,9 +74,9 @@ class GraphTransformer(CheckpointMixin, nn.Module):
 
     def __init__(
         self,
-        num_node_types: int | None = None,
+        num_node_types: int | Sequence[int] | None = None,
         in_channels: int | None = None,
-        num_edge_types: int | None = None,
+        num_edge_types: int | Sequence[int] | None = None,
         edge_dim: int | None = None,
         pe_channels: int | None = None,
         edge_pe_channels: int | None = None,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
 
 
@@ -22,9 +25,10 @@ class LearnedConductances(nn.Module):
 
     Args:
         num_filters: number of sets.
-        num_edge_types: categories of integer edge features; exclusive with ``edge_dim``.
+        num_edge_types: categories of integer edge features, of each column if there are several, whose values before
+            softplus are added up; exclusive with ``edge_dim``.
         edge_dim: width of real edge features.
-        num_node_types: categories of integer node features; exclusive with ``in_channels``.
+        num_node_types: categories of integer node features, likewise; exclusive with ``in_channels``.
         in_channels: width of real node features.
         learned: whether edges conduct differently; all one (or ``edge_weight``) otherwise.
         ends: whether the conductance of an edge depends on the node features of its two ends as well.
@@ -37,9 +41,9 @@ class LearnedConductances(nn.Module):
     def __init__(
         self,
         num_filters: int,
-        num_edge_types: int | None = None,
+        num_edge_types: int | Sequence[int] | None = None,
         edge_dim: int | None = None,
-        num_node_types: int | None = None,
+        num_node_types: int | Sequence[int] | None = None,
         in_channels: int | None = None,
         learned: bool = True,
         ground: bool = True,
@@ -51,20 +55,21 @@ class LearnedConductances(nn.Module):
         if num_node_types is not None and in_channels is not None:
             raise ValueError(f"nodes have either types or channels, got {num_node_types} types and {in_channels}")
         self.num_filters = num_filters
+        self._edge_feature = _Feature("edge_attr", num_edge_types, edge_dim)
+        self._node_feature = _Feature("x", num_node_types, in_channels)
         self.num_edge_types, self.edge_dim = num_edge_types, edge_dim
         self.num_node_types, self.in_channels = num_node_types, in_channels
-        has_edges = learned and (num_edge_types is not None or edge_dim is not None)
-        self.edge = _PositiveMap(num_filters, num_edge_types, edge_dim, EDGE_START) if has_edges else None
-        self.ground = _PositiveMap(num_filters, num_node_types, in_channels, GROUND_START) if ground else None
-        if ends and (self.edge is None or (num_node_types is None and in_channels is None)):
+        has_edges = learned and self._edge_feature.width > 0
+        self.edge = _PositiveMap(num_filters, self._edge_feature, EDGE_START) if has_edges else None
+        self.ground = _PositiveMap(num_filters, self._node_feature, GROUND_START) if ground else None
+        if ends and (self.edge is None or self._node_feature.width == 0):
             raise ValueError(
                 "conductances that depend on the ends of an edge (end_features, ends) must be learned and need edge "
                 f"and node features, got learned={learned}, num_edge_types={num_edge_types}, "
                 f"edge_dim={edge_dim}, num_node_types={num_node_types}, in_channels={in_channels}"
             )
         # Starts at zero: the ends of an edge matter as far as training finds.
-        rows = num_node_types if num_node_types is not None else in_channels or 0
-        self.ends = nn.Parameter(torch.zeros(rows, num_filters)) if ends else None
+        self.ends = nn.Parameter(torch.zeros(self._node_feature.width, num_filters)) if ends else None
 
     def forward(
         self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None
@@ -73,7 +78,8 @@ class LearnedConductances(nn.Module):
 
         Args:
             graph: the batch; its own conductances are factors on the learned ones.
-            x: node types int64 ``[num_nodes]`` or ``[num_nodes, 1]``, or features ``[num_nodes, in_channels]``.
+            x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features
+                ``[num_nodes, in_channels]``.
             edge_attr: types ``[num_directed_edges]`` or features ``[num_directed_edges, edge_dim]``. Where the directed
                 edges of an undirected one differ, it conducts their mean.
 
@@ -91,7 +97,7 @@ class LearnedConductances(nn.Module):
                 listed = self.edge(edge_attr, graph.num_directed_edges)
             else:
                 raw = self.edge.raw(edge_attr, graph.num_directed_edges)
-                ends = graph.end_sums(_product(x, self.ends, self.num_node_types))
+                ends = graph.end_sums(self._node_feature.product(x, self.ends))
                 listed = nn.functional.softplus(raw + ends)
             w = graph.merge_directed(listed).mT
         if graph.conductance is not None:
@@ -105,9 +111,9 @@ class LearnedConductances(nn.Module):
         """Refuse features that do not fit; their values are read from the device once."""
         checks = ValueChecks()
         if self.edge is not None:
-            _check("edge_attr", edge_attr, graph.num_directed_edges, self.num_edge_types, self.edge_dim, checks)
+            self._edge_feature.check(edge_attr, graph.num_directed_edges, checks)
         if self.ground is not None or self.ends is not None:
-            _check("x", x, graph.num_nodes, self.num_node_types, self.in_channels, checks)
+            self._node_feature.check(x, graph.num_nodes, checks)
         checks.run()
 
     def reset_parameters(self) -> None:
@@ -124,17 +130,44 @@ GROUND_START = (0.1, 1.0)
 """Median conductance that filters after the first start from, and the spread of its logarithm."""
 
 
+class _Feature:
+    """Types of one or several columns, or real features, or nothing: one kind of input of the maps below."""
+
+    def __init__(self, name: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
+        self.name, self.channels = name, channels
+        self.categories = None if num_types is None else Categories(name, num_types)
+        self.width = (channels or 0) if self.categories is None else self.categories.num_rows
+
+    def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
+        """Refuse types or features of the wrong form; the range of types is left to ``checks``."""
+        if self.categories is not None:
+            self.categories.check(feature, num_rows, checks)
+        elif self.channels is not None and (
+            feature is None or feature.shape != (num_rows, self.channels) or not feature.is_floating_point()
+        ):
+            got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
+            raise ValueError(f"{self.name} must be floating point [{num_rows}, {self.channels}], got {got}")
+
+    def product(self, feature: Tensor | None, weight: Tensor) -> Tensor:
+        """Rows of a table ``[width, num_filters]`` by types, or real features times it, ``[num_rows, num_filters]``."""
+        assert feature is not None  # as check() has seen
+        if self.categories is None:
+            return feature.to(weight.dtype) @ weight
+        return self.categories.look_up(weight, feature, torch.is_grad_enabled() and weight.requires_grad)
+
+
 class _PositiveMap(nn.Module):
     """softplus of a table or of a linear map."""
 
-    def __init__(
-        self, num_filters: int, num_types: int | None, in_channels: int | None, start: tuple[float, float]
-    ) -> None:
+    def __init__(self, num_filters: int, feature: _Feature, start: tuple[float, float]) -> None:
         super().__init__()
-        self.num_types, self.in_channels, self.start = num_types, in_channels, start
-        self.table = nn.Parameter(torch.empty(num_types if num_types is not None else 1, num_filters))
+        self.feature, self.start = feature, start
+        categories = feature.categories
+        self.table = nn.Parameter(torch.empty(1 if categories is None else categories.num_rows, num_filters))
         """Before softplus, ``[num_types, num_filters]``; the bias ``[1, num_filters]`` of a linear map."""
-        self.weight = None if in_channels is None else nn.Parameter(torch.empty(in_channels, num_filters))
+        self.weight = None
+        if feature.channels is not None:
+            self.weight = nn.Parameter(torch.empty(feature.channels, num_filters))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -144,48 +177,24 @@ class _PositiveMap(nn.Module):
         value = median * (spread * torch.randn_like(self.table)).exp()
         value[:, 0] = 1.0 if self.start is EDGE_START else 0.01
         self.table.copy_(value.expm1().log())  # the inverse of softplus
+        categories = self.feature.categories
+        if categories is not None:
+            self.table[categories.counts[0] :] = 0.0  # further columns start without influence
         if self.weight is not None:
             self.weight.normal_().mul_(0.1 / self.weight.size(0) ** 0.5)
             self.weight[:, 0] = 0.0  # whatever the features
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Positive values ``[num_rows, num_filters]`` of features that were checked."""
-        if self.num_types is not None:
-            return _product(feature, nn.functional.softplus(self.table), self.num_types)
+        categories = self.feature.categories
+        if categories is not None and len(categories.counts) == 1:  # softplus of the few rows of the table
+            return self.feature.product(feature, nn.functional.softplus(self.table))
         return nn.functional.softplus(self.raw(feature, num_rows))
 
     def raw(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Values before softplus, ``[num_rows, num_filters]``."""
-        if self.num_types is not None:
-            return _product(feature, self.table, self.num_types)
+        if self.feature.categories is not None:
+            return self.feature.product(feature, self.table)
         if self.weight is None:
             return self.table.expand(num_rows, -1)
-        return self.table + _product(feature, self.weight, None)
-
-
-def _check(
-    name: str, feature: Tensor | None, num_rows: int, num_types: int | None, channels: int | None, checks: ValueChecks
-) -> None:
-    """Refuse types or features of the wrong form; the range of types is left to ``checks``."""
-    got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
-    if num_types is not None:
-        if feature is None or feature.shape not in ((num_rows,), (num_rows, 1)) or feature.dtype != torch.int64:
-            raise ValueError(f"{name} must be int64 types [{num_rows}] or [{num_rows}, 1], got {got}")
-        checks.in_range(f"{name} types", feature, num_types)
-    elif channels is not None and (
-        feature is None or feature.shape != (num_rows, channels) or not feature.is_floating_point()
-    ):
-        raise ValueError(f"{name} must be floating point [{num_rows}, {channels}], got {got}")
-
-
-def _product(feature: Tensor | None, weight: Tensor, num_types: int | None) -> Tensor:
-    """Rows of a table by types, or real features times a matrix, ``[num_rows, num_filters]``."""
-    assert feature is not None  # as _check has seen
-    if num_types is None:
-        return feature.to(weight.dtype) @ weight
-    types = feature.reshape(-1)
-    if not (torch.is_grad_enabled() and weight.requires_grad):
-        return weight.index_select(0, types)
-    # A narrow one-hot matrix: the backward pass of a product is a product too, not a scattered sum.
-    one_hot = weight.new_zeros(types.numel(), num_types).scatter_(1, types.unsqueeze(1), 1.0)
-    return one_hot @ weight
+        return self.table + self.feature.product(feature, self.weight)

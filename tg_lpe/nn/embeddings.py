@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.norms import RowBatchNorm
 
@@ -14,18 +17,23 @@ class FeatureEmbedding(nn.Module):
 
     Args:
         what: ``"node"`` or ``"edge"``, for error messages.
-        num_types: number of categories; exclusive with ``in_channels``.
+        num_types: number of categories, of each column if there are several, whose rows are added up; exclusive with
+            ``in_channels``.
         in_channels: width of real features.
         channels: width of the result.
-        by_product: look categories up by a product with a one-hot matrix. Its backward pass is a product too, which is
-            faster than a scattered sum where there are many rows and few categories.
+        by_product: as :meth:`~tg_lpe.nn.categories.Categories.look_up`.
 
     Raises:
         ValueError: if both kinds of features are asked for.
     """
 
     def __init__(
-        self, what: str, num_types: int | None, in_channels: int | None, channels: int, by_product: bool = False
+        self,
+        what: str,
+        num_types: int | Sequence[int] | None,
+        in_channels: int | None,
+        channels: int,
+        by_product: bool = False,
     ) -> None:
         super().__init__()
         if num_types is not None and in_channels is not None:
@@ -33,15 +41,16 @@ class FeatureEmbedding(nn.Module):
                 f"{what}s have either types or real features, got {num_types} types and {in_channels} channels"
             )
         self.what = what
-        self.num_types = num_types
+        self.categories = None if num_types is None else Categories(what, num_types)
         self.by_product = by_product
         self.linear = nn.Linear(in_channels, channels) if in_channels is not None else None
-        self.rows = nn.Embedding(num_types if num_types is not None else 1, channels) if in_channels is None else None
+        num_rows = 1 if self.categories is None else self.categories.num_rows
+        self.rows = nn.Embedding(num_rows, channels) if in_channels is None else None
 
     @property
     def expects_feature(self) -> bool:
         """Whether it was built for features."""
-        return self.num_types is not None or self.linear is not None
+        return self.categories is not None or self.linear is not None
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -58,22 +67,20 @@ class FeatureEmbedding(nn.Module):
             raise ValueError(f"the model was built {built} {self.what} features, but {given} given")
         if feature is None:
             return
-        got = f"{feature.dtype} {tuple(feature.shape)}"
-        if self.linear is not None:
+        if self.categories is not None:
+            self.categories.check(feature, num_rows, checks)
+        elif self.linear is not None:
             shape = (num_rows, self.linear.in_features)
             if feature.shape != shape or not feature.is_floating_point():
+                got = f"{feature.dtype} {tuple(feature.shape)}"
                 raise ValueError(f"{self.what} features must be floating point of shape {shape}, got {got}")
-            return
-        if feature.shape not in ((num_rows,), (num_rows, 1)) or feature.dtype != torch.int64:
-            raise ValueError(f"{self.what} types must be int64 of shape {(num_rows,)} or {(num_rows, 1)}, got {got}")
-        checks.in_range(f"{self.what} types", feature, self.num_types or 0)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Embed features that :meth:`check` has accepted.
 
         Args:
-            feature: categories int64 ``[num_rows]`` or ``[num_rows, 1]``, or features ``[num_rows, in_channels]``, or
-                ``None``.
+            feature: categories int64 ``[num_rows]`` or ``[num_rows, num_columns]``, or features
+                ``[num_rows, in_channels]``, or ``None``.
             num_rows: number of nodes or edges.
 
         Returns:
@@ -82,13 +89,9 @@ class FeatureEmbedding(nn.Module):
         if self.linear is not None:
             return self.linear(feature)
         table = self.rows.weight  # type: ignore[union-attr]
-        if feature is None:
+        if feature is None or self.categories is None:
             return table.expand(num_rows, -1)
-        types = feature.view(num_rows)
-        if not self.by_product:
-            return nn.functional.embedding(types, table)
-        categories = torch.arange(table.size(0), device=types.device)  # one_hot() would wait for the device
-        return (types.unsqueeze(1) == categories).to(table.dtype) @ table
+        return self.categories.look_up(table, feature, self.by_product)
 
 
 class EncodingEmbedding(nn.Linear):

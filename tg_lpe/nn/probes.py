@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.categories import Categories
+from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.ops.random import counter_normal
 
 PROBES = ("features", "random", "learned")
@@ -19,14 +23,17 @@ class FeatureProbes(nn.Module):
 
     Args:
         k: number of probe vectors.
-        num_node_types: number of categories of integer features ``[num_nodes]`` or ``[num_nodes, 1]``; each gets a row.
+        num_node_types: number of categories of integer features ``[num_nodes]`` or ``[num_nodes, 1]``, each of which
+            gets a row; or of each column of ``[num_nodes, num_columns]``, whose rows are added up.
         in_channels: width of real features ``[num_nodes, in_channels]``, which go through a linear map.
 
     Raises:
         ValueError: unless exactly one of the two is given.
     """
 
-    def __init__(self, k: int, num_node_types: int | None = None, in_channels: int | None = None) -> None:
+    def __init__(
+        self, k: int, num_node_types: int | Sequence[int] | None = None, in_channels: int | None = None
+    ) -> None:
         super().__init__()
         if (num_node_types is None) == (in_channels is None):
             raise ValueError(
@@ -34,7 +41,8 @@ class FeatureProbes(nn.Module):
                 f"got num_node_types={num_node_types} and in_channels={in_channels}"
             )
         self.num_node_types = num_node_types
-        self.embedding = nn.Embedding(num_node_types, k) if num_node_types is not None else None
+        self.categories = None if num_node_types is None else Categories("x", num_node_types)
+        self.embedding = None if self.categories is None else nn.Embedding(self.categories.num_rows, k)
         self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
 
     def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
@@ -46,15 +54,11 @@ class FeatureProbes(nn.Module):
             if x.dim() != 2 or x.size(1) != self.linear.in_features:
                 raise ValueError(f"node features must be [num_nodes, {self.linear.in_features}], got {list(x.shape)}")
             return self.linear(x.to(self.linear.weight.dtype))
-        table = self.embedding.weight  # type: ignore[union-attr]
-        types = x.squeeze(-1) if x.dim() == 2 else x
-        if types.dim() != 1 or types.dtype != torch.int64:
-            raise ValueError(f"node types must be int64 [num_nodes] or [num_nodes, 1], got {x.dtype} {list(x.shape)}")
-        if types.numel() and not torch.compiler.is_compiling():  # a compiled graph does not wait for the device
-            low, high = torch.stack(torch.aminmax(types)).tolist()
-            if not 0 <= low <= high < table.size(0):
-                raise ValueError(f"node types must lie in 0..{table.size(0) - 1}, got {low}..{high}")
-        return table[types]
+        assert self.categories is not None and self.embedding is not None
+        checks = ValueChecks()
+        self.categories.check(x, graph.num_nodes, checks)
+        checks.run()
+        return self.categories.look_up(self.embedding.weight, x, by_product=False)
 
 
 class RandomProbes(nn.Module):
@@ -137,7 +141,7 @@ def make_probes(
     k: int,
     *,
     max_nodes: int | None = None,
-    num_node_types: int | None = None,
+    num_node_types: int | Sequence[int] | None = None,
     in_channels: int | None = None,
     seed: int = 0,
 ) -> nn.Module:

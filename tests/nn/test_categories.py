@@ -1,0 +1,102 @@
+"""Integer features of one or several columns: embeddings, conductances and probes add up the rows of each column."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import normal
+
+from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
+from tg_lpe.nn.categories import Categories
+from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.nn.conductances import LearnedConductances
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+X = torch.tensor([[4, 0], [1, 2], [0, 1], [2, 2]])
+EDGE_ATTR = torch.tensor([[0, 1, 0], [0, 1, 0], [2, 0, 1], [2, 0, 1], [1, 1, 1], [1, 1, 1]])
+
+
+@pytest.mark.parametrize("by_product", [False, True])
+def test_rows_of_all_columns_are_added(by_product: bool) -> None:
+    table = normal(8, 3).requires_grad_()
+    found = Categories("x", (5, 3)).look_up(table, X, by_product)
+    expected = torch.stack([table[a] + table[5 + b] for a, b in X.tolist()])
+    torch.testing.assert_close(found, expected)
+    weight = normal(4, 3, seed=1)
+    for mine, other in zip(
+        *(torch.autograd.grad((out * weight).sum(), table) for out in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("by_product", [False, True])
+def test_one_column_may_be_flat(by_product: bool) -> None:
+    table, types = normal(5, 2), torch.tensor([0, 4, 4])
+    for feature in (types, types.unsqueeze(1)):
+        assert torch.equal(Categories("x", 5).look_up(table, feature, by_product), table[types])
+
+
+@pytest.mark.parametrize(
+    ("counts", "feature", "message"),
+    [
+        ((5, 3), X[:, 0], r"x types must be int64 \[4, 2\], got torch.int64 \[4\]"),
+        ((5, 3), X.float(), r"x types must be int64 \[4, 2\], got torch.float32"),
+        ((5, 3), None, r"x types must be int64 \[4, 2\], got None"),
+        (5, X, r"x types must be int64 \[4\] or \[4, 1\], got torch.int64 \[4, 2\]"),
+        ((5, 2), X, r"x\[:, 1\] types must lie in 0..1, got 0..2"),
+        ((4, 3), X, r"x\[:, 0\] types must lie in 0..3, got 0..4"),
+        ((5, 3), -X, r"x\[:, 0\] types must lie in 0..4, got -4..0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    counts: int | tuple[int, ...], feature: torch.Tensor | None, message: str
+) -> None:
+    checks = ValueChecks()
+    with pytest.raises(ValueError, match=message):
+        Categories("x", counts).check(feature, 4, checks)
+        checks.run()
+
+
+@pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,)])
+def test_counts_are_checked(counts: object) -> None:
+    with pytest.raises(ValueError, match="numbers of x types must be integers of at least 1"):
+        Categories("x", counts)
+
+
+def test_conductances_add_columns_before_softplus() -> None:
+    torch.manual_seed(0)
+    layer = LearnedConductances(2, (3, 2, 2), None, (5, 3), None, ends=True)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    graph = Incidence(EDGES, 4)
+    w, q = layer(graph, X, EDGE_ATTR)
+    rows = EDGE_ATTR + torch.tensor([0, 3, 5])
+    raw = layer.edge.table[rows].sum(1)
+    ends = layer.ends[X[:, 0]] + layer.ends[5 + X[:, 1]]
+    conducts = torch.nn.functional.softplus(raw + ends[EDGES[0]] + ends[EDGES[1]])
+    torch.testing.assert_close(graph.spread_to_directed(w.mT), conducts)
+    ground = torch.nn.functional.softplus(layer.ground.table[X[:, 0]] + layer.ground.table[5 + X[:, 1]])
+    torch.testing.assert_close(q.mT, ground)
+
+
+def test_further_columns_start_without_influence() -> None:
+    torch.manual_seed(0)
+    several = LearnedConductances(3, (3, 2, 2), None, (5, 3), None)
+    w, q = several(Incidence(EDGES, 4), X, EDGE_ATTR)
+    other_w, other_q = several(Incidence(EDGES, 4), X * torch.tensor([1, 0]), EDGE_ATTR * torch.tensor([1, 0, 0]))
+    assert torch.equal(w, other_w) and torch.equal(q, other_q)
+    assert torch.allclose(w[0], torch.ones(())), "the first filter starts as a random walk"
+
+
+def test_models_and_encoders_take_several_columns(tmp_path) -> None:
+    torch.manual_seed(0)
+    sizes = {"num_node_types": (5, 3), "num_edge_types": (3, 2, 2)}
+    encoder = GramTransformer(num_layers=2, out_channels=2, edge_out_channels=2, **sizes)
+    model = GraphTransformer(encoder=encoder, hidden_channels=8, num_layers=1, **sizes).eval()
+    out = model(X, EDGES, EDGE_ATTR)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(GraphTransformer.from_pretrained(tmp_path)(X, EDGES, EDGE_ATTR), out)
+    probes = LinearTransformer(k=3, probes="features", num_node_types=(5, 3))
+    table = probes.probes.embedding.weight
+    expected = probes.encode(Incidence(EDGES, 4), probes=table[X[:, 0]] + table[5 + X[:, 1]])
+    assert torch.equal(probes(X, EDGES).node, expected.node)
