@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-installed
+DOCS_STAMP := $(VENV)/.stamp-docs
 
 # The tests whose code takes another road without torch-scatter or without the C++ part.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
@@ -21,12 +22,13 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint docs bench clean
 
 help:
 	@echo "make demo   set up, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
 	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
 	@echo "make lint   set up, then ruff and mypy"
+	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
 	@echo "make setup  only the set-up"
 	@echo "make clean  remove caches and build products; keeps .venv and runs"
@@ -47,11 +49,15 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tg_lpe
 
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 bench: $(STAMP)
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
 
 clean:
-	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist docs/_build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
 
 setup: $(STAMP)
@@ -75,4 +81,8 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 		echo "NOTE: Going on without it: every result is the same, some sums are slower."; echo; }
 	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
 		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[docs]'
 	@touch $@

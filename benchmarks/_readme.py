@@ -1,9 +1,9 @@
-"""Write the tables of the README from the files under benchmarks/results.
+"""Write the tables of the README and of the documentation from the files under benchmarks/results.
 
     python benchmarks/_readme.py [--check]
 
 A table stands under a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is written anew as a
-whole. With --check nothing is written, and the exit status is 1 if something would change.
+whole. With --check nothing is written; pages that would change are listed, and the exit status is 1 if there are some.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from tg_lpe.hub.files import read_json
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json -->\n)((?:\|.*\n)*)")
 
 
 def render(text: str) -> str:
-    """The README with all tables as the files have them."""
+    """A page with all tables as the files have them."""
     return TABLE.sub(lambda match: match[1] + table(match[2]), text)
 
 
@@ -144,11 +144,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    before = README.read_text(encoding="utf-8")
-    after = render(before)
-    if args.check:
-        sys.exit(int(before != after))
-    README.write_text(after, encoding="utf-8")
+    stale = []
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = render(before)
+        if before != after:
+            stale.append(page)
+            if not args.check:
+                page.write_text(after, encoding="utf-8")
+    for page in stale:
+        print(f"{'not as the results have it' if args.check else 'written'}: {page.relative_to(ROOT)}")
+    sys.exit(int(args.check and bool(stale)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,203 @@
+"""How the documentation is built: `make docs`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.addnodes import desc_signature, pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import inspect
+from sphinx.util.nodes import make_refnode
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import tg_lpe  # noqa: E402
+
+project = "tg_lpe"
+author = "The tg_lpe contributors"
+project_copyright = author
+version = release = tg_lpe.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build"]
+nitpicky = True
+# Without a network there are no inventories of other projects to look their names up in.
+nitpick_ignore_regex = [("py:.*", r"(?!tg_lpe\.).*")]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "imported-members": True}
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+
+INVENTORIES = {
+    "python": "https://docs.python.org/3/",
+    "torch": "https://docs.pytorch.org/docs/stable/",
+    "torch_geometric": "https://pytorch-geometric.readthedocs.io/en/latest/",
+    "scipy": "https://docs.scipy.org/doc/scipy/",
+    "huggingface_hub": "https://huggingface.co/docs/huggingface_hub/main/en/",
+}
+
+
+def is_reachable(url: str) -> bool:
+    """Whether an inventory can be read: without one there are no links to that project."""
+    try:
+        with urllib.request.urlopen(f"{url}objects.inv", timeout=3) as answer:
+            return answer.read(16).startswith(b"# Sphinx")
+    except OSError:
+        return False
+
+
+with ThreadPoolExecutor() as pool:
+    there = list(pool.map(is_reachable, INVENTORIES.values()))
+intersphinx_mapping = {
+    name: (url, None)
+    for (name, url), found in zip(INVENTORIES.items(), there, strict=True)
+    if found
+}
+
+smartquotes_action = "D"  # dashes; quotes in tables are code
+pygments_dark_style = "github-dark"
+highlight_language = "none"  # blocks without a language are commands
+html_theme = "furo"
+html_title = "tg_lpe"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def visit_math(translator: Any, node: nodes.math) -> None:
+    """Mathematics inside a line, as MathML, which browsers draw without scripts."""
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def visit_math_block(translator: Any, node: nodes.math_block) -> None:
+    """Mathematics on its own lines; with several of them or ``&``, an ``align`` environment."""
+    text = node.astext().strip()
+    if (r"\\" in text or "&" in text) and r"\begin" not in text:
+        text = r"\begin{align*}" + text + r"\end{align*}"
+    translator.body.append(f'<div class="math">{convert(text, display="block")}</div>')
+    raise nodes.SkipNode
+
+
+def resolve_reference(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
+) -> nodes.Node | None:
+    """A name of this package by any path that imports it, not only that of its page."""
+    target = node.get("reftarget", "")
+    if node.get("refdomain") != "py" or not target.startswith("tg_lpe."):
+        return None
+    found = find_object(target)
+    for name, entry in env.get_domain("py").objects.items():  # type: ignore[attr-defined]
+        if (
+            found is not None
+            and name.rpartition(".")[2] == target.rpartition(".")[2]
+            and find_object(name) is found
+        ):
+            return make_refnode(
+                app.builder, node["refdoc"], entry.docname, entry.node_id, content, name
+            )
+    return (
+        content if is_in_signature(node) else None
+    )  # a type that has no page is named, without a link
+
+
+def describe_constructor(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None] | None:
+    """A class's arguments are those of ``__init__``, where a mixin's ``__new__`` takes any."""
+    if what != "class" or signature != "(*args, **kwargs)" or obj.__init__ is object.__init__:
+        return None
+    own = inspect.signature(obj.__init__, bound_method=True)
+    if {parameter.kind.name for parameter in own.parameters.values()} <= {
+        "VAR_POSITIONAL",
+        "VAR_KEYWORD",
+    }:
+        return "()", None  # of torch's Module
+    return inspect.stringify_signature(
+        own, show_return_annotation=False, unqualified_typehints=True
+    ), None
+
+
+def separate_attributes(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """An entry ``a, b: text`` under ``Attributes:``, which Napoleon misreads, once for each."""
+    if "Attributes:" not in lines:
+        return
+    begin = lines.index("Attributes:") + 1
+    end = next((i for i in range(begin, len(lines)) if lines[i][:1].strip()), len(lines))
+    separate: list[str] = []
+    for entry in re.findall(
+        r"^    \S.*\n(?:(?:     .*)?\n)*", "\n".join([*lines[begin:end], ""]), re.M
+    ):
+        names, colon, text = entry.partition(": ")
+        listed = (
+            names.split(", ") if colon and re.fullmatch(r" *\w+(, \w+)+", names) else [names]
+        )
+        for own in listed:
+            separate += f"    {own.strip()}{colon}{text}".rstrip("\n").split("\n")
+    lines[begin:end] = [*separate, ""]
+
+
+def is_in_signature(node: nodes.Node) -> bool:
+    """Whether a reference is part of a signature."""
+    return node.parent is not None and (
+        isinstance(node.parent, desc_signature) or is_in_signature(node.parent)
+    )
+
+
+def find_object(path: str) -> Any:
+    """What a dotted path imports; ``None`` if there is nothing."""
+    parts = path.split(".")
+    for split in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:split]))
+        except ImportError:
+            continue
+        for name in parts[split:]:
+            found = getattr(found, name, None)
+        return getattr(
+            found, "__func__", found
+        )  # a class method is another object at each access
+    return None
+
+
+def setup(app: Sphinx) -> None:
+    """What Sphinx calls."""
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
+    app.connect("missing-reference", resolve_reference)
+    app.connect("autodoc-process-signature", describe_constructor)
+    app.connect(
+        "autodoc-process-docstring", separate_attributes, priority=400
+    )  # before Napoleon
