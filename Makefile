@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-installed
 DOCS_STAMP := $(VENV)/.stamp-docs
 
-# The tests whose code takes another road without torch-scatter or without the C++ part.
+# The tests whose code runs differently without torch-scatter or without the C++ part.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 

@@ -2,8 +2,8 @@
 
     python benchmarks/_figure.py
 
-Validation error by epoch under a short and a long budget; test error as the molecules are listed, and with their atoms
-numbered anew.
+Validation error by epoch under a short and a long budget; test error with the atoms in file order and renumbered at
+random.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def draw_curves(axes: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def draw_bars(axes: Any, rows: dict[str, dict[str, Any]]) -> None:
-    """Test error before and after the atoms were numbered anew."""
+    """Test error before and after the atoms were renumbered."""
     shown = [(name, rows[name]) for name in COLORS if name in rows]
     for offset, key, alpha, label in (
         (-0.2, "test_mae", 1.0, "as listed"),

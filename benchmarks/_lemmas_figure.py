@@ -38,7 +38,7 @@ def bounds(g: Spectrum) -> dict[str, Callable[[int], float]]:
 
 
 def subspace_bound(g: Spectrum, top: bool) -> Callable[[int], float]:
-    """Of subspace iteration from the start that layers.py uses."""
+    """The bound on subspace iteration from the start that layers.py uses."""
     values, vectors = _iterated(g, top)
     inside, outside = vectors[:, :WIDTH].mT @ _start(g), vectors[:, WIDTH:].mT @ _start(g)
     tangent = float(torch.linalg.matrix_norm(outside @ torch.linalg.inv(inside), 2))

@@ -2,8 +2,8 @@
 
     python benchmarks/_readme.py [--check]
 
-A table stands under a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is written anew as a
-whole. With --check nothing is written; pages that would change are listed, and the exit status is 1 if there are some.
+A table follows a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole.
+With --check nothing is written; pages that would change are listed, and the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json -->\n)((?:\|.*\n)*)")
 
 
 def render(text: str) -> str:
-    """A page with all tables as the files have them."""
+    """A page with all tables made from the files."""
     return TABLE.sub(lambda match: match[1] + table(match[2]), text)
 
 
 def table(name: str) -> str:
-    """The table of one file as Markdown; nothing while there is no such file."""
+    """The table of one file as Markdown; empty if the file does not exist."""
     if not (RESULTS / f"{name}.json").exists():
         return ""
     content = read_json(RESULTS / f"{name}.json")
@@ -57,7 +57,7 @@ def molecules_row(entry: dict[str, Any]) -> list[str]:
 
 
 def throughput_row(entry: dict[str, Any]) -> list[str]:
-    """A way to encode, of benchmarks/throughput.py."""
+    """A method of benchmarks/throughput.py."""
     return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
 
 
@@ -106,7 +106,7 @@ def electric_flow_row(entry: dict[str, Any]) -> list[str]:
 
 
 def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
-    """A curve of benchmarks/synthetic.py: first and last loss, slope. Single eigenvectors are in the figure alone."""
+    """A curve of benchmarks/synthetic.py: first and last loss, slope. Single eigenvectors are only in the figure."""
     if "-" not in entry["curve"] and entry["figure"] == 2:
         return None
     means = [math.exp(sum(map(math.log, losses)) / len(losses)) for losses in entry["loss"]]

@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def any_size(encoder: Encoder) -> Encoder:
-    """The encoder, with probes that serve graphs of any size where training used exact ones."""
+    """The encoder; exact probes of training are replaced by ones for graphs of any size."""
     config = encoder.config_dict()
     if config.get("probes") != "identity" or config.get("num_squarings"):
         return encoder
@@ -99,7 +99,7 @@ def any_size(encoder: Encoder) -> Encoder:
 
 
 def command(pretrained: str | None, environment: dict[str, Any]) -> str:
-    """The command of a run, without the names of this machine's folders."""
+    """The command of a run, without local paths."""
     words = environment["command"].split()
     for option in ("--data", "--out", "--cache", "--threads", "--device"):
         if option in words:
@@ -110,7 +110,7 @@ def command(pretrained: str | None, environment: dict[str, Any]) -> str:
 
 
 def pretraining(encoder: str | None) -> str | None:
-    """The command that left the encoder, if the run began with one that does not ship."""
+    """The command that made the encoder, if the run began with one that is not shipped."""
     if encoder is None or "/" not in encoder:
         return None
     folder = RunFolder(Path(encoder).parent)
@@ -118,7 +118,7 @@ def pretraining(encoder: str | None) -> str | None:
 
 
 def readme(card: dict[str, Any]) -> str:
-    """The card in words."""
+    """The card as text."""
     data, figures = card["data"], ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items())
     sample = (
         "Predictions"

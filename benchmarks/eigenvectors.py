@@ -1,10 +1,10 @@
-"""Bottom eigenvectors of a large grid: residual against time, ours beside scipy's.
+"""Bottom eigenvectors of a large grid: residual against time, ours and scipy's.
 
     python benchmarks/eigenvectors.py [--quick] [--nodes N] [--json FILE]
 
 Subspace iteration by the layers of Corollary 7 and the Chebyshev filter of `constructions.laplacian_eigenvectors` are
-set beside lobpcg and eigsh, all from the same start. The residual of a subspace says how far it is from invariant; its
-mean Ritz value, how far from the bottom. A factorisation, which eigsh relies on, is at its best on a grid.
+compared with lobpcg and eigsh, all from the same start. The residual of a subspace measures how far it is from
+invariant; its mean Ritz value, how far from the bottom. A grid favours eigsh, which relies on a factorisation.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
             return model(graph, torch.from_numpy(start_vectors))
 
     def by_filter(digits: int) -> Tensor:
-        """To a tolerance of so many decimal digits."""
+        """The Chebyshev filter with a tolerance of the given number of decimal digits."""
         return laplacian_eigenvectors(graph, K, tolerance=10.0**-digits)[0]
 
     def by_lobpcg(iterations: int) -> Tensor:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it has not converged is what is measured
+            warnings.simplefilter("ignore")  # no convergence is expected: the residual is measured
             _, vectors = lobpcg(matrix, start_vectors.copy(), largest=False, maxiter=iterations, tol=1e-12)
         return torch.from_numpy(vectors)
 

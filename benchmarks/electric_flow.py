@@ -1,10 +1,10 @@
-"""Electric flow on a large graph, on its edges alone, beside scipy's conjugate gradients.
+"""Electric flow on a large sparse graph, compared with scipy's conjugate gradients.
 
     python benchmarks/electric_flow.py [--quick] [--json FILE]
 
-Lemma 1 on a random regular graph of degree 6: eight demands, as many layers as the bound asks for. The peer is
-`scipy.sparse.linalg.cg` on the same Laplacian, one demand after the other, stopped at the same residual. On a 2-D grid
-of as many nodes, the number of layers is reported, and nothing runs.
+Lemma 1 on a random regular graph of degree 6: eight demands, as many layers as the bound requires. The peer is
+`scipy.sparse.linalg.cg` on the same Laplacian, one demand after the other, stopped at the same residual. For a 2-D grid
+of the same size, only the number of layers is reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One large graph through random probes: time per edge, memory, and how near the estimate is.
+"""One large graph through random probes: time per edge, memory, and error of the estimate.
 
     python benchmarks/large_graph.py [--quick] [--json FILE]
 
@@ -33,7 +33,7 @@ def regular_graph(num_nodes: int, seed: int) -> Tensor:
 
 
 def encoder(probes: str, num_probes: int) -> GramTransformer:
-    """With the same weights whatever the probes."""
+    """The encoder, with the same weights for any probes."""
     torch.manual_seed(0)
     return GramTransformer(8, 0, FILTERS, LAYERS, probes=probes, num_probes=num_probes).eval()
 

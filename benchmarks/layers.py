@@ -1,9 +1,9 @@
-"""How many layers a tolerance needs, by the bounds, and what error they leave.
+"""Layers that a tolerance needs by the bounds, and the error after them.
 
     python benchmarks/layers.py [--quick] [--json FILE]
 
 For 200 random weighted graphs (complete, CSL, paths, Erdos-Renyi) and tolerances of 1e-2, 1e-4 and 1e-6, each
-construction is run with the number of layers that its bound asks for, and compared with dense algebra in float64. The
+construction runs with the number of layers that its bound requires, and is compared with dense algebra in float64. The
 first rows are a weighted path whose eigenvalues lie between 0.039 and 9.64, on which gradient descent is slow.
 """
 
@@ -30,12 +30,12 @@ TEMPERATURE = 0.5
 WIDTH = 3
 """Eigenvectors; the error is that of the projector onto their span, the sine of the largest angle."""
 PATH_SEED = 2418
-"""Of the weighted path with lambda_min = 0.039 and lambda_max = 9.64."""
+"""Seed of the weighted path with lambda_min = 0.039 and lambda_max = 9.64."""
 
 
 @dataclass
 class Spectrum:
-    """A dense graph and all that is known about it."""
+    """A dense graph and its spectrum."""
 
     b: Tensor
     laplacian: Tensor
@@ -61,7 +61,7 @@ class Spectrum:
 
 @dataclass
 class Construction:
-    """One lemma: how many layers its bound asks for, and its output with so many."""
+    """One lemma: the number of layers that its bound requires, and its output after them."""
 
     lemma: str
     what: str
@@ -207,7 +207,7 @@ def random_graphs(count: int, seed: int) -> Iterator[Tensor]:
     for _ in range(count - 3 * (count // 4)):
         every = complete_edges(16)
         kept = every[:, torch.rand(every.size(1), generator=generator) < 0.2]
-        chain = torch.stack([torch.arange(15), torch.arange(1, 16)])  # connects what chance did not
+        chain = torch.stack([torch.arange(15), torch.arange(1, 16)])  # makes the random graph connected
         yield incidence(torch.unique(torch.cat([kept, chain], dim=1), dim=1), 16, generator)
 
 

@@ -1,15 +1,15 @@
-"""The encodings against each other on molecules: one graph transformer, one budget, several seeds.
+"""Comparison of encodings on molecules: one graph transformer, one budget, several seeds.
 
     python benchmarks/molecules.py zinc12k --data DIR [--rows ROW ...] [--seeds 0 1 2] [--epochs 15]
     python benchmarks/molecules.py zinc12k --data DIR --rows ablations
 
 DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
-`tg-lpe train` command with a folder of its own under --out. Runs that are complete are not repeated, one that was
-stopped goes on, one that another process holds is left to it: start the command several times to use several cores, or
-again to add seeds.
+`tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped run is resumed,
+and a run that another process works on is skipped: start the command several times to use several cores, or again to
+add seeds.
 
-What is complete is then collected into a JSON file: for each row mean and spread over seeds of the test error at
-validation's best epoch, the same after the atoms of every test molecule were numbered anew at random, parameters, time.
+The complete runs are then collected into a JSON file: for each row mean and spread over seeds of the test error at the
+best epoch of validation, the same with the atoms of every test molecule renumbered at random, parameters, time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRAM = "linear-transformer"
 """The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
 
 PRETRAINED = "PRETRAINED"
-"""Stands for the encoder that is pretrained on the molecules of the same set, without labels, before anything else."""
+"""Placeholder for the encoder that is first pretrained on the molecules of the same set, without labels."""
 
 GRAM_CLASS = ["--encoder", "GramTransformer", "--encoder.probes", "identity"]
 START = ["--pretrained", PRETRAINED]
@@ -150,7 +150,7 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Run what is missing, collect what is complete."""
+    """Run the missing runs and collect the complete ones."""
     extra = ["--model.hidden_channels", "16", "--model.num_layers", "1", "--batch_size", "512"] if args.quick else []
 
     rows = list(dict.fromkeys(row for name in args.rows for row in GROUPS.get(name, [name])))
@@ -175,7 +175,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> None:
-    """One run, unless it is complete or another process is at it."""
+    """One run, unless it is complete or another process works on it."""
     folder = RunFolder(base / f"{slug(row)}-s{seed}")
     if folder.result.exists():
         return

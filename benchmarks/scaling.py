@@ -1,13 +1,12 @@
-"""One graph from a thousand to ten million nodes: time an edge, and distance from the memory's speed.
+"""One graph from a thousand to ten million nodes: time per edge, compared with the memory bandwidth.
 
     python benchmarks/scaling.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
 
-The linear transformer with 8 columns and 9 layers on a 2-D grid (nodes row by row: neighbours are near in memory) and
+The linear transformer with 8 columns and 9 layers on a 2-D grid (nodes row by row: neighbours are close in memory) and
 on a random graph of degree 10 with its nodes in random order, and in reverse Cuthill-McKee order. Each size runs in a
-process of its own, so that peak memory is its own. All sizes are gone through three times, so that what else the
-machine does at one moment does not fall on one of them; a row is the middle one of its three. The floor is what a layer
-cannot do without, the adjacency and Phi read once and Phi written once, at the speed at which this machine copies
-memory, measured in the same process.
+process of its own, so that peak memory is its own. All sizes run three times in turn, so that other load on the machine
+does not affect one size only; a row is the median of its three. The floor is the least memory traffic of a layer, the
+adjacency and Phi read once and Phi written once, at the memory bandwidth of a copy, measured in the same process.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from tg_lpe.training.run_folder import environment
 K, LAYERS, DEGREE = 8, 9, 10
 GRAPHS = ("grid", "random", "random, reordered")
 REORDERED_NODES = 1_000_000
-"""Above, the reordering itself would take longest."""
+"""Above this size, the reordering itself would take longest."""
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 
 def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
-    """The edges of a graph of about so many nodes, each once, and the number of its nodes."""
+    """The edges of a graph of about the given number of nodes, each once, and its exact number of nodes."""
     if kind == "grid":
         side = round(num_nodes**0.5)
         return grid_edges(side), side * side
@@ -58,13 +57,13 @@ def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
 
 
 def encoder() -> LinearTransformer:
-    """As it is initialised: a low-pass filter and some orthogonalisation at each layer."""
+    """The encoder as initialised: a low-pass filter and some orthogonalisation at each layer."""
     torch.manual_seed(0)
     return LinearTransformer(k=K, num_blocks=LAYERS // 3, num_loops=3).eval().requires_grad_(False)
 
 
 def copy_bandwidth() -> float:
-    """Bytes a second, read and written, of copying a large array with all threads."""
+    """Bytes per second, read and written, of copying a large array with all threads."""
     source = torch.zeros(2**26)
     target = torch.zeros_like(source)
     times = []
@@ -76,7 +75,7 @@ def copy_bandwidth() -> float:
 
 
 def floor_bytes(num_nodes: int, num_edges: int) -> int:
-    """What a layer has to move: a row of Phi in and out for each node, two column indices for each edge."""
+    """Memory traffic of a layer in bytes: a row of Phi in and out for each node, two column indices for each edge."""
     return num_nodes * 2 * 4 * K + num_edges * 2 * 4
 
 
@@ -95,7 +94,7 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
             start = time.perf_counter()
             out = model.encode(graph, probes=probes).node
             times.append(time.perf_counter() - start)
-    bandwidth = max(bandwidth, copy_bandwidth())  # what else the machine does only ever makes it seem slower
+    bandwidth = max(bandwidth, copy_bandwidth())  # other load can only lower the measured bandwidth
     first, *rest = times
     assert bool(torch.isfinite(out).all())
     middle = statistics.median(rest)

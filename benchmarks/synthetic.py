@@ -3,14 +3,14 @@
     python benchmarks/synthetic.py [--quick] [--experiments NAME ...] [--collect] [--json FILE]
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3.5, 4.1 and 15. An experiment
-is a problem, a kind of random graph and a transformer: eq. (3), or eq. (7) in the ones whose name ends in "efficient".
-Its models of all depths and seeds train at once, batched on an axis of their own. Each seed has an initialisation and a
-stream of random graphs of its own; test loss is the mean over the same held-out graphs for all.
+is a problem, a kind of random graph and a transformer: eq. (3), or eq. (7) if its name ends in "efficient". Its models
+of all depths and seeds train at once, batched along the first axis. Each seed has an initialisation and a stream of
+random graphs of its own; test loss is the mean over the same held-out graphs for all.
 
-An experiment writes checkpoints and its result to a folder of its own under --runs. Started again, it goes on where it
-stopped, and one that is done is left as it is. One that was begun with other settings is refused: remove its folder, or
-name another --runs. When all experiments are done, or with --collect those that are, the results go to --json and the
-figure beside it. Several processes can share the work by --experiments.
+An experiment writes checkpoints and its result to a folder of its own under --runs. Started again, it resumes where it
+stopped; a finished one is skipped. If the settings have changed, it exits with an error: remove its folder, or give
+another --runs. When all experiments are done, or with --collect those that are, the results go to --json and the figure
+beside it. Several processes can share the work by --experiments.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def train(
     """Train an experiment's models, from its last checkpoint if there is one, and write ``result.json``.
 
     Raises:
-        SystemExit: if the folder was begun with other settings.
+        SystemExit: if the folder holds a run with other settings.
     """
     chosen = {"depths": sorted(depths), "seeds": seeds, "test_graphs": test_graphs, **asdict(settings)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -390,7 +390,7 @@ def by_depth(stack: Stack, values: Tensor) -> tuple[list[int], list[float]]:
 def save(
     path: Path, stack: Stack, optimizer: Adam, generators: list[torch.Generator], step: int, seconds: float
 ) -> None:
-    """Write all that training goes on from."""
+    """Write everything that resuming needs."""
     tensors = {f"parameter.{name}": p for name, p in stack.parameters.items()}
     tensors |= {f"optimizer.{name}": state for name, state in optimizer.state.items()}
     tensors |= {f"generator.{seed}": generator.get_state() for seed, generator in enumerate(generators)}

@@ -1,12 +1,12 @@
-"""How many graphs per second each positional encoding manages, in one run on one machine.
+"""Graphs per second of each positional encoding, in one run on one machine.
 
     python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
 Batches: ours on a collated dataset and on a list of Data (collation counted), against torch.linalg.eigh on padded
 batches, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and AddRandomWalkPE one graph at a time, and
 PyG's AddGPSE, whose network of 20 layers has random weights here. Single graphs: ours against PyG's. Every figure is
-the median of repeated runs after a warm-up. With --device, all graphs as one Batch that lies there already, ours and
-those peers that run there. Without --data the molecules are those that ship with RDKit.
+the median of repeated runs after a warm-up. With --device, all graphs as one Batch on that device: ours, and the peers
+that run there. Without --data the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
 
 
 def on_device(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
-    """The call, over when the device has done what it was asked for."""
+    """The call, followed by a synchronisation with the device."""
 
     def wait() -> None:
         run()
@@ -136,7 +136,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     model = GPSE()
-    model.post_mp = IdentityHead()  # what the network's heads predict is not the encoding
+    model.post_mp = IdentityHead()  # the predictions of the network's heads are not part of the encoding
     gpse = AddGPSE(model)
     rows: list[tuple[str, int, Callable[[], Any]]] = []
     for encoder, pe in ours.items():

@@ -1,12 +1,12 @@
-"""What a training step costs: our graph transformer with each positional encoding, and transformers of PyG.
+"""Time of a training step: our graph transformer with each positional encoding, and transformers of PyG.
 
     python benchmarks/training.py [--quick] [--data ZINC_DIR] [--json FILE]
 
-The same batches of 128 molecules go through all models in turn, step by step, so that whatever else slows the machine
-slows all alike. All have 4 layers of 128 channels and 8 heads, and about as many parameters. Medians over the steps; a
-step is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian, random-walk)
-cost only their embedding here. The encoder's share is the time of its passes, forwards and backwards, by themselves,
-over that of the step. Peak memory is what a model's step adds, in a process of its own. Work is that of the matrix
+The same batches of 128 molecules go through all models in turn, step by step, so that other load on the machine affects
+all alike. All have 4 layers of 128 channels and 8 heads, and about as many parameters. Medians over the steps; a step
+is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian, random-walk) cost
+only their embedding here. The encoder's share is the time of its passes, forwards and backwards, by themselves, over
+that of the step. Peak memory is the memory that a model's step adds, in a separate process. Work is that of the matrix
 products of a forward pass over one batch, the same for all, as torch counts it; an encoder's is left out, since the
 compiled passes cannot be counted. Without --data the molecules are those that ship with RDKit.
 """
@@ -52,11 +52,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "encoder": {"class": "LinearTransformer", "out_channels": 6, "probes": "features"}
     },
 }
-"""Arguments of each row for :func:`tg_lpe.training.build_model`, beside the defaults of the command line."""
+"""Arguments of each row for :func:`tg_lpe.training.build_model`, in addition to the defaults of the command line."""
 
 
 class TransformerLayer(nn.Module):
-    """PyG's TransformerConv with what surrounds attention in a transformer: residuals, norms, a feed-forward net."""
+    """PyG's TransformerConv with the other parts of a transformer layer: residuals, norms, a feed-forward net."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,9 +74,9 @@ class EdgeUpdatingLayer(nn.Module):
 
     def __init__(self, update_edges: bool) -> None:
         super().__init__()
-        # Our layer maps what attention gives instead of the node itself.
+        # Our layer maps the output of attention instead of the node itself.
         self.attention = TransformerConv(CHANNELS, CHANNELS // HEADS, HEADS, edge_dim=CHANNELS, root_weight=False)
-        self.attention.lin_skip = None  # made even where nothing reads it
+        self.attention.lin_skip = None  # created even where it is unused
         self.node_update = StreamUpdate()
         self.edge_update = StreamUpdate() if update_edges else None
 
@@ -189,7 +189,7 @@ def encoder_step(encoder: nn.Module, batch: Batch) -> float:
 
 def forward_gflop(training: Any, batch: Batch) -> float:
     """1e9 floating-point operations in the matrix products of a forward pass, without those of the encoder."""
-    # GPSConv's attention; of its kind the counter knows those of CUDA alone.
+    # GPSConv's attention: the counter supports only the CUDA version of this operation.
     flash = {
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
     }
@@ -209,7 +209,7 @@ def peak_mib(row: str, data: str | None) -> float:
     training = training_of(row, load(data, 3))
     training.model.train()
     batches = list(DataLoader(training.train_set, BATCH))
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # loading the molecules took more than a step does
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, which loading has set
     before = resident("VmRSS")
     for batch in batches:
         step(training, batch, torch.Generator().manual_seed(0))

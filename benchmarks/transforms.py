@@ -1,4 +1,4 @@
-"""Textbook encodings: our transforms against PyTorch Geometric's, one graph at a time and in batches.
+"""Textbook encodings: our transforms compared with PyTorch Geometric's, one graph at a time and in batches.
 
 Random connected graphs of 10 to 300 nodes, and molecules. Seconds for one graph, medians after a warm-up. A ratio is
 PyG's time over ours in the same run: that of ``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says
@@ -31,7 +31,7 @@ SIZES = (10, 23, 30, 100, 300)
 
 
 def random_graphs(num_nodes: int, count: int) -> list[Data]:
-    """Trees with a third as many edges again: about as sparse as molecules."""
+    """Trees plus a third as many edges: about as sparse as molecules."""
     graphs = []
     for seed in range(count):
         tree = nx.random_labeled_tree(num_nodes, seed=seed)

@@ -1,4 +1,4 @@
-"""Graphs on which every lemma is tried, each with its spectrum from networkx's Laplacian and numpy."""
+"""Graphs for the tests of all lemmas, each with its spectrum from networkx's Laplacian and numpy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def molecule(smiles: str) -> Graph:
 
 
 class Case:
-    """A graph and what is computed from its eigenvalues."""
+    """A graph, its eigenvalues, and the matrices that follow from them."""
 
     def __init__(self, name: str, graph: Graph) -> None:
         self.name, self.graph = name, graph
@@ -81,7 +81,7 @@ class Case:
         return self.function(np.ones_like)
 
     def demands(self, k: int = 3) -> Tensor:
-        """Of sum zero on each component; the first is the slowest eigenvector."""
+        """Demands of zero sum on each component; the first belongs to the smallest non-zero eigenvalue."""
         psi = self.projection @ normal(self.num_nodes, k)
         psi[:, 0] = torch.from_numpy(self.vectors[:, self.null])
         return psi
@@ -119,13 +119,13 @@ def spectral_norm(x: Tensor) -> float:
 
 
 def angle(phi: Tensor, span: np.ndarray) -> float:
-    """The sine of the largest angle between the columns' span and that of orthonormal ones."""
+    """The sine of the largest angle between the span of ``phi`` and that of the orthonormal columns ``span``."""
     q, _ = torch.linalg.qr(phi)
     wanted = torch.from_numpy(span.copy())
     return spectral_norm(q - wanted @ (wanted.mT @ q))
 
 
 def random_weights(shape: tuple[int, ...], width: int, seed: int = 0) -> Weights:
-    """Of eq. (7), so small that a few layers do not overflow."""
+    """Random weights of eq. (7), so small that a few layers do not overflow."""
     scalars = [0.3 * normal(*shape, 1, seed=seed + number).squeeze(-1) for number in range(4)]
     return Weights(*scalars, *(0.3 * normal(*shape, width, width, seed=seed + 4 + number) for number in range(4)))

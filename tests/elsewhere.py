@@ -1,6 +1,6 @@
-"""A device that is not there: tensors that claim to lie on it compute on the CPU, and refuse to meet those that do not.
+"""A fake device: its tensors compute on the CPU, and an operation that mixes them with CPU tensors raises an error.
 
-What runs here runs on a GPU too, as far as devices go: a tensor made on the wrong one is found without any at hand.
+Code that passes here makes no tensor on a wrong device, so it runs on a GPU in this respect; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 DEVICE = torch.device("meta")
-"""The only one beside the CPU that every build of torch knows, gradients included."""
+"""The only device besides the CPU that every build of torch supports, gradients included."""
 
 
 class Elsewhere(Tensor):
@@ -42,7 +42,7 @@ class Elsewhere(Tensor):
 
 
 class Device(TorchDispatchMode):
-    """While it is on, tensors can be made and computed with on :data:`DEVICE`."""
+    """While it is active, tensors can be created on :data:`DEVICE` and used there."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(func, args, kwargs or {})
@@ -76,7 +76,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def moved(value: Any) -> Any:
-    """A tensor there, a module with all of its tensors there, or the value itself."""
+    """A tensor moved to the device, a module with all of its tensors moved, or any other value unchanged."""
     if isinstance(value, nn.Module):
         module = copy.deepcopy(value)
         for part in module.modules():

@@ -1,4 +1,4 @@
-"""What every encoder must do: a class of tests that a new encoder inherits by saying how it is made."""
+"""Tests that every encoder must pass: a new encoder inherits them and defines how it is made."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ GRAPH = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0,
 class EncoderTestCase:
     """Tests that hold for every encoder.
 
-    A subclass says how to make one (:meth:`make`), and where it can what the encoding of a graph is (:meth:`oracle`).
-    If the encoding holds arbitrary choices, such as signs, :meth:`invariant` gives a part that does not depend on them.
+    A subclass makes one (:meth:`make`) and, if it can, computes the encoding of a graph independently (:meth:`oracle`).
+    If the encoding has arbitrary choices, such as signs, :meth:`invariant` returns a function of it without them.
     """
 
     exponents: ClassVar[tuple[float, float]] = (-2.0, 2.0)
@@ -47,10 +47,10 @@ class EncoderTestCase:
         return None
 
     def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
-        """What of an encoding must be the same however the graph is written down; rows of nodes and edges."""
+        """The part of an encoding that does not depend on how the graph is written down; rows of nodes and edges."""
         return encoding
 
-    # What follows is the same for all.
+    # The rest is the same for all encoders.
 
     def double(self) -> Encoder:
         return randomize_(self.make()).double().eval()

@@ -1,4 +1,4 @@
-"""Random graphs, the corner cases every operator must survive, and their independent readings as dense algebra."""
+"""Random graphs, corner cases, and their dense matrices from independent code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ fewer = settings(max_examples=8, deadline=None, suppress_health_check=list(Healt
 
 @dataclass
 class Graph:
-    """A single simple graph: what a list of edges is supposed to mean."""
+    """A single simple graph: the meaning of a list of edges."""
 
     num_nodes: int
     edges: list[tuple[int, int]]
@@ -147,7 +147,7 @@ def from_networkx(graph: nx.Graph, weight: Callable[[int], float] = lambda i: 1.
 
 
 def corner_cases() -> list[Graph]:
-    """Small, empty, disconnected, extreme, and larger than any dense block."""
+    """Small, empty, disconnected, extreme, and larger than any dense bucket."""
     spread = [10.0 ** (i % 11 - 5) for i in range(200)]
     return [
         Graph(1, [], []),
@@ -164,7 +164,7 @@ def corner_cases() -> list[Graph]:
 
 
 def randomize_(module: torch.nn.Module, seed: int = 0, scale: float = 0.5) -> torch.nn.Module:
-    """Give every parameter a value of its own, so that no term of a formula can hide behind a zero or a one."""
+    """Give every parameter a value of its own, so that an error in any term of a formula shows."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -179,7 +179,7 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
 
 
 def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:
-    """Largest deviation in units of the largest expected entry: what is left of a claim of equality."""
+    """Largest deviation in units of the largest expected entry."""
     got, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64) for x in (got, expected))
     assert got.shape == expected.shape, (got.shape, expected.shape)
     if got.size == 0:

@@ -1,4 +1,4 @@
-"""Counting of what waits for the device."""
+"""Counts the operations that wait for the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the operations share: structures of random graphs, definitions in dense algebra, comparisons."""
+"""Shared by the tests of the operations: random graphs, definitions in dense algebra, comparisons."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def incidence(parts: list[Graph]) -> Incidence:
 def entries_at_edges(
     graph: Incidence, num_filters: int = 3, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> Tensor:
-    """Of both signs, one filter unlike the next, with eigenvalues of about one at most."""
+    """Adjacency entries of both signs, different for each filter, with eigenvalues of about one at most."""
     degree = torch.bincount(torch.cat([graph.tail, graph.head]), minlength=max(graph.num_nodes, 1)).clamp(min=1)
     scale = (degree[graph.tail] * degree[graph.head]).double().rsqrt()
     return (normal(num_filters, graph.num_edges, seed=seed).clamp(-1.5, 1.5) * scale).to(dtype)
@@ -93,7 +93,7 @@ def check(got: tuple[Tensor, Tensor], expected: tuple[Any, Any], tolerance: floa
 
 
 def parameters_of_layers(model: LinearTransformer, num_blocks: int, num_loops: int) -> list[dict[str, np.ndarray]]:
-    """Each layer's parameters under the names of the paper; what is not there is one (betas) or zero."""
+    """Each layer's parameters under the names of the paper; absent parameters are one (betas) or zero."""
     absent = {"alpha_v": 0.0, "alpha_r": 0.0, **{f"beta_{i}": 1.0 for i in (1, 2, 3, 4)}}
     state = model.state_dict()
     result = []

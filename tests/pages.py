@@ -1,4 +1,4 @@
-"""Runs the Python of a Markdown page and checks what its comments say."""
+"""Runs the Python of a Markdown page and checks the results that its comments state."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run_blocks(blocks: list[str], name: str) -> dict[str, Any]:
     """Run blocks one after the other in one module, and check each claim, see :func:`checked`.
 
     Returns:
-        The names that they leave.
+        The names that they define.
     """
-    module = types.ModuleType(name)  # classes of a page say where they were defined
+    module = types.ModuleType(name)  # classes name the module that defines them
     sys.modules[name] = module
     try:
         for number, block in enumerate(blocks, start=1):
@@ -64,7 +64,7 @@ def checked(block: str) -> ast.Module:
 
 
 class Rings(InMemoryDataset):
-    """Rings of 6 to 9 nodes with types of nodes and edges: in the place of data sets that pages download."""
+    """Rings of 6 to 9 nodes with types of nodes and edges: replacements for data sets that pages download."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, refusals in one line, and the files that it leaves."""
+"""The command line: help, error messages of one line, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def input_file(tmp_path: Path) -> str:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    """The one line that a refusal says."""
+    """The one-line error message."""
     capsys.readouterr()
     assert main(command) == 1
     out, err = capsys.readouterr()
@@ -163,7 +163,7 @@ def test_options_without_effect_are_refused(command: str, said: str, capsys: pyt
 
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_every_encoder_lists_its_own_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """But for the sizes of the data, which come from the data."""
+    """Except the sizes of the data, which come from the data."""
     with pytest.raises(SystemExit) as stopped:
         main(["train", "--encoder.help", name])
     shown = capsys.readouterr().out
@@ -317,7 +317,7 @@ def test_encoding_edges(tmp_path: Path, input_file: str, capsys: pytest.CaptureF
 def test_atom_types_of_a_gram_encoder(
     tmp_path: Path, input_file: str, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the run folder that the encoder lies in, or from its own card, which comes first."""
+    """The atom types come from the card of the encoder, or else from the run folder that holds it."""
     folder = tmp_path / "shipped" / "run"
     encoder, out = folder / "encoder", tmp_path / "out.pt"
     gram = randomize_(GramTransformer(4, 2, num_layers=3, num_edge_types=4, num_node_types=6, end_features=True))

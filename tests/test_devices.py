@@ -1,4 +1,4 @@
-"""Everything runs on a device other than the CPU, whole: no tensor is left behind, forwards or backwards."""
+"""Everything runs on a device other than the CPU: no tensor stays on the CPU, forwards or backwards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     asked = torch.is_autocast_enabled
     monkeypatch.setattr(segment, "torch_scatter", None)  # it is not used on GPUs
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and asked(kind))
-    # Inference mode knows no tensors that wrap others.
+    # Inference mode does not support tensors that wrap others.
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
     # Numbers of Python's become a tensor without any dispatch.
     made = torch.tensor
@@ -82,7 +82,7 @@ def with_gradients(out: Any, model: nn.Module) -> list[Tensor]:
     return [*parts, *flat(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))]
 
 
-def test_the_device_knows_what_is_not_its_own() -> None:
+def test_the_fake_device_rejects_tensors_of_others() -> None:
     a = moved(torch.ones(3))
     assert (a + 1).device == a.device and (a + torch.tensor(2.0)).device == a.device
     with pytest.raises(RuntimeError, match="two devices"):

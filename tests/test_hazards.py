@@ -1,4 +1,4 @@
-"""Corners in which a plausible implementation returns NaN, a stale value or somebody else's."""
+"""Corner cases where a plausible implementation returns NaN, a stale value or the value of another graph."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_unsorted_batch_is_refused() -> None:
         model(None, torch.tensor([[0], [1]]), batch=torch.tensor([1, 1, 0, 0]))
 
 
-def test_features_that_nobody_reads_are_refused() -> None:
+def test_unused_features_are_refused() -> None:
     model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1)
     with pytest.raises(ValueError, match="built without edge features"):
         model(None, TRIANGLE, torch.randn(3, 7))

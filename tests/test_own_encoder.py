@@ -1,4 +1,4 @@
-"""An encoder that the package has never heard of works wherever its own do."""
+"""A user's own encoder works wherever the encoders of the package do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README is short, its figures are those of the files under benchmarks/results, and what it says of peers holds."""
+"""The README is short, its figures come from benchmarks/results, and its statements about peers hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped equivariance check accepts what is equivariant and names what is not."""
+"""The equivariance checks accept equivariant functions and report violations."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def loaded(**options) -> EfficientTransformer:
 
 
 def full(weights: float) -> FullTransformer:
-    """Eq. (3) with Lemma 9's blocks, and so much of weights without structure."""
+    """Eq. (3) with Lemma 9's blocks, plus ``weights`` times random matrices."""
     model = loaded().full(7)
     with torch.no_grad():
         for seed, parameter in enumerate(model.parameters()):

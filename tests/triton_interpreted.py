@@ -1,6 +1,6 @@
 """The Triton kernels, run by Triton's interpreter, against dense algebra; ``test_triton.py`` runs this file.
 
-Triton reads ``TRITON_INTERPRET=1`` when it is imported, so these tests have a process of their own.
+Triton reads ``TRITON_INTERPRET=1`` when it is imported, so these tests run in a separate process.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Grounded(Graph):
 
 
 def model_of(options: dict[str, Any], seed: int = 1) -> LinearTransformer:
-    """Weights of both signs, for unnormalised layers small ones: these are cubic in ``Phi``."""
+    """Weights of both signs, small for unnormalised layers, which are cubic in ``Phi``."""
     model = LinearTransformer(**{"k": 5, "out_channels": 3, "num_blocks": 2, "num_loops": 2, **options})
     randomize_(model, seed, 0.5 if model.normalize else 0.1)
     return model
@@ -90,7 +90,7 @@ def test_eq_16(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_corner_cases(diagonal: bool) -> None:
-    """Up to 110 nodes, and weights over ten orders of magnitude."""
+    """Graphs of up to 110 nodes, and weights over ten orders of magnitude."""
     options = {**COMBINATIONS[-1], "diagonal": diagonal, "k": 8}
     check_layers(model_of(options), corner_cases(), options)
 
@@ -146,7 +146,7 @@ def test_relabelling_and_batching_change_nothing() -> None:
 
 
 def weights_of(out: Tensor) -> Tensor:
-    """Of a loss that has no symmetry."""
+    """Gradients of a loss without symmetry."""
     return normal(*out.shape, seed=5, dtype=out.dtype)
 
 
@@ -155,7 +155,7 @@ def gradients(model: LinearTransformer, out: Tensor, phi: Tensor) -> list[Tensor
 
 
 def check_gradients(model: LinearTransformer, graph: Incidence) -> None:
-    """Against autograd through torch's layers in double precision."""
+    """Gradients against autograd through torch's layers in double precision."""
     phi = normal(graph.num_nodes, model.k, dtype=torch.float32).requires_grad_()
     assert layer_ops._backend(phi, graph.max_nodes, True) is layers and model._has_backend(graph, phi)
     mine = gradients(model, model.encode(graph, probes=phi).node, phi)
@@ -292,7 +292,7 @@ def test_polynomials_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_no_number_stays_at_home(value: float) -> None:
+def test_nonfinite_values_stay_within_their_graph(value: float) -> None:
     graph = incidence([from_networkx(nx.cycle_graph(n)) for n in (5, 20, 5)])
     adjacency = entries_at_edges(graph, 1, torch.float32)
     clean = polynomials_of(adjacency, graph, "power", 4)

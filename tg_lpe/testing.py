@@ -134,7 +134,7 @@ def assert_edge_permutation_equivariant(
     rtol: float = 1e-9,
     atol: float = 1e-12,
 ) -> None:
-    """Assert Lemma 10: the columns of ``B`` move along when edges are reordered, and ``Phi`` does not notice.
+    """Assert Lemma 10: reordering the edges permutes the columns of ``B`` and leaves ``Phi`` unchanged.
 
     ``TF^B(B U, Phi) = TF^B(B, Phi) U`` and ``TF^Phi(B U, Phi) = TF^Phi(B, Phi)`` for every permutation matrix ``U``,
     and for those with signs, which turn edges around. `Graph Transformers Dream of Electric Flow

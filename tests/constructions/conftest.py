@@ -10,6 +10,6 @@ import torch
 
 @pytest.fixture
 def no_grad() -> Iterator[None]:
-    """Thousands of layers need not remember what they did."""
+    """No gradients: thousands of layers would store their intermediate values."""
     with torch.no_grad():
         yield

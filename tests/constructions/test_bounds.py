@@ -27,7 +27,7 @@ COUNT, NODES = 200, 8
 
 
 def nonzero_range(graph: Graph) -> tuple[float, float]:
-    """Of the eigenvalues of the Laplacian that are not zero, each component by itself; ones without edges."""
+    """Smallest and largest non-zero eigenvalue of the Laplacian, over the components; one where there are no edges."""
     lows, highs = [1.0], [1.0]
     for part in nx.connected_components(graph.networkx()):
         if len(part) > 1:
@@ -123,7 +123,7 @@ def test_no_bound_overflows() -> None:
     assert c.resistive_embedding_bound(0, 0.25, 1.0) == 2.0
 
 
-# A tolerance goes in, layers come out, and the error is below the tolerance: on two hundred graphs each.
+# With the number of layers for a tolerance, the error is below the tolerance: on two hundred graphs each.
 
 
 def random_conductances() -> Tensor:
@@ -147,7 +147,7 @@ def random_conductances() -> Tensor:
 
 
 class Many:
-    """Two hundred graphs in one batch of dense matrices, and what is known of their spectra."""
+    """Two hundred graphs in one batch of dense matrices, and their spectra."""
 
     def __init__(self) -> None:
         adjacency = random_conductances()
@@ -162,7 +162,7 @@ class Many:
         self.high = self.values[:, -1]
 
     def function(self, of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Zero on the null space."""
+        """A function of the Laplacian that is zero on its null space."""
         safe = torch.where(self.there, self.values, 1.0)
         return (self.vectors * torch.where(self.there, of(safe), 0.0).unsqueeze(-2)) @ self.vectors.mT
 
@@ -186,7 +186,7 @@ def counts_of(bound: Callable[[int, float, float], float], low: Tensor, high: Te
 
 
 def assert_below_tolerance(counts: Tensor, errors_at: Callable[[Tensor], Tensor], states) -> None:
-    """Each graph's error at its own depths."""
+    """Check each graph's error at the depths computed for it."""
     depths, seen = set(counts.flatten().tolist()), 0
     with torch.no_grad():
         for depth, state in enumerate(states):
@@ -199,13 +199,13 @@ def assert_below_tolerance(counts: Tensor, errors_at: Callable[[Tensor], Tensor]
 
 
 def demands(many: Many) -> Tensor:
-    """The slowest one, of length one: for it the bound is sharp."""
+    """The eigenvector of the smallest non-zero eigenvalue, of length one: for it the bound is sharp."""
     first = many.there.double().argmax(-1)
     return many.vectors.gather(2, first.view(-1, 1, 1).expand(-1, NODES, 1))
 
 
 def test_electric_flow_from_a_tolerance(many: Many) -> None:
-    """Each graph over its largest eigenvalue, so that one step size serves all."""
+    """Each graph is divided by its largest eigenvalue, so that one step size fits all."""
     b, low = many.b / many.high.sqrt().view(-1, 1, 1), many.low / many.high
     counts = counts_of(c.electric_flow_bound, low, torch.ones(COUNT))
     psi, model = demands(many), c.electric_flow(1, int(counts.max()), 1.0)
@@ -250,13 +250,13 @@ def test_heat_kernels_from_a_tolerance(many: Many, s: float) -> None:
 
 
 def sines(phi: Tensor, span: Tensor) -> Tensor:
-    """Of the largest angle between orthonormal columns, graph by graph."""
+    """The sine of the largest angle between the spans of orthonormal columns, graph by graph."""
     return torch.linalg.matrix_norm(phi - span @ (span.mT @ phi), 2)
 
 
 @pytest.mark.parametrize("which", ["bottom", "top"])
 def test_subspace_iteration_from_a_tolerance(many: Many, which: str) -> None:
-    """Two vectors of each graph over its largest eigenvalue; where there is no gap behind them, nothing is promised."""
+    """Two vectors of each graph, divided by its largest eigenvalue; without a gap after them there is no bound."""
     k, scale = 2, many.high.view(-1, 1, 1)
     values, vectors = many.values / many.high.unsqueeze(-1), many.vectors
     values, vectors = (1.1 - values, vectors) if which == "bottom" else (values.flip(-1), vectors.flip(-1))
@@ -277,7 +277,7 @@ def test_subspace_iteration_from_a_tolerance(many: Many, which: str) -> None:
 
 @pytest.mark.parametrize("which", ["bottom", "top"])
 def test_eigenvectors_from_a_tolerance(many: Many, which: str) -> None:
-    """A hundred graphs at each end; where an eigenvalue repeats behind the wanted ones, their span is not compared."""
+    """A hundred graphs at each end; spans are not compared where an eigenvalue repeats at their end."""
     k, compared = 2, 0
     for number in range(which == "top", COUNT, 2):
         tolerance = TOLERANCES[number % 3]
@@ -344,7 +344,7 @@ def test_intervals_are_exact_for_small_graphs(case: Case) -> None:
 
 
 def test_intervals_of_large_graphs() -> None:
-    """Circulant graphs have cosines for eigenvalues."""
+    """The eigenvalues of circulant graphs are sums of cosines."""
     n, skips = 3000, (1, 7, 54, 390)
     graph = from_networkx(nx.circulant_graph(n, skips), lambda number: 2.0)
     values = sum(4 * (1 - np.cos(2 * np.pi * np.arange(n) * skip / n)) for skip in skips)

@@ -127,7 +127,7 @@ def test_lemmas_written_out_as_the_paper_prints_them() -> None:
 
 
 def test_a_factor_of_zero_or_below() -> None:
-    """``alpha_r = -1`` removes the graph, ``-3`` turns all edges around: normalisation keeps either."""
+    """``alpha_r = -1`` removes the graph and ``-3`` flips all edges, with normalisation too."""
     case = CASES[0]
     for alpha, expected in ((-1.0, 0.0), (-3.0, -1.0)):
         model = EfficientTransformer(2, 2, 1, normalize_incidence=True)
@@ -148,7 +148,7 @@ def test_new_ones_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("width", [2, 4])
-def test_the_last_columns_come_out(width: int) -> None:
+def test_the_output_is_the_last_columns(width: int) -> None:
     model, case, psi = loaded(2, width, 2), CASES[3], normal(10, 2)
     phi = model.embed(psi)
     assert phi.shape == (10, width) and torch.equal(phi[:, :2], psi) and not phi[:, 2:].any()
@@ -177,7 +177,7 @@ def test_gradients_through_the_edges() -> None:
                         getattr(model, name).zero_()
                 (model(graph, normal(10, 2)) * target).sum().backward()
                 own = {name: p.grad for name, p in model.named_parameters() if name != "alpha_v"}
-                # Nothing asks for alpha_r where no layer looks at the graph.
+                # alpha_r is not used where no layer uses the graph.
                 grads.append({name: torch.zeros(1) if grad is None else grad for name, grad in own.items()})
             size = max(float(grad.abs().max()) for grad in grads[0].values())
             for name, expected in grads[0].items():
@@ -240,7 +240,7 @@ def test_refuses_what_does_not_fit() -> None:
         model.run(CASES[0].b, normal(10, 2))
 
 
-def test_refuses_to_fill_a_graph_in() -> None:
+def test_refuses_to_make_the_incidence_dense() -> None:
     model, psi = loaded(2, 4, 2, schedule=[0, 0]), normal(10, 2)
     with pytest.raises(ValueError, match=r"alpha_v is not zero.* needs a dense B \[10, 45\]"):
         model(CASES[0].incidence, psi)
@@ -250,7 +250,7 @@ def test_refuses_to_fill_a_graph_in() -> None:
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the number of entries of the largest tensor that was made."""
+    """Records the number of entries of the largest tensor."""
 
     largest = 0
 

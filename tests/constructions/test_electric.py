@@ -12,7 +12,8 @@ from tg_lpe import constructions as c
 pytestmark = pytest.mark.usefixtures("no_grad")
 
 ROUNDING = 1e-12
-"""Of ``|L^+|``: allowed where a bound has fallen to float64's floor. ``eps lambda_max / lambda_min`` is below 1e-13."""
+"""Tolerance over ``|L^+|`` where a bound is below float64's rounding. ``eps lambda_max / lambda_min`` is below
+1e-13."""
 
 
 @every_case

@@ -42,7 +42,7 @@ def test_the_filter_is_a_chebyshev_polynomial(case: Case, degree: int, side: str
 
 
 @pytest.mark.parametrize(("arguments", "message"), [((0, 0.0, 1.0), "degree"), ((3, 1.0, 1.0), "low must be below")])
-def test_filters_that_are_none(arguments: tuple[int, float, float], message: str) -> None:
+def test_invalid_filters(arguments: tuple[int, float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         c.chebyshev_filter(2, *arguments)
 
@@ -74,7 +74,7 @@ def test_eigenvectors_of_large_graphs(name: str, which: str, k: int) -> None:
     if which == "top":
         values, vectors = values[::-1], vectors[:, ::-1]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no gap behind the last
+        warnings.simplefilter("ignore")  # the warning about a missing gap
         got, found = c.laplacian_eigenvectors(graph, k, which, tolerance=1e-8)
     assert relative_error(got.mT @ got, torch.eye(k)) < 1e-12
     assert np.abs(found[0].numpy() - values[:k]).max() < 1e-9 * values.max()
@@ -99,7 +99,7 @@ def test_without_edges_every_vector_will_do() -> None:
     assert relative_error(vectors.mT @ vectors, torch.eye(3)) < 1e-12 and bool((values == 0).all())
 
 
-def test_no_gap_at_all_is_said() -> None:
+def test_a_missing_gap_is_reported() -> None:
     star = incidence(from_networkx(nx.star_graph(1100)))
     with pytest.warns(UserWarning, match="rounding allows no more"):
         vectors, values = c.laplacian_eigenvectors(star, 3)
@@ -107,7 +107,7 @@ def test_no_gap_at_all_is_said() -> None:
     assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-7
 
 
-def test_a_tolerance_beyond_rounding_is_said() -> None:
+def test_a_tolerance_beyond_rounding_is_reported() -> None:
     with pytest.warns(UserWarning, match="rounding allows no more"):
         c.laplacian_eigenvectors(incidence(LARGE["weighted grid"]), 3, tolerance=1e-18)
 

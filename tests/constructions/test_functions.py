@@ -1,4 +1,4 @@
-"""What users call, against networkx, scipy and numpy: any graph, any listing of its edges, any batch."""
+"""The public functions against networkx, scipy and numpy: any graph, any list of its edges, any batch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def mates(graph: Graph) -> np.ndarray:
 
 
 def pseudo_inverse(graph: Graph) -> np.ndarray:
-    """Component by component: where weights span many orders, numpy would take a small eigenvalue for zero."""
+    """Component by component: where weights span many orders, numpy cannot tell a small eigenvalue from zero."""
     out, laplacian = np.zeros((graph.num_nodes, graph.num_nodes)), graph.laplacian()
     for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
         own = np.ix_(sorted(part), sorted(part))
@@ -72,7 +72,7 @@ def pseudo_inverse(graph: Graph) -> np.ndarray:
 
 
 def resistances(graph: Graph) -> np.ndarray:
-    """From the pseudo-inverse, infinite between components."""
+    """Effective resistances from the pseudo-inverse, infinite between components."""
     inverse = pseudo_inverse(graph)
     diagonal = np.diag(inverse)
     out = np.where(mates(graph), diagonal[:, None] + diagonal[None] - 2 * inverse, math.inf)
@@ -125,7 +125,7 @@ def test_effective_resistance_of_known_graphs(case: Case) -> None:
 @pytest.mark.parametrize("number", range(len(corner_cases())))
 def test_effective_resistance_of_corner_cases(number: int) -> None:
     graph = corner_cases()[number]
-    # Rounding is that of the spectrum's width: weights of ten orders leave eight digits at worst.
+    # Rounding grows with the width of the spectrum: weights over ten orders leave at least eight digits.
     allowed = max(1e-8, 10 * EPS * condition(graph))
     assert allowed < 1e-2
     scale = 1 / min(graph.weights, default=1.0)
@@ -137,7 +137,7 @@ def test_effective_resistance_of_corner_cases(number: int) -> None:
 @few
 @given(graphs(min_nodes=2, exponents=(-5.0, 5.0)))
 def test_effective_resistance_of_weights_over_ten_orders(graph: Graph) -> None:
-    """Relative to the largest one; rounding allows ``kappa eps`` of it, ``kappa = lambda_max / lambda_min``."""
+    """The error relative to the largest one is of the order of ``kappa eps``, ``kappa = lambda_max / lambda_min``."""
     got, expected = np.asarray(c.effective_resistance(graph_of(graph))), resistances(graph)
     finite = np.isfinite(expected)
     assert np.array_equal(np.isinf(got), ~finite)
@@ -154,8 +154,8 @@ def test_a_series_of_resistors_adds_up() -> None:
 
 @few
 @given(st.data(), graphs(min_nodes=1, exponents=(-1.0, 1.0)))
-def test_edges_agree_with_all_pairs_in_every_listing(data: st.DataObject, graph: Graph) -> None:
-    """Self-loops, duplicates and edges listed one way are the same graph."""
+def test_edges_agree_with_all_pairs_for_any_edge_list(data: st.DataObject, graph: Graph) -> None:
+    """Self-loops, duplicates and one-way edges do not change the graph."""
     index, weight = data.draw(listings(graph))
     listed = Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes)
     every, edges = c.effective_resistance(listed), c.effective_resistance(listed, "edges")
@@ -211,7 +211,7 @@ def test_resistances_are_as_accurate_as_asked_for(case: Case, tolerance: float) 
 @pytest.mark.parametrize("weight", [10.0, 0.1, 3.3, 7e-4, 170.0])
 @every_function
 def test_two_nodes_have_one_eigenvalue(name: str, weight: float) -> None:
-    """Bounds from below and above are the same then, but for rounding."""
+    """The lower and the upper bound are then equal up to rounding."""
     pair = Graph(2, [(0, 1)], [weight])
     assert LOOPS[name](data_of(pair)).isfinite().all()
     assert c.effective_resistance(data_of(pair))[0, 1] == pytest.approx(1 / weight, rel=1e-13)
@@ -267,7 +267,7 @@ def test_potentials_refuse_what_they_cannot_do() -> None:
 
 @few
 @given(st.data(), graphs(min_nodes=1, exponents=(-1.0, 1.0)))
-def test_currents_keep_the_laws_of_ohm_and_kirchhoff(data: st.DataObject, graph: Graph) -> None:
+def test_currents_obey_the_laws_of_ohm_and_kirchhoff(data: st.DataObject, graph: Graph) -> None:
     index, weight = data.draw(listings(graph))
     listed = Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes)
     potential = normal(graph.num_nodes, 2)
@@ -327,7 +327,7 @@ def test_heat_kernels_of_corner_cases(number: int) -> None:
     if graph.num_nodes == 0:
         assert got.shape == (0, 0)
         return
-    # The norm of the smallest weights' part of the matrix is lost in that of the largest: to 1e-16 of it.
+    # Rounding is relative to the largest weights: entries that belong to small weights lose digits.
     assert np.linalg.norm(got.numpy() - expm(-0.5 * graph.laplacian()), 2) < 2e-6
 
 
@@ -373,7 +373,7 @@ def test_resistive_embeddings_of_known_graphs(case: Case) -> None:
 
 
 def test_projected_embeddings() -> None:
-    """So many random directions keep squared distances up to about ``sqrt(2 / k)``."""
+    """``k`` random directions keep squared distances up to about ``sqrt(2 / k)``."""
     case, k = CASES[1], 2000
     rows = c.resistive_embedding(case.incidence, k)
     squared = (rows.unsqueeze(0) - rows.unsqueeze(1)).square().sum(-1).numpy()
@@ -466,7 +466,7 @@ def test_eigenvectors_refuse_what_they_cannot_do() -> None:
         c.laplacian_eigenvectors(graph, 2, max_layers=10)
 
 
-# What they have in common.
+# Properties that all of them share.
 
 
 @every_function

@@ -31,7 +31,7 @@ def rounding(case: Case, s: float) -> float:
 @temperatures
 def test_the_series_keeps_its_bound_at_every_depth(case: Case, s: float) -> None:
     x = s * case.lambda_max
-    psi = torch.cat([case.demands(2), normal(case.num_nodes, 1)], 1)  # the last one does not sum to zero
+    psi = torch.cat([case.demands(2), normal(case.num_nodes, 1)], 1)  # the last column does not sum to zero
     expected, floor = exact(case, s) @ psi, rounding(case, s)
     model = c.heat_kernel_layers(3, math.ceil(8 * x) + 20, s)
     for layer, (_, phi) in enumerate(model.trace(case.b, model.embed(psi))):
@@ -89,7 +89,7 @@ def test_cubing_keeps_its_bound_at_every_depth(case: Case, s: float) -> None:
 
 
 def test_the_sharper_bound_is_nearly_attained() -> None:
-    """For large ``s lambda_max`` the largest of ``x^2 exp(-x) / C`` is over two times the true error, not more."""
+    """For large ``s lambda_max`` the maximum of ``x^2 exp(-x) / C`` is about twice the true error, not more."""
     values = torch.linspace(0, 200, 20001, dtype=torch.float64)
     for layers in (6, 10):
         error = float((torch.exp(-values) - (1 - values / 3**layers) ** 3**layers).abs().max())

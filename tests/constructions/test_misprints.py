@@ -1,4 +1,4 @@
-"""Each form that the paper misprints fails, beside the corrected one, which holds."""
+"""Each misprinted formula of the paper fails, and its corrected form holds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_lemma_1_printed_bound_is_violated_at_every_layer() -> None:
 
 
 def fast_errors(model: c.FullTransformer, case: Case, phi: Tensor | None = None) -> list[float]:
-    """Of ``Phi_l`` from ``L^+``, relative, at each layer; with another ``Phi_0`` if given."""
+    """Relative deviation of ``Phi_l`` from ``L^+`` at each layer; with another ``Phi_0`` if given."""
     z = c.fast_electric_flow_input(case.laplacian, case.projection, 1 / case.lambda_max)
     if phi is not None:
         z = torch.cat([z[: 2 * case.num_nodes], phi])
@@ -126,7 +126,7 @@ def test_eq_14_printed_residual_overflows() -> None:
 
 @ten_nodes
 def test_eq_14_printed_residual_misleads_the_bottom_eigenvectors(case: Case) -> None:
-    """What is iterated is ``mu I - 4^t L``, whose largest eigenvalues soon are those of the top."""
+    """The layers iterate ``mu I - 4^t L``; its largest eigenvalues soon belong to the top eigenvectors."""
     model, phi = c.bottom_eigenvectors(1, 600, 1.1 * case.lambda_max), normal(10, 1)
     constant = torch.ones(10).double() / 10**0.5
     assert float((model(case.b, phi)[:, 0] @ constant).abs()) > 0.9
@@ -169,7 +169,7 @@ def test_lemma_9_printed_residual_for_lemma_2_is_no_square_root(case: Case) -> N
     errors = [column_norms(model(case.b, psi) - case.root @ psi) / column_norms(psi) for model in (mended, printed)]
     bound = c.resistive_embedding_bound(layers, case.lambda_min, case.lambda_max)
     assert errors[0].max() <= bound + 1e-13 and errors[1].max() > 10 * bound
-    # What the printed weights do compute is Lemma 1.
+    # The printed weights compute Lemma 1.
     flow = c.electric_flow(3, layers, 1 / case.lambda_max)(case.b, psi)
     assert relative_error(printed(case.b, psi), flow) < 1e-12
 

@@ -15,7 +15,7 @@ from tg_lpe import constructions as c
 pytestmark = pytest.mark.usefixtures("no_grad")
 
 ROUNDING = 1e-12
-"""Of ``|sqrt(L^+)|``: allowed where a bound has fallen to float64's floor."""
+"""Tolerance over ``|sqrt(L^+)|`` where a bound is below float64's rounding."""
 
 
 @every_case

@@ -30,7 +30,7 @@ def transformer(case: Case, which: str, k: int, count: int) -> c.EfficientTransf
 
 
 def iterated(case: Case, which: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrix that is multiplied by, its eigenvalues from the largest on, and their eigenvectors."""
+    """The matrix of the iteration, its eigenvalues from the largest on, and their eigenvectors."""
     laplacian = case.laplacian.numpy()
     if which == "top":
         return laplacian, case.values[::-1], case.vectors[:, ::-1]
@@ -50,7 +50,7 @@ def widest_gap(case: Case, which: str) -> tuple[int, float]:
 
 
 def tangent(phi: Tensor, span: np.ndarray) -> float:
-    """Of the largest angle to orthonormal columns."""
+    """The tangent of the largest angle to orthonormal columns."""
     q = np.linalg.qr(phi.detach().numpy())[0]
     cosine = np.linalg.svd(span.T @ q, compute_uv=False).min()
     sine = np.linalg.norm(q - span @ (span.T @ q), 2)

@@ -1,4 +1,4 @@
-"""Splits and sizes of any PyG data: what is read off it, what is refused because it could mean two things."""
+"""Splits and sizes of any PyG data: what is inferred, and what is refused because it is ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets read straight from PyG's storage: the same graphs as one by one, and nothing of the caller's changed."""
+"""Datasets read straight from PyG's storage: the same graphs as one by one, and the caller's data stays unchanged."""
 
 from __future__ import annotations
 

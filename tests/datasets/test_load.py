@@ -38,7 +38,7 @@ def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder(SMI)
     splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [4, 2, 1]
-    # C 13 times, O twice, N once in training; the others only elsewhere, by name.
+    # C 13 times, O twice, N once in training; the others only in other splits, ordered by name.
     assert splits.vocabulary.types == ("C", "O", "N", "Cl -", "Na +", "S")
     for number, smiles in enumerate(["CCO", "CC=O", "C1CCCCCCC1", "CCN"]):
         expected = smiles_to_data(smiles, splits.vocabulary)
@@ -317,7 +317,7 @@ def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> 
 
 
 def test_script_without_main_guard_and_workers_without_torch(write_folder: Write, tmp_path: Path) -> None:
-    """A plain script that uses workers runs once, also where a json.py lies beside it."""
+    """A plain script that uses workers runs once, also with a json.py in its folder."""
     folder = write_folder(SMI)
     (tmp_path / "json.py").write_text("raise RuntimeError('the wrong json')\n")
     script = tmp_path / "script.py"

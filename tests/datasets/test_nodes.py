@@ -61,7 +61,7 @@ def test_archives_that_do_not_fit(tmp_path: Path, changes: dict[str, np.ndarray 
         load_node_graph(tmp_path / "graph.npz")
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_no_archives(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         load_node_graph(tmp_path / "absent.npz")
     (tmp_path / "text.npz").write_text("no archive")

@@ -1,4 +1,4 @@
-"""Sizes, types and targets of the corpora, against the figures in print."""
+"""Sizes, types and targets of the corpora, against the published figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs and labels of the published ZINC benchmark are an independent answer key."""
+"""Graphs and labels against those of the published ZINC benchmark."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def as_networkx(graph: Graph) -> nx.Graph:
 
 
 def isomorphic(first: Graph, second: Graph) -> bool:
-    # Equal strings prove isomorphism. Unequal ones might be a canonicaliser's slip, so the exact search decides.
+    # Equal strings prove isomorphism. Unequal ones may be an error of the canonicaliser, so the exact search decides.
     if canonical(first) == canonical(second):
         return True
     same = nx.algorithms.isomorphism.categorical_node_match("type", None)

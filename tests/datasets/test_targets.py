@@ -1,4 +1,4 @@
-"""What is learned from a file of molecules: chosen, read as it stands, and never guessed."""
+"""The targets of a file of molecules: chosen explicitly, read unchanged, never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random graphs of the synthetic experiments: counts, degrees, resistances, and that a seed decides them."""
+"""Random graphs of the synthetic experiments: counts, degrees, resistances, and reproducibility from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every encoder of the package against dense algebra, and against what every encoder must do."""
+"""Every encoder of the package against dense algebra, with the tests of the common contract."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Eigenvectors(EncoderTestCase):
 
     def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
         v = encoding.node
-        if self.normalization == "rw":  # turned into those of the symmetric matrix
+        if self.normalization == "rw":  # converted to those of the symmetric matrix
             degree = torch.from_numpy(np.diag(graph.laplacian()).copy()).to(v)
             v = v * degree.sqrt().unsqueeze(-1)
             v = v / torch.linalg.vector_norm(v, dim=0).clamp(min=1e-300)
@@ -80,7 +80,7 @@ class Eigenvectors(EncoderTestCase):
         return (np.concatenate(parts, axis=1) if parts else np.zeros((graph.num_nodes, 0))), None
 
     def test_values_of_corner_cases(self) -> None:
-        """Those with weights over ten orders have eigenvalues too near to tell projectors apart."""
+        """With weights over ten orders, eigenvalues are too close to compare projectors."""
         for graph in [GRAPH, *corner_cases()]:
             self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
 
@@ -175,7 +175,7 @@ class TestResistiveEmbedding(EncoderTestCase):
         )
 
     def test_relabelling(self) -> None:
-        """The directions stay with the index. What follows the nodes are distances, as the number of columns grows."""
+        """The directions depend on the node index. Distances are equivariant in the limit of many columns."""
         path = from_networkx(nx.path_graph(6))
         x = ResistiveEmbedding(20000).double().encode(Incidence(path.edge_index(), 6)).node
         distance = torch.cdist(x, x).square()
@@ -199,7 +199,7 @@ class TestGramTransformer(EncoderTestCase):
 
 
 class TestPlainGramTransformer(TestRandomWalk):
-    """Without anything learned, its read-outs are return probabilities."""
+    """Without learned conductances, its read-outs are return probabilities."""
 
     tells_all = False
 

@@ -1,4 +1,4 @@
-"""The Gram read-outs against polynomials of dense matrices in numpy; what may not change them; what they refuse."""
+"""The Gram read-outs against polynomials of dense matrices in numpy; invariances; invalid arguments."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def numpy_encoding(
 def check(got: Encoding, expected: tuple[np.ndarray, np.ndarray], tolerance: float = 1e-11) -> None:
     for part, want in zip(got, expected, strict=True):
         assert part.dtype == torch.float64 and part.shape == want.shape
-        # Entries are entries of polynomials bounded by one: their error is absolute.
+        # The entries are those of polynomials bounded by one: their error is absolute.
         assert np.abs(part.detach().numpy() - want).max(initial=0.0) < tolerance * max(
             np.abs(want).max(initial=0.0), 1.0
         )
@@ -184,7 +184,7 @@ def test_corner_cases_against_numpy(basis: str, ground: bool) -> None:
         check(got, numpy_encoding(model, graph, index, weight, **features), 1e-9)
 
 
-def test_of_the_first_filter_at_first_the_layers_walk_at_random() -> None:
+def test_the_first_filter_starts_as_a_random_walk() -> None:
     """Before training, without ground: the return probabilities of spectral.py's random walk, and of networkx."""
     graph = from_networkx(nx.lollipop_graph(4, 3))
     walk = np.diag(1 / np.diag(graph.laplacian())) @ nx.to_numpy_array(graph.networkx())
@@ -212,10 +212,10 @@ def test_filters_differ_and_lie_side_by_side() -> None:
     assert relative_error(node[:, :2], node[:, 2:4]) > 1e-2
 
 
-# Edges as they are listed.
+# Directed edges.
 
 
-def test_listings_of_one_edge_count_with_their_mean() -> None:
+def test_directed_edges_of_an_undirected_edge_count_with_their_mean() -> None:
     index = torch.tensor([[0, 1, 1, 2, 2, 2], [1, 0, 2, 2, 3, 3]])
     model = gram(num_edge_types=3)
     w = nn.functional.softplus(model.conductances.edge.table.detach())  # [types, filters]
@@ -236,7 +236,7 @@ def test_listings_of_one_edge_count_with_their_mean() -> None:
 
 @few
 @given(st.data())
-def test_any_listing_of_the_edges_is_the_same_graph(data: st.DataObject) -> None:
+def test_any_edge_list_of_a_graph_gives_the_same_encoding(data: st.DataObject) -> None:
     graph = data.draw(graphs(exponents=(-2.0, 2.0)))
     index, weight = data.draw(listings(graph))
     model = gram(out_channels=3, edge_out_channels=2)
@@ -253,7 +253,7 @@ def test_any_listing_of_the_edges_is_the_same_graph(data: st.DataObject) -> None
 @pytest.mark.parametrize("ground", [False, True])
 @bases
 def test_a_node_without_edges(basis: str, ground: bool) -> None:
-    """No walk leaves it or comes back: powers of zero, and their Chebyshev polynomials; neither moves the others."""
+    """Its row of ``P`` is zero: it has the powers of zero, or their Chebyshev polynomials; others do not change."""
     with_it = Graph(5, [(0, 1), (1, 2), (2, 4)], [1.0] * 3)
     without = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0] * 3)
     model = gram(num_layers=5, ground=ground, basis=basis, num_node_types=2)
@@ -370,8 +370,8 @@ def test_a_graph_alone_is_the_graph_in_any_batch(probes: str, parts: list[Graph]
 
 @few
 @given(st.lists(graphs(min_nodes=3, max_nodes=12), min_size=2, max_size=6))
-def test_whether_a_graph_is_computed_exactly_is_its_own_affair(parts: list[Graph]) -> None:
-    """Graphs of seven nodes and of eight may share a block, on either side of the threshold."""
+def test_exact_computation_does_not_depend_on_the_batch(parts: list[Graph]) -> None:
+    """Graphs of seven and of eight nodes, on either side of the threshold, could share a bucket."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tg_lpe.encoders.gram_transformer, "EXACT_NODES", 7)
         check_batch(gram(num_probes=2), batch_of(parts))
@@ -382,13 +382,13 @@ def test_graphs_of_very_different_sizes() -> None:
     parts = [from_networkx(nx.path_graph(n), lambda i: 1.0 + i % 3) if n else Graph(0, [], []) for n in sizes]
     batched = batch_of(parts)
     layout = PaddedBatch(Incidence(**batched.arguments()), dense_nodes=EXACT_NODES, max_padding=MAX_PADDING)
-    assert len(layout.buckets) > 5 and any(block.num_graphs > 1 for block in layout.buckets), "several, and filled ones"
+    assert len(layout.buckets) > 5 and any(bucket.num_graphs > 1 for bucket in layout.buckets), "several, some shared"
     check_batch(gram(num_layers=3, num_squarings=1, **EXACT), batched)
     check_batch(gram(num_layers=3, probes="rademacher", num_probes=9), batched)
 
 
-def test_no_graph_hears_its_neighbours() -> None:
-    """Not even one whose numbers are not numbers."""
+def test_nan_does_not_spread_to_other_graphs_of_a_batch() -> None:
+    """NaN features of one graph leave the other graphs of the batch unchanged."""
     parts = [from_networkx(nx.cycle_graph(n)) for n in (6, 5, 6, 30)]
     batched = batch_of(parts)
     model = gram(in_channels=1)
@@ -417,7 +417,7 @@ def test_exactly_where_exact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @fewer
 @given(st.lists(graphs(max_nodes=8, exponents=(-1.0, 1.0)), min_size=1, max_size=3))
 def test_both_paths_agree_where_the_probes_are_orthogonal(basis: str, parts: list[Graph]) -> None:
-    """With ``V V^T = 16 I`` the estimate is exact: all that is left between the two paths is rounding."""
+    """With ``V V^T = 16 I`` the estimate is exact: the two paths differ by rounding only."""
     batched = batch_of(parts)
     options = {"basis": basis, "out_channels": 3, "edge_out_channels": 2, **TYPES}
     features = {"x": torch.arange(batched.num_nodes) % 4, "edge_attr": torch.arange(batched.edge_index.size(1)) % 3}
@@ -431,7 +431,8 @@ def test_both_paths_agree_where_the_probes_are_orthogonal(basis: str, parts: lis
 
 
 def standard_errors(A: np.ndarray, B: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """Of one probe's estimates ``((A v)_i (B v)_j + (B v)_i (A v)_j) / 2``, from the moments of independent signs.
+    """Standard errors of one probe's estimates ``((A v)_i (B v)_j + (B v)_i (A v)_j) / 2``, from the moments of
+    independent signs.
 
     They are quadratic forms ``v^T W v`` with symmetric ``W``, whose variance is ``2 sum_{k != l} W_kl^2``.
     """
@@ -472,12 +473,12 @@ def test_estimates_are_unbiased_with_the_variance_of_signs(basis: str) -> None:
     scores = np.concatenate(scores)
     assert scores.size > 200
     assert np.abs(scores).max() < 5, "no deviation beyond five standard errors"
-    # Neither better nor worse than signs can be; the scores of one seed are correlated, hence the wide bounds.
+    # The variance is that of random signs; the scores of one seed are correlated, hence the wide bounds.
     assert 0.5 < (scores**2).mean() < 2
 
 
 def test_the_draw_of_a_large_graph_against_sparse_algebra() -> None:
-    """One probe at a time through scipy's sparse products, on a graph whose square nobody writes out."""
+    """One probe at a time through scipy's sparse products, on a graph too large for a dense matrix."""
     graph = from_networkx(nx.random_regular_graph(3, 2000, seed=2), lambda i: 1.0 + i % 5)
     index, weight = graph.both_ways()
     model = gram(num_filters=1, num_layers=3, num_probes=10, seed=5, probes="auto")
@@ -498,7 +499,7 @@ def test_the_draw_of_a_large_graph_against_sparse_algebra() -> None:
         assert relative_error(got.edge[:, layer - 1], across.mean(1) / 2) < 1e-11
 
 
-def test_how_many_probes_go_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_probes_per_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = gram(probes="rademacher", num_probes=11)
     expected = model(None, RING)
     rows = int(RING.max()) + 1
@@ -545,7 +546,7 @@ def test_identity_probes_draw_nothing() -> None:
     ids=["types", "squarings", "features", "no ground", "random", "random features"],
 )
 def test_gradients_of_every_parameter(basis: str, options: dict[str, Any]) -> None:
-    # (0, 1) both ways with types that differ, a loop, one-way edges, a node without edges, two graphs in two blocks
+    # (0, 1) both ways with types that differ, a loop, one-way edges, a node without edges, two graphs in two buckets
     index = torch.tensor([[0, 1, 1, 1, 2, 5, 6, 4], [1, 0, 1, 2, 0, 6, 7, 8]])
     batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
     model = gram(3, out_channels=2, edge_out_channels=1, num_layers=3, basis=basis, **options)
@@ -574,7 +575,7 @@ def test_gradients_of_every_parameter(basis: str, options: dict[str, Any]) -> No
 @few
 @given(st.data(), depths, st.booleans())
 def test_gradients_are_those_of_dense_autograd(basis: str, data: st.DataObject, depth, ground: bool) -> None:
-    """The whole encoder once more, of dense matrices alone, with nothing written by hand."""
+    """The whole encoder by dense matrices and autograd."""
     graph = data.draw(graphs(min_nodes=1, max_nodes=8))
     index, _ = data.draw(listings(graph))
     n, edges = graph.num_nodes, graph.edge_index()
@@ -619,7 +620,7 @@ def test_gradients_are_those_of_dense_autograd(basis: str, data: st.DataObject, 
         assert float((a - b).abs().max()) <= 1e-11 * max(scale, 1.0)
 
 
-def test_what_the_checkpoint_recomputes_is_what_it_computed() -> None:
+def test_checkpointing_recomputes_the_same_values() -> None:
     """Random probes are drawn once, not again in the backward pass; nothing is recorded without gradients."""
     model = gram(probes="rademacher", num_probes=20, num_edge_types=3)
     given = {"edge_attr": torch.arange(6) % 3}
@@ -689,7 +690,7 @@ def test_a_module_without_parameters_can_be_cast() -> None:
     assert list(model.parameters()) == [] and model.state_dict() == {}
     assert model(None, RING).node.dtype == torch.float32
     assert model.double()(None, RING).node.dtype == torch.float64
-    assert model.to("meta").unit.device.type == "meta", "it knows where it is"
+    assert model.to("meta").unit.device.type == "meta", "it moves with the module"
     weight = torch.ones(6, dtype=torch.float64)
     assert GramTransformer(num_layers=2, ground=False)(None, RING, edge_weight=weight).node.dtype == torch.float32
 
@@ -720,7 +721,7 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
     assert torch.equal(model.encode(graph, x).node, model(x, RING).node)
 
 
-# What is refused.
+# Invalid arguments.
 
 
 @pytest.mark.parametrize(
@@ -804,7 +805,7 @@ def test_checkpoints_are_exact(tmp_path: Path, name: str, dtype: torch.dtype) ->
         assert type(loaded) is GramTransformer and not loaded.training
         assert repr(loaded) == repr(model)
         if name == "no parameters":
-            loaded = loaded.to(dtype)  # nothing was saved that would tell
+            loaded = loaded.to(dtype)  # without parameters, no dtype is saved
         assert module_digest(loaded) == module_digest(model)
         got = loaded(edge_index=RING, **inputs_of(options, dtype))
         assert torch.equal(got.node, expected.node) and got.node.dtype == dtype
@@ -866,8 +867,8 @@ def test_data_parallel_copies_and_state_dicts_round_trip() -> None:
     assert torch.equal(copy.deepcopy(model)[0](None, RING).edge, model[0](None, RING).edge)
 
 
-def test_ground_that_the_graph_brings_counts() -> None:
-    """Beside the learned ground; without that, as the dense grounded Laplacian has it."""
+def test_ground_of_the_graph_is_added() -> None:
+    """It adds to the learned ground; without learned ground, the dense grounded Laplacian is the oracle."""
     model = GramTransformer(num_filters=1, num_layers=3, probes="identity", ground=False).double()
     q = torch.tensor([5.0, 0.0, 0.5], dtype=torch.float64)
     got = model.encode(Incidence(torch.tensor([[0, 1], [1, 2]]), 3, ground=q)).node

@@ -65,7 +65,7 @@ def test_random_probes_are_equivariant_when_they_move_along(update: bool, data: 
 @both_modes
 @few
 @given(st.data(), st.sampled_from([torch.float32, torch.float64]))
-def test_no_bit_depends_on_how_edges_are_listed(update: bool, data: st.DataObject, dtype: torch.dtype) -> None:
+def test_the_order_of_the_edges_changes_no_bit(update: bool, data: st.DataObject, dtype: torch.dtype) -> None:
     graph = data.draw(graphs())
     index, _ = data.draw(listings(graph))
     model = LinearTransformer(k=4, update_incidence=update).to(dtype)
@@ -92,7 +92,7 @@ def test_a_graph_alone_is_the_graph_in_any_batch(update: bool, probes: str, part
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_no_graph_hears_its_neighbours(weighted: bool) -> None:
+def test_nan_does_not_spread_to_other_graphs_of_a_batch(weighted: bool) -> None:
     model = LinearTransformer(k=4).double()
     quiet = [from_networkx(nx.path_graph(6)), from_networkx(nx.cycle_graph(90), lambda i: 1.0 + i % 2)]
     loud = from_networkx(nx.random_regular_graph(3, 3000, seed=0), lambda i: 1e5)
@@ -177,7 +177,7 @@ def test_a_frozen_module_can_be_cast_and_moved(update: bool) -> None:
     frozen = model.freeze()
     products = frozen._layers()
     assert torch.equal(frozen.double()(None, RING).node, expected) and expected.dtype == torch.float64
-    wrapped = nn.ModuleList([frozen]).float()  # also as a part of another module
+    wrapped = nn.ModuleList([frozen]).float()  # also as a submodule
     assert torch.equal(wrapped[0](None, RING).node, copy.deepcopy(frozen)(None, RING).node)
     assert not any(p.requires_grad for p in frozen.parameters()) and not frozen.training
     assert frozen._layers() is frozen._layers() is not products, "formed anew, and once"

@@ -1,4 +1,4 @@
-"""What datasets store of an encoder's work: as computed graph by graph, through batches and other numberings."""
+"""Precomputed values in datasets: equal to those computed graph by graph, through batches and renumbering."""
 
 from __future__ import annotations
 

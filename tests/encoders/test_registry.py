@@ -30,7 +30,7 @@ ENCODERS = [
 
 
 def encode(encoder: Encoder, x: torch.Tensor, kind: torch.Tensor) -> list[torch.Tensor]:
-    """All that an encoder says of one graph, with every feature offered that it takes."""
+    """The encoding of one graph, with every feature that the encoder reads."""
     index, weight = GRAPH.both_ways(torch.float32)
     with torch.no_grad():
         return [part for part in encoder(x, index, kind, edge_weight=weight) if part is not None]

@@ -60,7 +60,7 @@ def test_corner_cases_against_networkx(graph: Graph) -> None:
 
 @few
 @given(st.data(), weightings)
-def test_any_listing_of_the_edges_is_the_same_operator(data, exponents) -> None:
+def test_any_edge_list_of_a_graph_is_the_same_operator(data, exponents) -> None:
     graph = data.draw(graphs(exponents=exponents))
     index, weight = data.draw(listings(graph))
     listed = Incidence(index, graph.num_nodes, edge_weight=weight)
@@ -90,7 +90,7 @@ def test_a_batch_is_its_graphs_side_by_side(parts: list[Graph]) -> None:
 
 
 def test_a_path_by_hand() -> None:
-    # 1 --(w=4)-- 0 --(w=9)-- 2: columns (0,1) and (0,2), small index negative
+    # 1 --(w=4)-- 0 --(w=9)-- 2: undirected edges (0,1) and (0,2), small index negative
     path = Incidence(torch.tensor([[1, 2], [0, 0]]), edge_weight=torch.tensor([4.0, 9.0]))
     assert path.dense().tolist() == [[-2.0, -3.0], [2.0, 0.0], [0.0, 3.0]]
     assert path.degree(torch.empty(0)).tolist() == [5.0, 2.0, 3.0]
@@ -205,7 +205,7 @@ def test_weights_equal_to_rounding_are_one_edge() -> None:
         Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
 
 
-def test_listings_that_outnumber_an_int32_of_keys() -> None:
+def test_edge_keys_beyond_int32() -> None:
     n = 100_000  # n * n does not fit 32 bits
     index = torch.tensor([[n - 1, 0], [n - 2, n - 1]], dtype=torch.int32)
     graph = Incidence(index, n)
@@ -221,7 +221,7 @@ def grounded(graph: Graph, ground: torch.Tensor, weighted: bool = True) -> Incid
 
 
 def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
-    """Of all sizes, every third node without."""
+    """Ground conductances of all sizes; every third node has none."""
     low, high = exponents
     values = 10.0 ** (low + (high - low) * torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(0)))
     return values.double() * (torch.arange(graph.num_nodes) % 3 != 2)
@@ -232,10 +232,10 @@ def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
 def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[float, float]) -> None:
     q = grounds(graph, exponents)
     operator, n, m = grounded(graph, q), graph.num_nodes, len(graph.edges)
-    # networkx's Laplacian of the graph with that node, which then is struck off.
+    # networkx's Laplacian of the graph with that node, whose row and column are then removed.
     larger = Graph(n + 1, [*graph.edges, *((i, n) for i in range(n))], [*graph.weights, *q.tolist()])
     L = larger.laplacian()[:n, :n]
-    B = np.abs(larger.incidence()[:n])  # of a ground edge the sign is of no account
+    B = np.abs(larger.incidence()[:n])  # the sign of a ground edge is arbitrary
     assert relative_error(operator.dense().abs(), B) < 1e-14
     x, y = normal(n, 3, seed=1), normal(m, 3, seed=2)
     assert relative_error(operator.laplacian(x), L @ x.numpy()) < 1e-12
@@ -319,7 +319,7 @@ def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_bef
     assert bare.conductance is None and bare.ground is None, "the first is left alone"
 
 
-def test_other_conductances_are_per_column_and_share_what_is_known() -> None:
+def test_other_conductances_are_per_undirected_edge_and_share_the_structure() -> None:
     both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     graph = Incidence(both, 3)
     known = graph.undirected_index
@@ -330,12 +330,12 @@ def test_other_conductances_are_per_column_and_share_what_is_known() -> None:
         graph.with_conductances(None, torch.ones(2))
 
 
-# From listed edges to columns and back.
+# From directed to undirected edges and back.
 
 
 @few
 @given(st.data())
-def test_columns_of_listings(data: st.DataObject) -> None:
+def test_undirected_index_and_merging(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     index, _ = data.draw(listings(graph))
     column_of = {edge: column for column, edge in enumerate(graph.edges)}
@@ -358,7 +358,7 @@ def test_columns_of_listings(data: st.DataObject) -> None:
         assert torch.equal(incidence.end_sums(x), x[index[0]] + x[index[1]])
 
 
-def test_listings_of_a_batch() -> None:
+def test_directed_edges_of_a_batch() -> None:
     index = torch.tensor([[1, 0, 3, 3, 4], [0, 1, 3, 4, 3]])
     graph = Incidence(index, batch=torch.tensor([0, 0, 1, 1, 1]))
     assert graph.undirected_index.tolist() == [0, 0, -1, 1, 1]

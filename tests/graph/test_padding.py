@@ -1,4 +1,4 @@
-"""The padded of a batch in buckets: nothing lost, nothing mixed, operators equal to the dense Laplacian."""
+"""Padding of a batch in buckets: padding and unpadding are inverse, operators equal the dense Laplacian."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_gradients_through_both_kinds_of_operator(wide: bool) -> None:
     assert torch.autograd.gradcheck(of, [t.requires_grad_() for t in inputs])
 
 
-def test_blocks_bound_memory() -> None:
+def test_buckets_bound_memory() -> None:
     sizes = [3] * 5000 + [60] * 300 + [500, 130, 70, 9000]
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     padded = PaddedBatch(Incidence(torch.zeros(2, 0, dtype=torch.int64), batch=batch), max_rows=1024)
@@ -123,14 +123,14 @@ def empty_graphs(sizes: list[int]) -> Incidence:
 @few
 @example([11, 10, 9, 12], 1.25, 10)
 @given(sizes_of_batches, st.sampled_from([1.0, 1.25, 2.0]), st.sampled_from([0, 10, 20]))
-def test_graphs_of_a_block_are_alike(sizes: list[int], max_padding: float, dense_nodes: int) -> None:
+def test_graphs_of_a_bucket_have_similar_sizes(sizes: list[int], max_padding: float, dense_nodes: int) -> None:
     padded = PaddedBatch(empty_graphs(sizes), max_rows=200, dense_nodes=dense_nodes, max_padding=max_padding)
     placed = sorted(int(g) for bucket in padded.buckets for g in bucket.graphs)
     assert placed == [i for i, size in enumerate(sizes) if size]
     for bucket in padded.buckets:
         mine = [sizes[g] for g in bucket.graphs]
         assert max(mine) == bucket.max_nodes <= max_padding * min(mine)
-        # Whether a graph is computed with exactly is its own affair, not that of the bucket it got into.
+        # Dense computation depends on the size of the graph, not on its bucket.
         assert all((size <= dense_nodes) == bucket.dense for size in mine)
     assert padded.num_rows <= max_padding * sum(sizes)
 

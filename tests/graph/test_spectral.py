@@ -101,7 +101,7 @@ def test_random_walks_against_matrix_powers(parts: list[Graph], steps: int) -> N
         returns = np.array([np.diag(power) for power in powers])
         assert relative_error(mine, returns.T.reshape(-1, steps)) < 1e-12
         assert (mine >= 0).all() and (mine <= 1 + 1e-12).all()
-        # There and back: the two differ by the degrees of the ends, their geometric mean does not.
+        # Both directions: the two differ by the degrees of the ends; their geometric mean is symmetric.
         across = [[np.sqrt(power[u, v] * power[v, u]) for u, v in graph.edges] for power in powers]
         assert relative_error(on_edges, np.array(across).T.reshape(-1, steps)) < 1e-7
         symmetric = np.eye(graph.num_nodes) * (degree > 0) - graph.normalized_laplacian()
@@ -184,7 +184,7 @@ def test_iterated_eigenvectors(parts: list[Graph], k: int, normalization: str | 
 
 @pytest.mark.parametrize("nx_graph", [nx.path_graph(700), nx.random_regular_graph(3, 700, seed=0)], ids=str)
 def test_large_graphs(nx_graph: nx.Graph) -> None:
-    """A path, whose eigenvalues lie so near that the matrix is factored, and an expander, where it need not be."""
+    """A path, whose eigenvalues are so close that the matrix is factorised, and an expander, where it is not."""
     graph = from_networkx(nx_graph)
     vectors, values = laplacian_eigenvectors(Incidence(graph.edge_index(), 700), 5)
     S = graph.normalized_laplacian()
@@ -194,7 +194,7 @@ def test_large_graphs(nx_graph: nx.Graph) -> None:
 
 
 def test_weights_over_ten_orders() -> None:
-    """The null vector is known, so no weight is too small to be told apart from nothing."""
+    """The null vector is known, so that arbitrarily small weights are not mistaken for zero."""
     weights = [10.0 ** (number % 11 - 5) for number in range(30)]
     graph = from_networkx(nx.path_graph(31), lambda number: weights[number])
     incidence = Incidence(graph.edge_index(), 31, edge_weight=graph.edge_weight())

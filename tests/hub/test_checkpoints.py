@@ -1,4 +1,4 @@
-"""Checkpoints: the same bits in another process, and nothing but a clear refusal of anything that was tampered with."""
+"""Checkpoints: the same bits in another process, and a clear error for every file that was altered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of the first release load, and every shipped one computes what it computed then."""
+"""Checkpoints of the first release load, and the outputs of every shipped one are those of release 0.1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = sorted(path.stem for path in FIXTURES.glob("*.json"))
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Tensor]:
-    """A batch of graphs, and what release 0.1 made of it."""
+    """A batch of graphs, and the outputs of release 0.1."""
     return load_tensors(FIXTURES / "outputs.safetensors")[0]
 
 

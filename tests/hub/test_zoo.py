@@ -1,4 +1,4 @@
-"""The shipped checkpoints are what their cards say."""
+"""The shipped checkpoints agree with their cards."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_card_figures_are_reproduced(name: str) -> None:
     pytest.importorskip("rdkit")
     from tg_lpe.training.score import score
 
-    # Sums of float32 run in another order on another processor; a probe of rounding's size would be a broken model.
+    # The order of float32 sums depends on the processor; a broken model is off by more than this tolerance.
     assert score(name) == pytest.approx(zoo.card(name)["sample"]["mae"], rel=2e-3)
 
 
 @pytest.mark.slow
 def test_the_score_tells_weights_apart(tmp_path: Path) -> None:
-    """The figure that cards promise is a property of the weights: other weights, another figure."""
+    """The score on a card depends on the weights: other weights give another score."""
     pytest.importorskip("rdkit")
     from tg_lpe.training.score import score
 

@@ -1,4 +1,4 @@
-"""The graph transformer against Dwivedi & Bresson's equations, read edge by edge in numpy."""
+"""The graph transformer against Dwivedi & Bresson's equations, edge by edge in numpy."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_forward_refuses(change: dict[str, Any], message: str) -> None:
         typed()(**{"edge_index": EDGES, "batch": BATCH, **inputs(), **change})
 
 
-def test_an_encoding_that_nobody_reads_is_refused() -> None:
+def test_an_unused_encoding_is_refused() -> None:
     pe = torch.zeros(7, 3)
     with pytest.raises(ValueError, match="built without pe_channels or encoder"):
         small()(None, EDGES, pe=pe)
@@ -393,8 +393,8 @@ def test_sum_grows_with_the_graph_and_mean_does_not() -> None:
         torch.testing.assert_close(model(x.repeat(2), twice), factor * once, rtol=1e-10, atol=1e-12)
 
 
-def test_norm_forgets_the_scale_of_an_encoding() -> None:
-    """Of a training batch channel by channel; in eval mode it is the running average's."""
+def test_norm_removes_the_scale_of_an_encoding() -> None:
+    """The norm removes the scale of each channel of a training batch; eval mode uses the running average."""
     plain, normed = (small(**WITH_EDGES, pe_norm=norm).train() for norm in (False, True))
     scaled = encoded_inputs()
     scaled["pe"] = scaled["pe"] * torch.tensor([1e3, 1e-1], dtype=torch.float64) + 7
@@ -435,7 +435,7 @@ def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | Non
 @pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
 def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pooling: str) -> None:
     encoder = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=4, end_features=True)
-    # In eval mode: batch norm over a batch takes away what a bias before it adds, but for rounding.
+    # In eval mode: batch norm over a batch removes a bias before it, up to rounding.
     model = small(num_node_types=4, num_edge_types=3, encoder=encoder, pooling=pooling, pe_norm=True).eval()
     out = model(inputs()["x"], EDGES, inputs()["edge_attr"], BATCH)
     (out * normal(*out.shape)).sum().backward()
@@ -493,7 +493,7 @@ def test_edge_encodings_are_checked(change: dict[str, Any], message: str) -> Non
         small(**WITH_EDGES)(edge_index=EDGES, batch=BATCH, **{**encoded_inputs(), **change})
 
 
-def test_an_edge_encoding_that_nobody_reads_is_refused() -> None:
+def test_an_unused_edge_encoding_is_refused() -> None:
     with pytest.raises(ValueError, match="built without edge_pe_channels"):
         typed()(edge_index=EDGES, batch=BATCH, **encoded_inputs())
     with pytest.raises(ValueError, match="pe= and edge_pe= must not be given"):

@@ -44,7 +44,7 @@ def test_a_checkpoint_gives_the_same_model(kind: str, attention: str, tmp_path: 
     model.eval().save_pretrained(tmp_path / "first")
     loaded = GraphTransformer.from_pretrained(tmp_path / "first")
     assert torch.equal(loaded(**INPUTS), model(**INPUTS))
-    loaded.save_pretrained(tmp_path / "second")  # what was loaded can be saved again
+    loaded.save_pretrained(tmp_path / "second")  # a loaded model can be saved again
     again = GraphTransformer.from_pretrained(tmp_path / "second")
     assert torch.equal(again(**INPUTS), model(**INPUTS))
 
@@ -66,7 +66,7 @@ def test_a_module_that_is_no_encoder_is_refused() -> None:
         small(Foreign())
 
 
-def test_arguments_of_an_encoder_that_are_none() -> None:
+def test_invalid_arguments_of_an_encoder() -> None:
     with pytest.raises(ValueError, match="num_philters"):
         small({"class": "GramTransformer", "probes": "identity", "num_philters": 3})
 
@@ -94,7 +94,7 @@ def test_poolings_are_mean_and_sum() -> None:
 def test_every_parameter_of_gps_learns() -> None:
     model = small(ENCODERS["gram"](), attention="gps")
     model(**INPUTS).square().sum().backward()
-    # The read-out of the diagonal of P itself, which is zero, is the one thing that cannot.
+    # Except the read-out weight of the diagonal of P, which is zero.
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 

@@ -1,4 +1,4 @@
-"""Options of the graph transformer: levels, dropout, norms, residuals; its weights from a seed; what it refuses."""
+"""Options of the graph transformer: levels, dropout, norms, residuals; weights from a seed; invalid options."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_neighbourhoods(data: st.DataObject) -> None:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """A registry of layers that is forgotten after the test."""
+    """A registry of layers that is restored after the test."""
     fresh = Registry("attention")
     for name, cls in ATTENTIONS.items():
         fresh.register(cls, name=name)

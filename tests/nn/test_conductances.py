@@ -1,4 +1,4 @@
-"""Learned conductances against their definition, listing by listing in numpy."""
+"""Learned conductances against their definition, one directed edge at a time in numpy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def positive(num_filters: int = 3, edges: str = "types", nodes: str = "types", *
 
 
 def raw_rows(state: dict[str, Tensor], name: str, feature: Tensor | None, num_rows: int) -> np.ndarray:
-    """Before softplus, ``[num_rows, num_filters]``, from the parameters of that name."""
+    """Values before softplus, ``[num_rows, num_filters]``, from the parameters called ``name``."""
     table = state[f"{name}.table"].numpy()
     if f"{name}.weight" in state:
         return np.stack([table[0] + state[f"{name}.weight"].numpy().T @ row for row in feature.numpy()])
@@ -98,7 +98,7 @@ def test_column_of_types_is_a_vector_of_types() -> None:
 
 
 def test_start() -> None:
-    """The first filter walks at random; of the others the logarithms are normal, of the documented spread."""
+    """The first filter is a random walk; those of the others are log-normal with the documented spread."""
     torch.manual_seed(0)
     model = LearnedConductances(2001, num_edge_types=4, num_node_types=3)
     w, q = (torch.nn.functional.softplus(part.table) for part in (model.edge, model.ground))

@@ -1,4 +1,4 @@
-"""Forms on pairs of nodes against numpy, pair by pair; and what they forget."""
+"""Functions of pairs of nodes against numpy, pair by pair; and their invariance to signs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_pair_by_pair(drawn: list[tuple[int, int]], k: int) -> None:
 
 
 def test_two_columns_keep_their_signs_apart() -> None:
-    """A sign of a single node is no sign of a column: that is seen."""
+    """Flipping the sign of a single node changes the values; only flipping a whole column does not."""
     pe, edge = torch.tensor([[1.0, 2.0], [3.0, -1.0]]), torch.tensor([[0], [1]])
     assert pair_forms(pe, edge).tolist() == [[2.0, 3.0, 3.0, -2.0]]
     assert pair_forms(pe * torch.tensor([[1.0], [-1.0]]), edge).tolist() == [[4.0, 1.0, -3.0, 2.0]]

@@ -1,4 +1,4 @@
-"""Starting vectors: their distribution, what they depend on, and values that may never change."""
+"""Probes: their distribution, what they depend on, and values that must never change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_standard_normal(seed: int) -> None:
     assert stats.kstest(flat, "norm").pvalue > 1e-6
     correlation = np.corrcoef(sample.T) - np.eye(8)
     assert np.abs(correlation).max() < 5.5 / np.sqrt(2000)
-    # Neighbours in a column are unrelated too, and so are squares: no dependence without correlation.
+    # Neighbours in a column are uncorrelated too, and so are their squares.
     assert np.abs([np.corrcoef(column[1:], column[:-1])[0, 1] for column in sample.T]).max() < 5.5 / np.sqrt(2000)
     assert np.abs(np.corrcoef((sample**2).T) - np.eye(8)).max() < 10 / np.sqrt(2000)
 
@@ -86,13 +86,13 @@ def test_an_entry_does_not_depend_on_how_many_columns_there_are() -> None:
     assert torch.equal(counter_normal(0, 5, 4, DOUBLE), counter_normal(0, 5, 8, DOUBLE)[:, :4])
 
 
-def test_the_default_seed_draws_nothing_extraordinary() -> None:
+def test_the_default_seed_draws_a_typical_sample() -> None:
     largest = max(float(counter_normal(0, 1, columns, DOUBLE).abs().max()) for columns in range(1, 17))
     assert largest < 5
 
 
 def test_values_are_pinned() -> None:
-    """Encodings of a released checkpoint hang on these numbers: they may never change."""
+    """Encodings of released checkpoints depend on these numbers: they must never change."""
     np.testing.assert_allclose(counter_normal(0, 2, 3, DOUBLE).tolist(), PINNED_0, rtol=1e-12)
     np.testing.assert_allclose(counter_normal(7, 1000, 2, DOUBLE)[-1].tolist(), PINNED_7, rtol=1e-12)
     np.testing.assert_allclose(counter_normal(-1, 1, 8, DOUBLE)[0].tolist(), PINNED_LAST, rtol=1e-12)
@@ -123,7 +123,7 @@ def test_random_probes_of_a_batch_are_those_of_its_graphs(parts: list[Graph], se
         assert torch.equal(got, probes(incidence(graph.num_nodes), None, generator()))
 
 
-def test_random_probes_are_remembered_without_a_trace() -> None:
+def test_the_cache_of_random_probes_changes_nothing() -> None:
     probes = RandomProbes(4, seed=2)
     large = probes(incidence(1000), None, None)
     for size in (5, 256, 257, 1):
@@ -212,7 +212,7 @@ def test_a_sign_depends_on_seed_row_and_column_alone(seed: int, rows: int, colum
 
 
 def test_signs_that_may_never_change() -> None:
-    """An encoding that was saved must come out again: the draw is a format."""
+    """A saved encoding must be reproducible, so the draw must never change."""
     plus = [[int(s > 0) for s in row] for row in counter_signs(0, 3, torch.arange(10), DOUBLE)]
     assert plus == PLUS_0
     assert [int(s > 0) for s in counter_signs(7, 1, torch.arange(10), DOUBLE)[0]] == PLUS_7

@@ -32,7 +32,7 @@ def positions(parts: list[Graph], padding: int = 0) -> EdgePositions:
 
 
 def entries_at_edges(where: EdgePositions, num_filters: int = 2, seed: int = 0) -> Tensor:
-    """Of both signs, with eigenvalues of about one: of graphs of 7 nodes no row sum exceeds 6."""
+    """Adjacency entries of both signs, with eigenvalues of about one: with 7 nodes no row sum exceeds 6."""
     return 0.4 * normal(num_filters, where.tail.numel(), seed=seed)
 
 
@@ -81,7 +81,7 @@ def test_against_eigenvalues(basis: str, parts: list[Graph], padding: int, depth
     num_layers = sum(depth)
     assert diagonal.shape == (2, num_layers, where.num_graphs * where.max_nodes)
     assert entries.shape == (2, num_layers, where.tail.numel())
-    for layer in range(num_layers):  # each by itself: the last may dwarf the first
+    for layer in range(num_layers):  # each by itself: the last may be much larger than the first
         scale = max(np.abs(expected[0][:, layer]).max(initial=1e-3), np.abs(expected[1][:, layer]).max(initial=1e-3))
         for got, want in zip((diagonal, entries), expected, strict=True):
             assert np.abs(got[:, layer].numpy() - want[:, layer]).max(initial=0.0) < 1e-12 * scale
@@ -101,7 +101,7 @@ def test_by_hand() -> None:
 
 
 def test_chebyshev_polynomials_stay_bounded() -> None:
-    """Of a matrix with eigenvalues in -1..1: that is what the basis is for."""
+    """Chebyshev polynomials stay bounded for eigenvalues in -1..1."""
     where = positions([CYCLE])
     adjacency = torch.full((1, 5), 0.5, dtype=F64)  # a random walk on a cycle
     decayed, kept = (

@@ -1,4 +1,4 @@
-"""Estimated polynomials, in each backend, against dense algebra in numpy; what is refused."""
+"""Estimated polynomials, in each backend, against dense algebra in numpy; invalid arguments."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_every_depth_and_number_of_probes(basis: str, dtype: torch.dtype, num_la
 @dtypes
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**63, 2**64 - 1, 12345])
 def test_the_signs_are_those_of_counter_signs_bit_for_bit(dtype: torch.dtype, seed: int) -> None:
-    """On edges that stand alone, with entries of one, the second layer is the product of the ends' signs."""
+    """On disjoint edges with entries of one, the second layer is the product of the ends' signs."""
     max_nodes, num_probes = 2000, 40
     pairs = torch.randperm(max_nodes, generator=torch.Generator().manual_seed(1)).view(2, -1)
     adjacency, ends = torch.ones(1, max_nodes // 2, dtype=dtype), (pairs[0], pairs[1])
@@ -155,7 +155,7 @@ def test_the_number_of_threads_changes_no_bit(threads: None, read_edges: bool) -
 
 @needs_cpu
 def test_a_graph_whose_layers_leave_the_caches() -> None:
-    """Above 16 MiB of layers they are stored past the caches."""
+    """Above 16 MiB of layers, stores bypass the caches."""
     stack = Stack([from_networkx(nx.random_regular_graph(3, 40_000, seed=0))], 1, torch.float32)
     for basis in BASES:
         for got, expected in zip(stack.compiled(basis, 16, 16), stack.torchs(basis, 16, 16), strict=True):
@@ -188,7 +188,7 @@ def model_of(**options: Any) -> GramTransformer:
 @fewer
 @given(st.lists(st.one_of(graphs(), st.sampled_from(corner_cases())), min_size=1, max_size=5))
 def test_the_model_with_and_without(basis: str, parts: list[Graph]) -> None:
-    """Buckets of graphs in another order than the batch has, and of unequal graphs."""
+    """Buckets whose graphs are in another order than the batch, and of different sizes."""
     batched = batch_of(parts)
     for edge_out_channels in (2, 0):
         model = model_of(basis=basis)

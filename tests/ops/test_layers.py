@@ -78,7 +78,7 @@ def test_corner_cases(options: dict[str, Any]) -> None:
 
 
 @needs_cpu
-def test_float32_is_as_near_as_torch_is() -> None:
+def test_float32_is_as_accurate_as_torch() -> None:
     batch: Batched = batch_of(corner_cases())
     exact, _ = both(model_of({}), Incidence(**batch.arguments()))
     arguments = batch.arguments() | {"edge_weight": batch.edge_weight.float()}
@@ -97,7 +97,7 @@ def test_ground_conductances() -> None:
 @needs_cpu
 def test_a_large_graph_by_any_number_of_threads(threads: None) -> None:
     generator = torch.Generator().manual_seed(0)
-    n = 40_000  # more rows than one thread keeps to itself
+    n = 40_000  # more rows than one thread handles
     graph = Incidence(torch.randint(n, (2, 3 * n), generator=generator), n)
     model = model_of({}, torch.float32)
     results = []
@@ -110,7 +110,7 @@ def test_a_large_graph_by_any_number_of_threads(threads: None) -> None:
 
 @needs_cpu
 @pytest.mark.parametrize("sizes", [(1, 725), (2, 725)], ids=str)  # the large graph's first row at both places of a pair
-def test_a_graph_that_no_cache_holds(sizes: tuple[int, int]) -> None:
+def test_a_graph_larger_than_the_caches(sizes: tuple[int, int]) -> None:
     alone, side = sizes
     edges = grid_edges(side) + alone
     batch = torch.ones(alone + side * side, dtype=torch.int64)
@@ -130,7 +130,7 @@ def test_what_a_backend_supports() -> None:
     assert not layer_ops.supports(phi.half(), 3) and not layer_ops.supports(phi.to("meta"), 3)
 
 
-def test_gradients_that_no_backend_has_come_from_torch() -> None:
+def test_gradients_without_a_backend_come_from_torch() -> None:
     graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
     w = torch.ones(2).double().requires_grad_()
     phi = normal(3, 8)
@@ -221,7 +221,7 @@ GRADIENTS: list[dict[str, Any]] = [{}, {"degree_scaling": False}, {"independent_
 
 
 def gradients(model: LinearTransformer, out: Tensor, phi: Tensor) -> list[Tensor]:
-    """Of a function of the encoding that has no symmetry, by ``Phi_0`` and all parameters."""
+    """Gradients of an asymmetric function of the encoding, by ``Phi_0`` and all parameters."""
     loss = (out * normal(*out.shape, seed=3, dtype=out.dtype)).sum()
     found = torch.autograd.grad(loss, [phi, *model.parameters()], allow_unused=True)
     return [torch.zeros(1, dtype=out.dtype) if grad is None else grad for grad in found]

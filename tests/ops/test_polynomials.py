@@ -1,4 +1,4 @@
-"""Matrix polynomials of whole batches, in each backend, against dense powers in numpy; what is refused; dispatch."""
+"""Matrix polynomials of whole batches, in each backend, against dense powers in numpy; invalid arguments; dispatch."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_in_any_layout_and_mode(basis: str) -> None:
 @bases
 @dtypes
 def test_the_number_of_threads_changes_nothing(basis: str, dtype: torch.dtype) -> None:
-    """Enough work for all of them: on one thread, on several, and on more than there are graphs that weigh."""
+    """Enough work for several threads: on one thread, on several, and on more than there are large graphs."""
     sizes = [*range(0, 60), 200]
     graph = incidence([from_networkx(nx.gnp_random_graph(n, 0.3, seed=n)) for n in sizes] * 2)
     adjacency = entries_at_edges(graph, 4, dtype)
@@ -158,7 +158,7 @@ def test_the_number_of_threads_changes_nothing(basis: str, dtype: torch.dtype) -
 @needs_cpu
 @dtypes
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_no_number_stays_so_and_stays_at_home(dtype: torch.dtype, value: float) -> None:
+def test_nonfinite_values_stay_within_their_graph(dtype: torch.dtype, value: float) -> None:
     graph = incidence([from_networkx(nx.cycle_graph(n)) for n in (5, 20, 5)])
     adjacency = entries_at_edges(graph, 1, dtype)
     clean = polynomials_of(adjacency, graph, "power", 4)
@@ -175,7 +175,7 @@ def test_what_is_no_number_stays_so_and_stays_at_home(dtype: torch.dtype, value:
     assert gradient[0, :5].isfinite().all() and gradient[0, 25:].isfinite().all()
 
 
-# What may be wrong with its arguments must not reach its pointers.
+# Invalid arguments must be found before pointers are used.
 
 
 @needs_cpu

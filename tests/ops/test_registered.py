@@ -1,4 +1,4 @@
-"""Each operation as ``torch.library`` sees it: schema, fake tensors, autograd, and what torch.compile makes of it."""
+"""Each operation as ``torch.library`` sees it: schema, fake tensors, autograd and torch.compile."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def samples() -> dict[str, tuple[Any, ...]]:
         "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
         "symmetric_eigenvectors": (torch.stack([torch.eye(5).double(), torch.ones(5, 5).double()]), 2, True),
     }
-    if cpu.is_available():  # without a backend, gradients come from the reference
+    if cpu.is_available():  # without a backend, the reference computes gradients
         plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])
         kept = OPS.layers_forward(*plain)[1:]
         found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks[:3], later, 1e-12, *kept
@@ -146,7 +146,7 @@ def test_row_groups_are_traced_whole(scatter: bool, compiled: Any, monkeypatch: 
 
 @pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
 def test_encoders_compile(kind: str, backend: str) -> None:
-    """Whole after the incidence with the C++ part; graphs of several sizes are padded in a call of their own."""
+    """With the C++ part, one graph after the incidence; graphs of several sizes are padded in a separate call."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model: Any = LinearTransformer(4, 3).double()

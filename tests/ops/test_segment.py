@@ -115,7 +115,7 @@ def test_no_rows_and_no_groups(backend) -> None:
     assert RowGroups(empty, 3).gather(torch.ones(3, 2)).shape == (0, 2)
 
 
-def test_half_precision_takes_the_road_that_exists(backend) -> None:
+def test_half_precision_falls_back(backend) -> None:
     rows = RowGroups(torch.tensor([1, 0, 1]), 2)
     assert rows.sum(torch.ones(3, 1, dtype=torch.bfloat16)).tolist() == [[1.0], [2.0]]
 

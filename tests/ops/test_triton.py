@@ -1,4 +1,4 @@
-"""The Triton kernels: they compile for GPUs, and compute the right thing where Triton's interpreter runs them."""
+"""The Triton kernels: they compile for GPUs, and are correct in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def run(*arguments: str, **variables: str) -> str:
 
 @needs_triton
 def test_under_the_interpreter() -> None:
-    """In a process of its own: with the variable set, CPU tensors of every other test would go to the kernels."""
+    """In a separate process: with the variable set, the kernels would run on the CPU tensors of every other test."""
     out = run("-m", "pytest", "tests/triton_interpreted.py", "-q", "-p", "no:cacheprovider", TRITON_INTERPRET="1")
     assert " passed" in out and " skipped" not in out, out
 
 
 @needs_triton
 def test_kernels_compile(tmp_path: Path) -> None:
-    """For the first and the last capability that Triton has another road for, with no GPU at hand."""
+    """For the oldest and the newest architecture that Triton compiles differently; no GPU is needed."""
     lines = [line.split() for line in run("-c", COMPILE, TRITON_CACHE_DIR=str(tmp_path)).splitlines()]
     assert len(lines) == 12
     assert 0 < max(int(line[-1]) for line in lines) <= SMALLEST_SHARED, lines
@@ -107,13 +107,13 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_triton
-def test_waits_to_be_asked_for() -> None:
+def test_it_runs_only_on_request() -> None:
     script = (
         "import torch; from tg_lpe.ops import triton as room; "
         "print(room.supports(torch.zeros(1)), room.load_kernels() is not None)"
     )
     assert run("-c", script).split() == ["False", "False"]
-    assert run("-c", script, TG_LPE_TRITON="1").split() == ["False", "True"]  # but tensors on the CPU are not its own
+    assert run("-c", script, TG_LPE_TRITON="1").split() == ["False", "True"]  # tensors on the CPU are not supported
 
 
 @needs_triton

@@ -1,4 +1,4 @@
-"""What a report says about runs, read back from the table, the page and the figures."""
+"""The content of a report: the table, the page and the figures, parsed again."""
 
 from __future__ import annotations
 
@@ -182,10 +182,10 @@ def test_seeds_make_one_row(make_run: MakeRun) -> None:
     assert variant.seeds == ["0", "1", "2"]
     assert variant.test is not None and variant.test.std is not None
     assert variant.test.mean == pytest.approx(0.33)
-    assert variant.test.std == pytest.approx(0.03)  # of the sample: the population's would be 0.0245
+    assert variant.test.std == pytest.approx(0.03)  # sample standard deviation; the population's would be 0.0245
     assert "0.3300 ± 0.0300" in comparison_table(runs)
     assert variant.speed == 200.0
-    assert group.best is None  # a row alone is not the best of anything
+    assert group.best is None  # a single row is not ranked
 
 
 def test_one_seed_has_no_spread(make_run: MakeRun) -> None:
@@ -201,7 +201,7 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
     assert len({variant.label for variant in group.variants}) == 2
 
 
-def test_settings_with_effect_part_runs(make_run: MakeRun) -> None:
+def test_settings_with_effect_separate_runs(make_run: MakeRun) -> None:
     runs = [read_run(make_run(f"a{lr}", seed=seed, test=0.3, lr=lr)) for seed, lr in enumerate([0.001, 0.01])]
     (group,) = compare(runs)
     assert sorted(variant.label for variant in group.variants) == [
@@ -222,7 +222,9 @@ def test_settings_with_effect_part_runs(make_run: MakeRun) -> None:
     ],
     ids=str,
 )
-def test_what_has_no_effect_does_not_part_runs(make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]) -> None:
+def test_settings_without_effect_do_not_separate_runs(
+    make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]
+) -> None:
     """Sizes of the data, defaults that are spelled out, settings of what a run does not have."""
     counts = {"encoder_parameters": 232 if "encoder" not in shared else 0}
     runs = [
@@ -252,7 +254,7 @@ def test_what_has_no_effect_does_not_part_runs(make_run: MakeRun, shared: dict[s
     ],
     ids=str,
 )
-def test_what_differs_is_told(
+def test_differing_settings_are_shown(
     make_run: MakeRun, shared: dict[str, Any], change: dict[str, Any], words: list[str]
 ) -> None:
     result = {"encoder_parameters": 232}
@@ -270,7 +272,7 @@ def test_what_differs_is_told(
 
 
 def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:
-    """Those of this package, and one that it does not know: by name and arguments that differ."""
+    """Encoders of this package and an unknown one are labelled by name and differing arguments."""
     encoders = [NONE, LAPLACIAN, WALK, GRAM, FEATURES, {"class": "Own", "depth": 1}, {"class": "Own", "depth": 2}]
     runs = [read_run(make_run(f"a{i}", test=0.3 + i / 10, encoder=encoder)) for i, encoder in enumerate(encoders)]
     (group,) = compare(runs)
@@ -279,7 +281,7 @@ def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:
     assert len({variant.color for variant in group.variants}) == 7
 
 
-def test_edge_encoding_is_told_of_every_row_that_has_the_choice(make_run: MakeRun) -> None:
+def test_edge_encoding_is_shown_for_every_row_that_has_it(make_run: MakeRun) -> None:
     runs = [
         read_run(make_run("none", encoder=NONE, test=0.5)),
         read_run(make_run("walk", encoder={**WALK, "edge_out_channels": 0}, test=0.4)),
@@ -640,7 +642,7 @@ def test_without_matplotlib(make_run: MakeRun, tmp_path: Path, monkeypatch: pyte
         write_report([folder], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
     assert draw_curve(RunFolder(folder)) is None
-    assert "0.3100" not in comparison_table([read_run(folder)])  # the table does without
+    assert "0.3100" not in comparison_table([read_run(folder)])  # the table leaves it out
 
 
 def test_benchmark_json(make_run: MakeRun) -> None:

@@ -45,7 +45,7 @@ def test_seeded_leaves_the_global_generator_alone() -> None:
 
 @pytest.mark.parametrize("readout", ["mlp", "paper"])
 def test_every_encoding_starts_from_the_same_graph_transformer(readout: str) -> None:
-    """One seed gives the same weights of all that two models have in common, at whatever the encoder draws."""
+    """With one seed, the common parts of two models have the same weights, whatever the encoder draws."""
     states: dict[str, dict[str, Tensor]] = {}
     for name in (*ENCODERS, "none"):
         chosen = None if name == "none" else {"class": name, **({"k": 6} if name == "LaplacianEigenvectors" else {})}
@@ -120,7 +120,7 @@ def test_an_encoder_of_other_features_is_refused(tmp_path: Path, saved: torch.nn
 @pytest.mark.parametrize("probes", ["auto", "identity"])
 @pytest.mark.usefixtures("one_thread")
 def test_training_on_from_a_checkpoint(molecules: Path, tmp_path: Path, probes: str) -> None:
-    """On the command line; the run says whose encoder it was."""
+    """The command line accepts a checkpoint; the run records the origin of its encoder."""
     pytest.importorskip("rdkit")
     encoder = GramTransformer(3, 2, num_filters=2, num_layers=3, probes=probes)
     encoder.save_pretrained(tmp_path / "encoder")

@@ -1,4 +1,4 @@
-"""Settings of the loop: what is refused, with what message, and what a run folder keeps of them."""
+"""Settings of the loop: invalid values and their messages, and the settings that a run folder stores."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_kernels_against_dense_algebra() -> None:
 
 
 def test_grounded_graphs_do_not_see_their_batch() -> None:
-    """A grounded graph has no null space; the fill of its block must not stand in for one."""
+    """A grounded graph has no null space; the padding of its bucket must not be taken for one."""
     path = torch.tensor([[0, 1], [1, 2]])
     longer = torch.tensor([[3, 4, 5, 6], [4, 5, 6, 7]])
     alone = kernel_entries(Incidence(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]

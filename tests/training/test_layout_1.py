@@ -19,7 +19,8 @@ TRAIN = ["train", "--computed", "solubility", *MODEL]
     ("name", "command", "exactly"),
     [
         ("none", [*TRAIN, "--encoder", "none"], True),
-        # Which sign and basis of an eigenvector is computed has changed since: only the size of the figures is alike.
+        # Which sign and basis of an eigenvector is computed has changed since: only the size of the figures is the
+        # same.
         ("laplacian", [*TRAIN, "--encoder", "LaplacianEigenvectors", "--encoder.k", "6"], False),
         ("random-walk", [*TRAIN, "--encoder", "RandomWalk", "--encoder.steps", "16"], True),
         ("linear-transformer", [*TRAIN, "--encoder.probes", "identity"], True),

@@ -138,7 +138,7 @@ def test_training_learns_and_validation_chooses(
 def test_a_seed_decides_every_bit(splits: MoleculeSplits, encoder: dict[str, Any]) -> None:
     results, states = [], []
     for number, seed in enumerate((3, 3, 4)):
-        torch.manual_seed(number)  # the caller's generator has no part
+        torch.manual_seed(number)  # the caller's generator is not used
         training = train(splits, encoder, seed=seed, epochs=2)
         results.append(training.fit())
         states.append(training.model.state_dict())
@@ -161,7 +161,7 @@ def test_random_probes_and_signs_are_drawn_in_training_alone(splits: MoleculeSpl
     assert torch.equal(exact.predict(batch, generator), exact.predict(batch)), "identity probes draw nothing"
 
 
-def test_an_equivariant_encoding_does_not_mind_another_numbering(splits: MoleculeSplits) -> None:
+def test_an_equivariant_encoding_does_not_depend_on_the_numbering(splits: MoleculeSplits) -> None:
     def deviation(encoder: dict[str, Any] | None) -> float:
         result = train(splits, encoder, epochs=2, lr=1e-2).fit()
         return abs(result["test_mae_relabelled"] - result["test_mae"]) / result["test_mae"]
@@ -191,7 +191,7 @@ def test_encoder_and_maps_have_learning_rates_of_their_own(splits: MoleculeSplit
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("stop", [1, 3, 4])
 def test_resumption_inside_a_process(splits: MoleculeSplits, tmp_path: Path, stop: int) -> None:
-    """Stopped after a metrics line, before that epoch's checkpoint: the epoch is done again, to the same figures."""
+    """Stopped after a metrics line, before that epoch's checkpoint: the epoch runs again, with the same figures."""
 
     class Stopped(JointTraining):
         def _checkpoint(self) -> None:
@@ -211,7 +211,7 @@ def test_resumption_inside_a_process(splits: MoleculeSplits, tmp_path: Path, sto
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """Metrics but for times, result and weights, bit by bit."""
+    """Metrics except times, result and weights, bit by bit."""
     rows = [
         [{name: v for name, v in row.items() if name not in ("seconds", "graphs_per_second")} for row in metrics]
         for metrics in (read_metrics(folder / "metrics.jsonl") for folder in (one, other))

@@ -48,7 +48,7 @@ def test_the_loss_against_the_oracle(sizes: list[int], k: int, seed: int) -> Non
     np.testing.assert_allclose(loss.numpy(), oracle(out.numpy(), target.numpy(), sizes), atol=1e-12)
 
 
-def test_the_loss_knows_neither_sign_nor_length() -> None:
+def test_the_loss_is_independent_of_sign_and_length() -> None:
     out, target, graphs = example([4, 6, 3], 3, 0)
     loss = sign_invariant_loss(out, target, graphs)
     factor = torch.tensor([[-1.0, 2.0, 1e-6], [1e6, -3.0, 1.0], [1.0, -1.0, -0.5]], dtype=torch.float64)
@@ -70,7 +70,7 @@ def test_the_loss_of_a_zero_column_is_that_of_an_orthogonal_one_and_has_a_gradie
 
 
 def test_graphs_with_fewer_eigenvectors(splits: MoleculeSplits) -> None:
-    """Columns that a graph does not have count nowhere: the mean of each is over the graphs that have it."""
+    """Missing columns of a graph do not count: the mean of each column is over the graphs that have it."""
     k = 6
     sizes = splits.train.slices["x"].diff()
     assert int(sizes.min()) <= 5 and int(sizes.max()) > k, "some graphs have all eigenvectors, some do not"

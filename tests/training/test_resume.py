@@ -1,4 +1,4 @@
-"""A run killed at some moment and resumed leaves the files of an undisturbed one, bit by bit."""
+"""A run that is killed and resumed writes the same files as an uninterrupted one, bit by bit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> 
 
 @pytest.fixture(scope="module")
 def undisturbed(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The run folder of a run that nobody stopped, and a cache of molecules."""
+    """The run folder of an uninterrupted run, and a cache of molecules."""
     import torch
 
     cache, out = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("runs") / "undisturbed"

@@ -1,4 +1,4 @@
-"""A run folder: who may use it, and what it says of where a result comes from."""
+"""A run folder: locking, reuse, and the recorded origin of a result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG = {"layout": 2, "command": "train", **SETTINGS}
 
 
 def begin(path: Path, epochs: int = 1) -> None:
-    """Leave what a run leaves that was stopped after some epochs."""
+    """Write the files of a run that was stopped after some epochs."""
     folder = RunFolder(path)
     assert not folder.start("train", SETTINGS, resume=False)
     log = MetricsLog(folder.metrics)
@@ -42,7 +42,7 @@ def test_a_used_folder_needs_resume(tmp_path: Path) -> None:
     assert torch.equal(tensors["model.weight"], torch.ones(2)) and metadata == {"epoch": 1}
 
 
-def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
+def test_resume_of_an_empty_folder_starts(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "deep" / "run")
     assert folder.start("train", SETTINGS, resume=True) is False
     assert folder.load_state() is None and read_json(folder.config) == CONFIG
@@ -67,8 +67,8 @@ def test_other_settings_are_quoted(tmp_path: Path) -> None:
     assert read_json(tmp_path / "run" / "config.json") == CONFIG
 
 
-def test_settings_of_a_run_that_never_began_do_not_bind(tmp_path: Path) -> None:
-    """A refusal between the start and the first epoch, such as of a wrong encoder, leaves the folder free."""
+def test_settings_of_a_run_that_never_began_may_be_replaced(tmp_path: Path) -> None:
+    """An error between the start and the first epoch, such as a wrong encoder, leaves the folder free."""
     RunFolder(tmp_path).start("train", SETTINGS, resume=False)
     other = {**SETTINGS, "loop": {"lr": 0.5}}
     assert RunFolder(tmp_path).start("train", other, resume=False) is False
@@ -117,7 +117,7 @@ time.sleep(600)
     assert RunFolder(tmp_path).start("train", {}, resume=True) is False
 
 
-def test_the_environment_is_json_and_knows_the_packages() -> None:
+def test_the_environment_is_json_and_lists_the_packages() -> None:
     found = json.loads(json.dumps(environment()))
     assert found["packages"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert found["threads"] == torch.get_num_threads() and found["cores"] >= 1 and found["processor"]

@@ -1,4 +1,4 @@
-"""What lies between two epochs on disk: moments of the optimizer, lines of metrics."""
+"""Files on disk between two epochs: moments of the optimizer, lines of metrics."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def outputs(task: Task, rows: int = 5) -> Tensor:
 
 
 def loss_by_hand(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
-    """Mean of the loss of each label that is there, in a loop."""
+    """Mean of the loss over the labels that are not missing, in a loop."""
     target = target.view(len(prediction), -1)
     losses = []
     for row in range(len(prediction)):
@@ -196,7 +196,7 @@ def test_figures_are_json_and_count_missing_labels(task: Task, target: Tensor) -
         task.evaluate(outputs(task), torch.full_like(target, NAN))
 
 
-def test_without_missing_labels_the_loss_has_the_bits_of_pytorchs() -> None:
+def test_without_missing_labels_the_loss_is_pytorchs_bit_for_bit() -> None:
     prediction = outputs(Regression(), 137)
     target = torch.randn(137, generator=torch.Generator().manual_seed(1))
     assert torch.equal(Regression().loss(prediction, target), (prediction.squeeze(1) - target).abs().mean())
@@ -215,7 +215,7 @@ def test_a_column_of_one_class_is_named() -> None:
         Multilabel(num_targets=2).evaluate(torch.zeros(3, 2), labels[:, 1:])
 
 
-def test_a_prediction_that_is_no_number_is_not_a_good_one() -> None:
+def test_a_nan_prediction_gives_no_good_figure() -> None:
     broken = torch.tensor([NAN, 1.0, 0.0])
     labels = torch.tensor([1.0, 0.0, 1.0])
     assert math.isnan(Binary().evaluate(broken, labels)["roc_auc"])

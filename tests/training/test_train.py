@@ -62,7 +62,7 @@ def test_classes_and_logits_of_each() -> None:
 
 
 def test_labels_of_nodes(tmp_path: Path) -> None:
-    """Of one graph with masks: nodes of a grid, labelled by their number of neighbours."""
+    """Splits of one graph with masks: nodes of a grid, labelled by their number of neighbours."""
     side = 12
     number = torch.arange(side * side).view(side, side)
     ends = torch.cat(
@@ -110,7 +110,7 @@ def test_a_folder_is_resumed_and_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_any_module_of_the_same_forward_pass() -> None:
-    """The loop asks for no class: a model without an encoder of its own will do."""
+    """The loop accepts any model, also one without an encoder."""
 
     class Mean(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Textbook encodings as transforms: what they write by every method, graphs written down differently, batches."""
+"""Textbook encodings as transforms: every method, equivalent descriptions of a graph, batches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ every_node_transform = pytest.mark.parametrize("name", sorted(NODE_TRANSFORMS))
 
 @pytest.fixture(autouse=True)
 def _double():
-    """So that what is compared is what was computed."""
+    """Results are written in double precision, so that comparisons are exact to rounding."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield
@@ -197,12 +197,12 @@ def test_weights_over_ten_orders() -> None:
     tree = from_networkx(nx.random_labeled_tree(41, seed=2), lambda number: weights[number])
     data = data_of(tree)
     edges = AddEffectiveResistance()(data).effective_resistance
-    # In a tree each edge is the only way between its ends.
+    # In a tree each edge is the only path between its ends.
     np.testing.assert_allclose(edges * data.edge_weight, np.ones(80), rtol=1e-9)
     cycle = from_networkx(nx.cycle_graph(40), lambda number: weights[number])
     every = AddEffectiveResistance("all", "r")(data_of(cycle))
     r = every.r.view(40, 40).numpy()
-    # Two ways around, in parallel.
+    # Two paths around, in parallel.
     around = {edge: 1 / w for edge, w in zip(cycle.edges, cycle.weights, strict=True)}
     path = [around[u, u + 1] for u in range(39)]
     there = np.array([[math.fsum(path[min(u, v) : max(u, v)]) for v in range(40)] for u in range(40)])
@@ -341,7 +341,7 @@ def test_spans_of_eigenvectors_follow_their_nodes(which: str, seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(3))
 def test_resistive_embeddings_follow_their_directions(seed: int) -> None:
-    """``sqrt(L^+)`` moves with the nodes; the random directions stay with the index."""
+    """``sqrt(L^+)`` moves with the nodes; the random directions depend on the node index."""
     moved, label = permuted(SPECTRUM, seed)
     before, after = (constructions.resistive_embedding(data_of(g), tolerance=1e-9) for g in (SPECTRUM, moved))
     assert relative_error(after[label][:, label], before) < 1e-8

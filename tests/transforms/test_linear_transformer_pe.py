@@ -1,4 +1,4 @@
-"""The transform: what it writes, what it leaves alone, and what its repr must tell."""
+"""The transform: the attributes that it writes, those that it leaves unchanged, and its repr."""
 
 from __future__ import annotations
 
@@ -395,7 +395,7 @@ def test_nodes_and_edges_of_a_gram_encoder(number: int) -> None:
 
 
 def test_edges_are_encoded_as_they_are_listed() -> None:
-    """In one direction, both, or twice, in any order, between self-loops, whose encoding is zero."""
+    """Edges in one direction, both, or twice, in any order, with self-loops, whose encoding is zero."""
     encoder = gram_encoder(torch.float64)
     index = torch.tensor([[3, 0, 1, 2, 2, 0, 0], [3, 1, 0, 2, 1, 1, 0]])
     data = Data(x=torch.tensor([[1], [3], [0], [2]]), edge_index=index, edge_attr=torch.tensor([0, 2, 2, 1, 0, 2, 1]))
@@ -502,7 +502,7 @@ def test_gram_edge_weights_are_read_by_name_or_ignored(gram) -> None:
 
 
 def without(data: Data, name: str) -> Data:
-    """A copy that lacks an attribute and still knows its number of nodes."""
+    """A copy that lacks an attribute but has num_nodes set."""
     left = copy.copy(data)
     left.num_nodes = data.num_nodes
     del left[name]
@@ -634,7 +634,7 @@ def test_gram_transforms_copy_and_pickle(both) -> None:
 
 
 def test_pyg_takes_edge_encodings_for_edges(both) -> None:
-    """Also where there are as many edges as nodes, and the number of rows does not tell."""
+    """It holds with as many edges as nodes, where the number of rows is ambiguous."""
     pair = both(typed(Graph(2, [(0, 1)], [1.0]), dtype=torch.float32))
     assert pair.is_edge_attr(EDGE_PE) and pair.is_node_attr("linear_transformer_pe")
     data = both(typed_sample()[6])

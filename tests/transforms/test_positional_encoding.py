@@ -27,7 +27,7 @@ def graphs() -> list[Data]:
 
 @pytest.mark.parametrize("edge_name", [None, "edge_pe"])
 def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
-    """Edges are written on request alone, also where the encoder computes them in any case."""
+    """Edge encodings are written on request only, also where the encoder computes them anyway."""
     transform = AddPositionalEncoding(Degrees(scale=0.5), edge_attr_name=edge_name)
     results = [
         [transform(data) for data in graphs()],
@@ -47,7 +47,7 @@ def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
 
 
 class ScaledDegrees(Degrees):
-    """With a weight that the scale does not show in."""
+    """Scaled degrees with a weight, which the argument ``scale`` does not show."""
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__(scale)
@@ -56,7 +56,7 @@ class ScaledDegrees(Degrees):
 
 @pytest.mark.parametrize("cls", [Degrees, ScaledDegrees])
 def test_arguments_of_the_encoder_are_in_the_repr(cls: type[Degrees]) -> None:
-    """Also where its own repr leaves them out: PyG compares the transform's to detect a stale dataset."""
+    """The transform's repr shows them even if the encoder's does not: PyG compares it to detect a stale dataset."""
     first, other = (AddPositionalEncoding(cls(scale)) for scale in (1.0, 2.0))
     assert repr(first) == repr(AddPositionalEncoding(cls(1.0))) != repr(other)
 

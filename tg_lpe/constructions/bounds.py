@@ -1,9 +1,9 @@
-"""How far a construction can be from what it computes after so many layers, and how many layers a tolerance needs.
+"""Bounds on the error of each construction after a number of layers, and the layers that a tolerance needs.
 
 The bounds are those of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, corrected where
-the paper misprints them. ``lambda_min`` is the smallest eigenvalue of the Laplacian that is not zero, or anything
-below it; ``lambda_max`` is the largest, or anything above it; see :func:`spectral_interval` and
-:func:`spectral_bounds`. They speak of exact arithmetic: rounding comes on top.
+the paper misprints them. ``lambda_min`` is the smallest non-zero eigenvalue of the combinatorial Laplacian, or a lower
+bound on it; ``lambda_max`` is the largest eigenvalue, or an upper bound on it; see :func:`spectral_interval` and
+:func:`spectral_bounds`. The bounds hold in exact arithmetic; rounding errors add to them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXACT_NODES = 1024
 """Up to this many nodes, :func:`spectral_interval` computes all eigenvalues."""
 
 RITZ_TOLERANCE = 1e-2
-"""Relative accuracy that is asked of Lanczos' method above that."""
+"""Relative accuracy of Lanczos' method on larger graphs."""
 
 
 def electric_flow_bound(num_layers: int, lambda_min: float, lambda_max: float, step_size: float | None = None) -> float:
@@ -62,7 +62,7 @@ def resistive_embedding_bound(num_layers: int, lambda_min: float, lambda_max: fl
     ``delta = 1 / lambda_max``.
 
     Args:
-        num_layers: ``L``; with so few that it is the smaller one, the bound is that on the norm of ``sqrt(L^+)``.
+        num_layers: ``L``; for few layers, the bound on the norm of ``sqrt(L^+)`` is smaller and is returned.
         lambda_min, lambda_max: of the graph; the latter as in the construction's weights.
     """
     _check_interval(lambda_min, lambda_max)
@@ -76,14 +76,15 @@ def resistive_embedding_bound(num_layers: int, lambda_min: float, lambda_max: fl
 def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
     """Lemma 3: ``|Phi_L - exp(-s L) psi| <= (s lambda_max)^L / L! |psi|`` where ``L >= s lambda_max - 1``.
 
-    The paper has ``2^(-L + 8 s lambda_max + 1)`` where ``L >= 8 s lambda_max``, which holds and asks for three to four
-    times as many layers. This is the first term that is left out: the terms alternate, and shrink from there on.
+    The paper's bound, ``2^(-L + 8 s lambda_max + 1)`` where ``L >= 8 s lambda_max``, holds too but needs three to four
+    times as many layers. This bound is the first omitted term of the series: the terms alternate in sign and shrink
+    from there on.
 
-    The terms grow to about ``exp(s lambda_max)`` before they shrink, and rounding with them: with float64 an error
-    below ``1e-16 exp(s lambda_max)`` is out of reach in one run.
+    The terms grow to about ``exp(s lambda_max)`` before they shrink, and rounding errors grow with them: in float64,
+    one run cannot reach an error below ``1e-16 exp(s lambda_max)``.
 
     Args:
-        num_layers: ``L``; with fewer than ``s lambda_max - 1`` nothing is promised, which is infinity.
+        num_layers: ``L``; with fewer than ``s lambda_max - 1`` the bound is infinite.
         lambda_max: of the graph.
         s: temperature, not negative.
     """
@@ -100,13 +101,13 @@ def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
 def fast_heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
     """Lemma 5: ``|Z_L - exp(-s L)|_2 <= 3^-L min(3 s^2 lambda_max^2, 4 / e^2)`` where ``s lambda_max <= 3^L``.
 
-    The paper has the first of the two. The second needs no more than the inequality it starts from,
-    ``0 <= exp(-x) - (1 - x/C)^C <= x^2 exp(-x) / C`` on ``[0, C]``, and ``x^2 exp(-x) <= 4 / e^2``. It holds for all
-    graphs at once, and asks for fewer layers. Cubing multiplies rounding errors by three a layer: with float64 an error
-    below ``1e-8`` is out of reach.
+    The paper has the first of the two. The second follows from the inequality that the paper's proof starts from,
+    ``0 <= exp(-x) - (1 - x/C)^C <= x^2 exp(-x) / C`` on ``[0, C]``, and ``x^2 exp(-x) <= 4 / e^2``. It is the same for
+    all graphs and needs fewer layers. Cubing multiplies rounding errors by three per layer: float64 cannot reach an
+    error below ``1e-8``.
 
     Args:
-        num_layers: ``L``; with ``3^L < s lambda_max`` nothing is promised, which is infinity.
+        num_layers: ``L``; with ``3^L < s lambda_max`` the bound is infinite.
         lambda_max: of the graph.
         s: temperature, not negative.
     """
@@ -164,13 +165,13 @@ def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: i
 
 
 def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
-    """Numbers that no eigenvalue passes, without computing any: ``O(num_edges log num_edges)``.
+    """Bounds on the non-zero eigenvalues of ``L``, without computing any, in ``O(num_edges log num_edges)``.
 
     ``lambda_max`` is at most the largest sum of the weighted degrees of two neighbours (Anderson & Morley 1985).
     ``1 / lambda_min`` is at most the trace of ``L^+``, which is the sum of all effective resistances over ``n``; and
     these are at most those within a spanning tree, so ``lambda_min >= 4 / (n r)`` for a component of ``n`` nodes with
     a tree of total resistance ``r``. Both are equalities for two nodes. The second is coarse (a factor of 4 on paths,
-    far more on expanders), which costs a construction that doubles at each layer a few layers.
+    far more on expanders): a construction that doubles its reach at each layer then runs a few layers more.
 
     Args:
         graph: the batch, without ground.
@@ -201,11 +202,11 @@ def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
 
 
 def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
-    """The smallest eigenvalue of ``L`` that is not zero, over all components, and the largest, of each graph.
+    """The smallest non-zero and the largest eigenvalue of ``L`` of each graph, over all its components.
 
-    Up to :data:`EXACT_NODES` nodes a graph they are exact. Above, ``lambda_max`` is the bound of
-    :func:`spectral_bounds`, and ``lambda_min`` is an estimate by Lanczos' method, good to about a percent, less the
-    residual of its eigenvector. It takes ``O(num_edges)`` an iteration.
+    They are exact for graphs of up to :data:`EXACT_NODES` nodes. For larger graphs, ``lambda_max`` is the bound of
+    :func:`spectral_bounds`, and ``lambda_min`` is an estimate by Lanczos' method, accurate to about one percent, minus
+    the residual of its eigenvector. An iteration takes ``O(num_edges)`` time.
 
     Args:
         graph: the graph or batch, without ground.
@@ -214,7 +215,7 @@ def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
         ``lambda_min`` and ``lambda_max``, ``[num_graphs]``, float64; both one for a graph without edges.
 
     Raises:
-        ValueError: if a graph has more nodes than that, and is not connected or not the only one.
+        ValueError: if a graph has more nodes than that and is not connected, or is not the only graph of the batch.
     """
     lower, upper = spectral_bounds(graph)
     if graph.max_nodes > EXACT_NODES:
@@ -229,7 +230,7 @@ def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
         smallest = values.gather(1, first.clamp(max=block.max_nodes - 1)).squeeze(1)
         edged = first.squeeze(1) < block.max_nodes
         graphs = block.graphs[edged]
-        # Where weights span many orders, rounding can take the smallest for zero or less, which it is not.
+        # Where weights span many orders of magnitude, rounding can make the smallest eigenvalue zero or negative.
         lower[graphs] = torch.maximum(lower[graphs], smallest[edged])
         upper[graphs] = torch.minimum(upper[graphs], values[edged, -1] * (1 + 1e-12))
     return torch.minimum(lower, upper), upper
@@ -246,7 +247,7 @@ def _lanczos(graph: Incidence, upper: float) -> float:
 
     def apply(x: np.ndarray) -> np.ndarray:
         out = graph.laplacian(torch.from_numpy(x).to(graph.device).view(n, 1))
-        # The constant vector, of eigenvalue zero, is moved out of the way, to the top of the spectrum.
+        # A shift moves the eigenvalue of the constant vector from zero to the top of the spectrum.
         return out.cpu().numpy().reshape(x.shape) + (upper / n) * x.sum()
 
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)

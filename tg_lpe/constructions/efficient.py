@@ -21,13 +21,13 @@ from tg_lpe.ops import cpu, layers
 from tg_lpe.ops.structures import LayerStack
 
 LAYERS_AT_ONCE = 1024
-"""Layers that the compiled part is given together: bounds the memory that their weights take."""
+"""Layers per call of the compiled part; it bounds the memory of their weights."""
 
 
 class Weights(NamedTuple):
     """The weights of one layer: scalars ``[]`` and matrices ``[width, width]``, broadcast against ``B`` and ``Phi``.
 
-    Smaller matrices, ``[blocks, blocks]``, are blockwise: each entry stands for so many times an identity matrix.
+    Smaller matrices, ``[blocks, blocks]``, are blockwise: each entry is a factor on an identity matrix.
     """
 
     alpha_v: Tensor
@@ -62,7 +62,7 @@ def update_phi(
 
     Args:
         phi: ``[..., n, width]``.
-        similar: ``S Phi`` with ``S = B B^T``, likewise; ``None`` where it is not looked at.
+        similar: ``S Phi`` with ``S = B B^T``, likewise; ``None`` where the layer does not use it.
         w: the layer's weights.
         through_phi: whether ``P`` is not zero.
         read: columns of a blockwise ``W^V`` for which ``similar`` was computed; it is zero in the others.
@@ -101,25 +101,26 @@ class EfficientTransformer(
 ):
     """The linear transformer of eq. (7), normalised as in eq. (6) or section 3.5 if asked for.
 
-    It is made with all weights zero, in float64: it changes nothing. The functions of this package return it loaded.
+    The constructor sets all weights to zero, in float64, so that the layers change nothing. The functions of this
+    package return it with the weights of a lemma.
 
     Args:
-        k: columns that go in and come out: ``Psi``, and the last ``k`` columns of ``Phi_L``.
+        k: columns of the input ``Psi`` and of the output, the last ``k`` columns of ``Phi_L``.
         width: columns of ``Phi``: ``2 k`` where ``Phi_0 = [Psi, 0]``, or ``k`` where ``Phi_0 = Psi``.
         num_weights: how many different sets of weights there are; the number of layers without a ``schedule``.
         schedule: for each layer the number of its weights.
-        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` at Frobenius norm one after each layer;
-            ``"columns"``, eq. (6): each column of ``Phi`` at length one. Zero stays zero.
-        normalize_incidence: whether ``B`` is at Frobenius norm one after each layer, as in sections 3.5 and 4.1.
-        blockwise: whether the matrices are ``[width / k, width / k]``, each entry so many times the ``k x k`` identity:
-            what Lemmas 1 to 3 need, at a cost in memory that does not grow with ``k``.
+        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer;
+            ``"columns"``, eq. (6): each column of ``Phi`` has length one. Zero stays zero.
+        normalize_incidence: whether ``B`` has Frobenius norm one after each layer, as in sections 3.5 and 4.1.
+        blockwise: whether the matrices are ``[width / k, width / k]``, each entry a factor on the ``k x k`` identity.
+            This suffices for Lemmas 1 to 3, and its memory does not grow with ``k``.
 
     Attributes:
         alpha_v, alpha_q, alpha_k, alpha_r: weights ``[num_weights]``.
         w_v, w_q, w_k, w_r: weights ``[num_weights, width, width]``, or smaller if blockwise.
 
     Raises:
-        ValueError: on a schedule that names weights which are not there, an unknown normalisation, or a ``width``
+        ValueError: on a schedule with an index out of range, an unknown normalisation, or a ``width``
             other than ``k`` and ``2 k``.
     """
 
@@ -150,17 +151,17 @@ class EfficientTransformer(
         """Run all layers.
 
         Args:
-            graph: a graph, or dense ``B``, ``[..., n, num_edges]``. A graph is never written out: a layer costs
-                ``O(num_edges k + n k^2)`` and memory is ``O(num_edges k)``. A batch is one graph of several components
-                to it.
+            graph: a graph, or dense ``B``, ``[..., n, num_edges]``. The dense ``B`` of a graph is never formed: a layer
+                costs ``O(num_edges k + n k^2)`` and memory is ``O(num_edges k)``. A batch is treated as one graph of
+                several components.
             psi: the input ``[..., n, k]``: demands, or starting vectors.
 
         Returns:
             The last ``k`` columns of ``Phi_L``, ``[..., n, k]``.
 
         Raises:
-            ValueError: if ``psi`` does not fit the graph; if the weights would fill ``B`` in (``alpha_v`` is not zero)
-                and ``graph`` is not dense.
+            ValueError: if ``psi`` does not fit the graph; if the weights make ``B`` dense (``alpha_v`` is not zero) and
+                ``graph`` is not dense.
         """
         return self.read(self.run(graph, self.embed(psi))[1])
 
@@ -175,7 +176,7 @@ class EfficientTransformer(
         return phi[..., -self.k :]
 
     def run(self, graph: Incidence | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last of :meth:`trace`, whose arguments it takes."""
+        """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last item of :meth:`trace`; same arguments."""
         if isinstance(graph, Incidence) and self._compiled_runs(graph, phi):
             return self._run_compiled(graph, phi)
         for state in self.trace(graph, phi):  # noqa: B007 (the last one is the result)
@@ -199,7 +200,7 @@ class EfficientTransformer(
         return self._trace_sparse(graph, phi) if isinstance(graph, Incidence) else self._trace_dense(graph, phi)
 
     def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
-        """Whether compiled layers can stand for :meth:`_trace_sparse`: without gradient, for few columns or blocks."""
+        """Whether compiled layers can replace :meth:`_trace_sparse`: without gradient, for few columns or blocks."""
         return (
             phi.shape == (graph.num_nodes, self.width)
             and graph.num_nodes > 0
@@ -212,12 +213,12 @@ class EfficientTransformer(
         )
 
     def _is_linear(self) -> bool:
-        """Whether ``Phi`` is two blocks that no layer compares, nor scales: all that Lemmas 1 to 3 have."""
+        """Whether ``Phi`` has two blocks, without similarity or normalisation of its columns, as in Lemmas 1 to 3."""
         compares = bool(((self.w_q != 0) | (self.w_k != 0)).any())
         return self.blockwise and self.width == 2 * self.k and self.normalize_phi is None and not compares
 
     def _fills_in(self) -> bool:
-        """Whether a layer would put entries into ``B`` where it has none."""
+        """Whether a layer changes zero entries of ``B``."""
         used = (self.alpha_v != 0).tolist()
         return any(used[index] for index in self.schedule)
 
@@ -275,7 +276,7 @@ class EfficientTransformer(
         scale = phi.new_ones(())
         norm = torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()) if self.normalize_incidence else None
         yield scale, phi
-        # Most layers look at the graph alone or at Phi alone. (Where both factors of a product are zero, so are their
+        # Most layers use only the graph or only Phi. (Where both factors of a product are zero, so are their
         # gradients.)
         at_graph = ((self.alpha_q != 0) | (self.alpha_k != 0)).tolist()
         at_phi = ((self.w_q != 0) | (self.w_k != 0)).flatten(1).any(1).tolist()
@@ -293,7 +294,7 @@ class EfficientTransformer(
             yield scale, phi
 
     def _columns_read(self) -> list[slice]:
-        """For each weight the block of columns that ``W^V`` reads; all where a gradient may ask for the others."""
+        """For each weight the block of columns that ``W^V`` reads; all blocks where the others may need gradients."""
         everything = slice(None)
         if not self.blockwise or (torch.is_grad_enabled() and self.w_v.requires_grad):
             return [everything] * len(self.w_v)
@@ -339,7 +340,7 @@ class EfficientTransformer(
         return torch.kron(weight, torch.eye(self.k).to(weight)) if self.blockwise else weight
 
     def extra_repr(self) -> str:
-        """What decides the output beside the weights."""
+        """The arguments that affect the output, besides the weights."""
         return (
             f"k={self.k}, width={self.width}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
             f"normalize_phi={self.normalize_phi!r}, normalize_incidence={self.normalize_incidence}, "

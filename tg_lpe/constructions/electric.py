@@ -54,8 +54,8 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
     (:func:`fast_electric_flow_output`). Layers and error: :func:`~tg_lpe.constructions.fast_electric_flow_bound`.
 
     Corrections: the third block row of the printed ``W^V`` is ``[I, 0, 0]``, which adds ``Gamma^2`` to ``Phi`` in place
-    of ``Gamma Phi``; it must be ``[0, 0, I]``. The printed ``Phi_0 = delta I`` keeps a residual ``delta`` along the
-    constant vector for ever; it must be ``delta I^``.
+    of ``Gamma Phi``; it must be ``[0, 0, I]``. The printed ``Phi_0 = delta I`` leaves a residual ``delta`` along the
+    constant vector at every layer; it must be ``delta I^``.
 
     The weights are multiples of the identity, block by block: one transformer serves graphs of all sizes.
 

@@ -1,9 +1,9 @@
 """Eigenvectors of large graphs: subspace iteration with a Chebyshev filter, whose layers are those of eq. (7).
 
-The paper's subspace iteration (Lemma 6, Corollary 7) needs as many layers as the square of what is needed here. The
-filter is `Chebyshev-filtered subspace iteration <https://doi.org/10.1016/j.jcp.2006.03.017>`_ (Zhou, Saad, Tiago,
-Chelikowsky); that two blocks of columns suffice to run its recurrence is a remark on eq. (7) of `Graph Transformers
-Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
+The paper's subspace iteration (Lemma 6, Corollary 7) needs about the square of the number of layers that the filter
+needs. The filter is `Chebyshev-filtered subspace iteration <https://doi.org/10.1016/j.jcp.2006.03.017>`_ (Zhou, Saad,
+Tiago, Chelikowsky). Its recurrence runs on two blocks of columns in the layers of eq. (7) of `Graph Transformers Dream
+of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tg_lpe.constructions.efficient import EfficientTransformer
 from tg_lpe.graph.incidence import Incidence
 
 AMPLIFICATION = 1e6
-"""How much a filter raises the far end of the spectrum over what is damped; more would drown what lies nearer."""
+"""Amplification of the far end of the spectrum over the damped interval; with more, rounding hides what lies nearer."""
 
 MAX_DEGREE = 5000
 """Layers of one filter."""
@@ -36,7 +36,7 @@ def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientT
     Args:
         k: number of columns.
         degree: of the polynomial, at least 1.
-        low, high: what is damped.
+        low, high: ends of the damped interval.
 
     Raises:
         ValueError: if ``degree`` is below one, or ``low < high`` does not hold.
@@ -67,9 +67,10 @@ def filtered_eigenspace(
         graph: a single graph.
         k: number of eigenvectors.
         which: ``"bottom"`` or ``"top"``.
-        tolerance: residual of the span, over the largest gap behind its ``k`` or more vectors: about the sine of the
-            angle to the wanted span.
-        start: ``[n, width]``, ``k < width < n``. With more columns, what is damped lies farther behind what is wanted.
+        tolerance: residual of the span, divided by the largest gap after its ``k`` or more vectors: about the sine of
+            the angle to the wanted span.
+        start: ``[n, width]``, ``k < width < n``. With more columns, the damped eigenvalues lie farther from the wanted
+            ones.
         max_layers: of all filters together.
 
     Raises:
@@ -87,12 +88,12 @@ def filtered_eigenspace(
         if which == "top":
             ritz, turn = ritz.flip(0), turn.flip(1)
         q, image = q @ turn, image @ turn
-        # The span of the first k may not be separated from the next vector; that of a few more mostly is.
+        # There may be no gap after the first k vectors; after a few more there usually is one.
         gaps = (ritz[k:] - ritz[k - 1 : -1]).abs()
         gap, place = float(gaps.max()), k + int(gaps.argmax())
         residual = float(torch.linalg.matrix_norm(image[:, :place] - q[:, :place] * ritz[:place]))
         floor = 100 * torch.finfo(q.dtype).eps * top * math.sqrt(place)
-        # A filter adds rounding of its own: where it no longer helps, and little is left, that is all there is to have.
+        # Each filter adds rounding errors: stop where another one no longer lowers a residual that is small already.
         stuck, best = (stuck + 1 if residual > 0.9 * best else 0), min(best, residual)
         if residual <= max(tolerance * gap, floor) or (stuck >= 3 and residual <= 1e-8 * top):
             break
@@ -116,8 +117,8 @@ def filtered_eigenspace(
 
 
 def _filter(k: int, which: str, last: float, top: float, max_layers: int) -> EfficientTransformer:
-    """What damps everything beyond the last Ritz value, by as many layers as :data:`AMPLIFICATION` takes."""
-    # Ritz values of a start at random lie in the middle of the spectrum; they come nearer from one filter to the next.
+    """The filter that damps everything beyond the last Ritz value, with the layers that :data:`AMPLIFICATION` needs."""
+    # Ritz values of a random start lie in the middle of the spectrum; each filter moves them towards the wanted end.
     last = min(max(last, 1e-12 * top), (1 - 1e-3) * top)
     low, high = (last, top) if which == "bottom" else (0.0, last)
     farthest = (high + low) / (high - low) if which == "bottom" else (2 * top - high) / high

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tg_lpe.hub.checkpoints import CheckpointMixin
 
 NORMALIZATIONS = (None, "frobenius", "columns")
-"""What a layer does to ``Phi`` at its end: nothing (eq. 3), bring it to Frobenius norm one (section 3.5), or each of
-its columns to length one (eq. 6)."""
+"""Normalisations of ``Phi`` at the end of a layer: none (eq. 3), Frobenius norm one (section 3.5), or each column of
+length one (eq. 6)."""
 
 
 def apply_weights(weight: Tensor, z: Tensor, blockwise: bool = False) -> Tensor:
@@ -24,7 +24,7 @@ def apply_weights(weight: Tensor, z: Tensor, blockwise: bool = False) -> Tensor:
     Args:
         weight: ``[h, h]``, or ``[models, h, h]`` where each of several models has its own.
         z: ``[..., h, n]``, with ``models`` as its first axis then; ``[..., h n, n]`` if ``blockwise``.
-        blockwise: whether each entry of ``W`` stands for so many times the ``n x n`` identity.
+        blockwise: whether each entry of ``W`` is a factor on the ``n x n`` identity.
 
     Returns:
         Of the shape of ``z``.
@@ -32,7 +32,7 @@ def apply_weights(weight: Tensor, z: Tensor, blockwise: bool = False) -> Tensor:
     if blockwise:
         n = z.size(-1)
         return (weight @ z.reshape(*z.shape[:-2], -1, n * n)).view(z.shape)
-    columns = z.mT  # nodes as rows lie one after the other in memory, whatever the axes before them
+    columns = z.mT  # rows are nodes, contiguous in memory for any leading axes
     if weight.dim() == 2:
         return (columns @ weight.mT).mT
     flat = columns.reshape(weight.size(0), -1, weight.size(2))
@@ -83,13 +83,13 @@ def normalize_rows(z: Tensor, num_edges: int, how: str | None, incidence: bool) 
     """
     if how is None and not incidence:
         return z
-    # Rows of Z are columns of a tensor whose nodes come first: no copy is made to take them apart.
+    # Z is the transpose of a tensor whose rows are nodes: splitting it makes no copy.
     b, phi = z.mT.split((num_edges, z.size(-2) - num_edges), dim=-1)
     return torch.cat([unit(b, (-2, -1)) if incidence else b, normalize_phi(phi, how)], dim=-1).mT
 
 
 class Scheduled(nn.Module):
-    """Layers that take their weights from a stack, by number: what constructions repeat is stored once.
+    """Layers that take their weights from a stack by index, so that repeated weights are stored once.
 
     Args:
         num_weights: how many sets of weights there are.
@@ -123,24 +123,25 @@ class FullTransformer(
 ):
     """The linear transformer of eqs. (2)-(3), normalised as in eq. (6) or section 3.5 if asked for.
 
-    It is made with all weights zero, in float64: it changes nothing. The functions of this package return it loaded.
+    The constructor sets all weights to zero, in float64, so that the layers change nothing. The functions of this
+    package return it with the weights of a lemma.
 
     Args:
         height: ``h``, the rows of ``Z``.
         num_weights: how many different sets of weights there are; the number of layers without a ``schedule``.
         schedule: for each layer the number of its weights.
-        num_edges: how many of the rows are ``B^T``; the others are ``Phi^T``. Only normalisations ask for it.
-        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` at Frobenius norm one after each layer;
-            ``"columns"``, eq. (6): each column of ``Phi`` at length one. Zero stays zero.
-        normalize_incidence: whether ``B`` is at Frobenius norm one after each layer, as in sections 3.5 and 4.1.
-        blockwise: whether each entry of a weight stands for so many times the ``n x n`` identity. ``Z`` has ``h n``
+        num_edges: how many of the rows are ``B^T``; the others are ``Phi^T``. Only normalisations use it.
+        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer;
+            ``"columns"``, eq. (6): each column of ``Phi`` has length one. Zero stays zero.
+        normalize_incidence: whether ``B`` has Frobenius norm one after each layer, as in sections 3.5 and 4.1.
+        blockwise: whether each entry of a weight is a factor on the ``n x n`` identity. ``Z`` has ``h n``
             rows then, and the weights do not depend on the graph's size. Without normalisations.
 
     Attributes:
         w_v, w_q, w_k, w_r: weights ``[num_weights, h, h]``.
 
     Raises:
-        ValueError: on a schedule that names weights which are not there, or an unknown normalisation.
+        ValueError: on a schedule with an index out of range, or an unknown normalisation.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class FullTransformer(
         return result
 
     def extra_repr(self) -> str:
-        """What decides the output beside the weights."""
+        """The arguments that affect the output, besides the weights."""
         return (
             f"height={self.height}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
             f"num_edges={self.num_edges}, normalize_phi={self.normalize_phi!r}, "

@@ -1,6 +1,7 @@
-"""What a user wants of the constructions: as many layers as a tolerance needs, on any graph, read out.
+"""Flows, resistances, heat kernels and eigenvectors of any graph, by as many layers as a tolerance needs.
 
-Everything is computed in float64. A layer count that is larger than what was allowed is refused before anything runs.
+Everything is computed in float64. If a tolerance needs more layers than allowed, a ValueError comes before any layer
+runs.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def incidence_of(data: Data | Incidence, edge_weight: str | None = "edge_weight"
 
 
 def remove_component_means(graph: Incidence, x: Tensor) -> Tensor:
-    """``I^ x``: from each value the mean over its connected component is taken away. What the lemmas ask of demands.
+    """``I^ x``: subtracts from each value the mean over its connected component. The lemmas require it of demands.
 
     Args:
         graph: the graph or batch.
@@ -109,11 +110,11 @@ def electric_potential(
 
     Args:
         data: the graph or batch.
-        demands: currents put in at the nodes, ``[num_nodes, k]``; what does not flow out of a component again is spread
-            evenly over it.
+        demands: currents injected at the nodes, ``[num_nodes, k]``. If those of a component do not sum to zero, their
+            mean is subtracted.
         tolerance: relative residual ``|psi - L phi| / |psi|`` of each demand, at most.
         edge_weight: as :func:`incidence_of`.
-        max_layers: refuse a tolerance that needs more. It needs ``lambda_max / lambda_min`` times
+        max_layers: the most layers to run. A tolerance needs ``lambda_max / lambda_min`` times
             ``log(1 / tolerance)`` layers: some hundred on an expander, a million on a grid of 300 by 300.
 
     Returns:
@@ -232,7 +233,7 @@ def _resistances(inverse: Tensor) -> Tensor:
 
 
 def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucket, EdgePositions, Tensor]]:
-    """``L^+`` of each graph by Lemma 4, ``[num_graphs, height, height]``, block by block.
+    """``L^+`` of each graph by Lemma 4, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
 
     Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
     """
@@ -241,7 +242,7 @@ def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucke
     size = torch.bincount(label).double() if label.numel() else torch.zeros(0)
     layout = padded_batch(graph)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
-    # Nodes of a block's fill have no component: the projection is zero there.
+    # Padding nodes have no component: the projection is zero there.
     labels = layout.pad(torch.stack([label + 1.0, 1 / size[label]], dim=1))
     for block, laplacian, where, marks in zip(
         layout.buckets, layout.dense_laplacians(ones), layout.edge_positions(), labels, strict=True
@@ -280,7 +281,7 @@ def heat_kernel(
         psi: columns ``[num_nodes, k]``; then the graph may have any size. Without them, the matrix of a single graph.
         tolerance: error in spectral norm, before rounding; at least ``1e-7`` for the matrix.
         edge_weight: as :func:`incidence_of`.
-        max_layers: refuse to run more; with ``psi``, about ``4 s lambda_max`` are needed.
+        max_layers: the most layers to run; with ``psi``, about ``4 s lambda_max`` are needed.
 
     Returns:
         ``[num_nodes, num_nodes]``, or ``[num_nodes, k]`` with ``psi``. Float64.
@@ -365,16 +366,16 @@ def resistive_embedding(
 
     Args:
         data: the graph or batch.
-        k: number of columns: ``sqrt(L^+)`` is projected onto so many random directions, which keeps squared distances
-            up to a relative error of about ``sqrt(2 / k)`` each; a graph of any size. Without it, ``sqrt(L^+)`` of a
-            single graph itself.
+        k: number of columns, for graphs of any size: ``sqrt(L^+)`` is projected onto ``k`` random directions, which
+            keeps each squared distance up to a relative error of about ``sqrt(2 / k)``. If absent, ``sqrt(L^+)`` of a
+            single graph.
         tolerance: error in spectral norm over that of ``sqrt(L^+)``, before the projection.
-        seed: of the directions, which depend on it and a node's index within its graph alone.
+        seed: of the directions, which depend only on the seed and a node's index within its graph.
         edge_weight: as :func:`incidence_of`.
-        max_layers: refuse to run more; ``lambda_max / lambda_min log(1 / tolerance)`` are needed.
+        max_layers: the most layers to run; ``lambda_max / lambda_min log(1 / tolerance)`` are needed.
 
     Returns:
-        ``[num_nodes, num_nodes]``, or ``[num_nodes, k]``. Float64. Between components, distances mean nothing.
+        ``[num_nodes, num_nodes]``, or ``[num_nodes, k]``. Float64. Distances between components have no meaning.
 
     Raises:
         ValueError: if ``k`` is below one, on ``sqrt(L^+)`` of several graphs, or if more layers are needed than
@@ -414,14 +415,14 @@ def laplacian_eigenvectors(
 ) -> tuple[Tensor, Tensor]:
     """Eigenvectors of ``L`` by subspace iteration: the bottom ones by Corollary 7, the top ones by Lemma 6.
 
-    Subspace iteration needs a gap behind the last vector that it iterates. Where there is none behind number ``k``, or
-    a small one, more vectors are iterated, up to ``2 k`` if that will do: as many as make the number of layers least.
-    The span is then turned to its eigenvectors (Rayleigh and Ritz). The eigenvalues, from which the number of layers
+    Subspace iteration needs a spectral gap after the last vector that it iterates. Where the gap after vector ``k`` is
+    small or zero, it iterates more vectors, up to ``2 k`` if that suffices: the number that needs the fewest layers. A
+    Rayleigh-Ritz step then rotates the span to its eigenvectors. The eigenvalues, from which the number of layers
     follows, are computed densely, on graphs of up to 1,024 nodes.
 
-    On larger ones the powers of Lemma 6 would need too many layers. There a Chebyshev filter, layers of eq. (7) too,
-    stands between two orthogonalisations: :func:`~tg_lpe.constructions.chebyshev_filter`, until the residual is small
-    enough.
+    On larger graphs the powers of Lemma 6 need too many layers. There a Chebyshev filter
+    (:func:`~tg_lpe.constructions.chebyshev_filter`), also layers of eq. (7), runs between two orthogonalisations until
+    the residual is small enough.
 
     Args:
         data: the graph or batch; graphs are treated one by one.
@@ -429,15 +430,15 @@ def laplacian_eigenvectors(
         which: ``"bottom"``, smallest eigenvalue first (those of the null space, one per component, are the first), or
             ``"top"``, largest first.
         tolerance: sine of the angle between the iterated and the wanted span, at most; checked by the residual, with a
-            warning where rounding stands in the way. On graphs of more than 1,024 nodes the gap that the residual is
-            divided by is an estimate itself.
-        seed: of ``Phi_0``, which depends on it and a node's index within its graph alone.
+            warning where rounding prevents it. On graphs of more than 1,024 nodes the gap that the residual is divided
+            by is itself an estimate.
+        seed: of ``Phi_0``, which depends only on the seed and a node's index within its graph.
         edge_weight: as :func:`incidence_of`.
-        max_layers: refuse a graph that needs more.
+        max_layers: the most layers to run for a graph.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]``, orthonormal, and eigenvalues ``[num_graphs, k]``; columns that a graph is too
-        small to have are zero, their eigenvalues NaN. Signs, and bases where an eigenvalue repeats, mean nothing.
+        Eigenvectors ``[num_nodes, k]``, orthonormal, and eigenvalues ``[num_graphs, k]``; columns that a small graph
+        lacks are zero, their eigenvalues NaN. Signs are arbitrary, and so are bases where an eigenvalue repeats.
         Float64.
 
     Raises:
@@ -476,7 +477,7 @@ def _eigenspace(
 ) -> tuple[Tensor, Tensor]:
     """The wanted eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
     n = graph.num_nodes
-    graph, scale, _ = _normalized(graph)  # where eigenvalues are far below one, rounding mu - 1 would drown them
+    graph, scale, _ = _normalized(graph)  # rounding of mu - 1 would hide eigenvalues far below one
     laplacian = padded_batch(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
     values = torch.linalg.eigvalsh(laplacian)
     top = float(values[-1]) or 1.0
@@ -484,14 +485,14 @@ def _eigenspace(
     shift = 0.05 * top
     iterated = (values + shift).flip(0) if which == "top" else top + shift - values
     gap = torch.cat([iterated[k:] / iterated[k - 1 : -1], iterated.new_zeros(1)])
-    tangent = 100.0 * n  # exceeded by a random start only rarely; the residual will tell
+    tangent = 100.0 * n  # a random start rarely exceeds it; the residual is checked
     choices = []
     for width, ratio in enumerate(gap.tolist(), start=k):
         if ratio < 1 - 1e-9:
             bound = lambda count, ratio=ratio: subspace_iteration_bound(count, ratio, tangent)  # noqa: E731
             count = layers_needed(bound, tolerance, 10**12) + 1
             choices.append((count * (width + 1), width, count))
-    # A few more vectors than asked for pay where the gap behind them is larger; many more only where nothing else does.
+    # A few more vectors than asked for help where the gap after them is larger; many more are a last resort.
     few = [choice for choice in choices if choice[1] <= 2 * k and choice[1] < n and choice[0] <= max_layers]
     layers, width, count = min(few or choices)
     _check_layers(f"the span of {k} {which} eigenvectors of a graph of {n} nodes", layers, tolerance, max_layers)

@@ -19,9 +19,9 @@ def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) ->
     ``Lambda`` from overflowing, it is held as ``(-s L)^l / l! Psi`` here: the factor ``-s / (l + 1)`` moves from
     ``W^R`` into ``W^V``, and the terms are the same.
 
-    The terms grow to ``exp(s lambda_max)`` before they shrink, and rounding errors with them. For a large temperature
-    the series is run several times over, each for a part of it, with a layer between that puts ``Phi`` in the place of
-    ``Lambda``.
+    The terms grow to ``exp(s lambda_max)`` before they shrink, and rounding errors grow with them. For a large
+    temperature the series runs several times, each time for a part of it; a layer between two runs puts ``Phi`` in the
+    place of ``Lambda``.
 
     Input: ``Psi``, ``[n, k]``. (The lemma assumes that its columns sum to zero; nothing here needs it.) Output:
     ``exp(-s L) Psi``, ``[n, k]``. Layers and error: :func:`~tg_lpe.constructions.heat_kernel_bound`.
@@ -30,8 +30,7 @@ def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) ->
         k: number of columns.
         num_layers: ``L``, of each step.
         s: temperature, not negative.
-        num_steps: into how many parts it is divided, of ``s / num_steps`` each; all together are
-            ``num_steps (L + 1) - 1`` layers.
+        num_steps: number of parts, of ``s / num_steps`` each; the total is ``num_steps (L + 1) - 1`` layers.
 
     Raises:
         ValueError: on a temperature that is negative, or no steps.

@@ -51,8 +51,8 @@ def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0) -> Efficie
     Args:
         k: number of eigenvectors.
         num_iterations: steps of subspace iteration.
-        shift: iterate ``L + shift I``, whose eigenvectors are the same: with a positive one nothing is lost where ``k``
-            is so large that eigenvalues of zero are wanted too.
+        shift: iterate ``L + shift I``, which has the same eigenvectors. A positive shift is needed where ``k`` is so
+            large that eigenvectors of eigenvalue zero are wanted too.
     """
     return _subspace_iteration(k, num_iterations, value=1.0, residual=shift - 1)
 
@@ -69,8 +69,8 @@ def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTran
     Args:
         k: number of eigenvectors.
         num_iterations: steps of subspace iteration.
-        mu: at least ``lambda_max`` of every graph it is run on; somewhat above, or ``mu I - L`` loses the eigenvectors
-            of ``lambda_max`` itself, which matters where ``k`` is so large that they are wanted.
+        mu: at least ``lambda_max`` of every graph it is run on; larger where ``k`` is so large that the eigenvectors of
+            ``lambda_max`` are wanted, which ``lambda_max I - L`` maps to zero.
     """
     return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1)
 

@@ -1,4 +1,4 @@
-"""The same graphs with their nodes numbered in another order, which an equivariant model cannot tell apart."""
+"""The same graphs with their nodes in another order; the output of an equivariant model stays the same."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def csl_edges(num_nodes: int, skip: int) -> Tensor:
     """A circle through all nodes, and from each node a link to the one ``skip`` further on, int64 ``[2, 2 num_nodes]``.
 
     Raises:
-        ValueError: if a link would be on the circle already, or every other link the same as another.
+        ValueError: if a link is an edge of the circle already, or links coincide.
     """
     if skip % num_nodes in (0, 1, num_nodes - 1) or 2 * skip % num_nodes == 0:
         raise ValueError(
@@ -48,7 +48,7 @@ def grid_edges(side: int) -> Tensor:
 def random_regular_edges(num_nodes: int, degree: int, generator: torch.Generator) -> Tensor:
     """Random circles through all nodes, laid over each other: an expander, int64 ``[2, num_nodes degree / 2]``.
 
-    Every node has ``degree`` edges, but for a few edges that coincide.
+    Every node has ``degree`` edges, except where a few edges coincide.
 
     Raises:
         ValueError: on an odd degree, or fewer than three nodes.

@@ -1,4 +1,4 @@
-"""The linear transformer read through Gram matrices: equivariant, blind to sign and basis, on nodes and edges."""
+"""The linear transformer with Gram read-outs of nodes and edges: equivariant, independent of signs and bases."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class GramTransformer(Encoder):
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
     So ``Phi_t = f_t(S) V``, and what is read of every layer is ``f_t(S)`` itself: its diagonal at the nodes and its
-    entries at the edges. Both follow any relabelling of the nodes and know no sign and no basis. With ``V = I`` they
-    are exact. With ``num_probes`` columns of random signs the Gram matrix of two layers,
+    entries at the edges. Both are equivariant under relabelling of the nodes and independent of signs and bases. With
+    ``V = I`` they are exact. With ``num_probes`` columns of random signs the Gram matrix of two layers,
     ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
     ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size. Multiplicative layers
     ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need ``V = I``.
@@ -53,7 +53,7 @@ class GramTransformer(Encoder):
     `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
 
     Args:
-        out_channels: width of the node encoding, through a linear map; if absent, all that is read:
+        out_channels: width of the node encoding, through a linear map; if absent, all values that are read:
             ``num_filters * (num_layers + num_squarings)`` values.
         edge_out_channels: width of the edge encoding likewise; 0 for none.
         num_filters: filters, each with conductances of its own.
@@ -66,7 +66,7 @@ class GramTransformer(Encoder):
         seed: of random probes.
         num_edge_types, edge_dim: categories or width of the edge features that decide conductances.
         num_node_types, in_channels: categories or width of the node features that decide ground conductances.
-        learned_conductances: whether edges conduct differently by their features.
+        learned_conductances: whether the conductance of an edge depends on its features.
         ground: whether nodes are grounded.
         end_features: whether the conductance of an edge depends on the node features of its ends too.
 
@@ -128,7 +128,7 @@ class GramTransformer(Encoder):
         by_nodes = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
         read = {"edge_weight": True, "edge_attr": c.edge is not None, "x": by_nodes or c.ends is not None}
         self.reads = frozenset(name for name, is_read in read.items() if is_read)
-        self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's device and dtype
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # carries the module's device and dtype
         width = num_filters * (num_layers + num_squarings)
         self.out_channels = width if out_channels is None else out_channels
         self.edge_out_channels = width if edge_out_channels is None else edge_out_channels
@@ -161,7 +161,8 @@ class GramTransformer(Encoder):
             graph: the graph or batch; its conductances are factors on the learned ones.
             x: node features, where ground conductances depend on them.
             edge_attr: edge features, where conductances depend on them.
-            generator: for random probes, draws them anew; without it the module's seed gives the same always.
+            generator: for random probes, draws them anew; without it the module's seed gives the same probes at every
+                call.
             precomputed: not read.
 
         Returns:
@@ -171,7 +172,7 @@ class GramTransformer(Encoder):
             ValueError: on missing features, or a graph too large for identity probes.
         """
         if torch.is_autocast_enabled(graph.device.type):
-            # Sixteen products in a row: 8 bits of mantissa would not survive them, and save little.
+            # Eight bits of mantissa are too few for sixteen products in a row, and save little time.
             with torch.autocast(graph.device.type, enabled=False):
                 return self.encode(graph, x, edge_attr, generator=generator)
         node, edge = self.gram(graph, x, edge_attr, generator=generator)
@@ -231,7 +232,7 @@ class GramTransformer(Encoder):
             w = w.to(self.unit.dtype)
             diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
-            if graph.ground is not None:  # given, beside what is learned
+            if graph.ground is not None:  # the graph's own, added to the learned one
                 diagonal = diagonal + graph.ground.to(self.unit.dtype)
         if q is not None:
             diagonal = diagonal + q.to(self.unit.dtype)
@@ -260,7 +261,7 @@ class GramTransformer(Encoder):
         )
 
     def extra_repr(self) -> str:
-        """What decides the output beside the weights."""
+        """The arguments that affect the output, besides the weights."""
         c = self.conductances
         return (
             f"out_channels={self.out_channels}, edge_out_channels={self.edge_out_channels}, "

@@ -20,10 +20,10 @@ from tg_lpe.ops.operator import needs_gradient
 from tg_lpe.ops.structures import LayerStack
 
 NORM_FLOOR = 1e-12
-"""Columns shorter than this are left short instead of being blown up: a zero column stays zero."""
+"""Columns shorter than this are not normalised: a zero column stays zero."""
 
 DENSE_BUDGET = 2**28
-"""Entries of the written-out incidence matrices above which ``update_incidence=True`` refuses a batch (1 GiB)."""
+"""Most entries of dense incidence matrices that ``update_incidence=True`` accepts for a batch (1 GiB)."""
 
 
 @register
@@ -43,7 +43,7 @@ class LinearTransformer(Encoder):
 
     With ``update_incidence=False`` ``alpha^V`` is zero, the case of every construction in the paper that fits eq. (7):
     ``B`` changes by a scalar only and a layer costs ``O(num_edges k + num_nodes k^2)`` time and memory, for a batch of
-    molecules as for one graph of millions of nodes. With ``update_incidence=True`` ``B`` fills in and is written out as
+    molecules as for one graph of millions of nodes. With ``update_incidence=True`` ``B`` becomes dense and is stored as
     ``[num_graphs, max_nodes, max_edges]``: for small graphs only.
 
     `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 14.2.
@@ -60,7 +60,7 @@ class LinearTransformer(Encoder):
         seed: of random probes.
         update_incidence: whether ``B`` is updated too.
         degree_scaling: whether ``S`` is scaled by ``D^-1/2`` (``D``: row sums of ``|B|``) on both sides.
-        independent_scaling: whether each layer has its own factors ``beta``; one otherwise.
+        independent_scaling: whether each layer has its own factors ``beta``; they are one otherwise.
         diagonal: whether ``W^Q, W^K, W^V`` are diagonal and ``W^R`` a multiple of the identity; full otherwise.
         normalize: whether ``B`` and the columns of ``Phi`` are scaled to norm one, per graph, after each layer.
 
@@ -103,10 +103,10 @@ class LinearTransformer(Encoder):
         self.probes = make_probes(
             probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed
         )
-        # A scalar that nothing reads is not made: with B fixed, alpha^V, beta_1 and beta_2 have no part, and alpha^R
-        # is undone by the normalisation.
+        # Unused scalars are not created: with B fixed, alpha^V, beta_1 and beta_2 do not occur, and the normalisation
+        # cancels alpha^R.
         scales_incidence = update_incidence or not normalize
-        # Nobody reads the last layer's B, so a last block of one layer needs none of the parameters of its update.
+        # The last layer's B is unused, so a last block of one layer has no parameters for its update.
         updates = [num_loops > 1 or i + 1 < num_blocks for i in range(num_blocks)]
         self.blocks = nn.ModuleList(
             _Parameters(
@@ -126,9 +126,9 @@ class LinearTransformer(Encoder):
         return {name: size for name, size in super().data_arguments(spec, arguments).items() if name in wanted}
 
     def freeze(self) -> LinearTransformer:
-        """Put the module into eval mode, without gradients, for good: its products of parameters are formed once.
+        """Put the module into eval mode without gradients, permanently, and form its products of parameters once.
 
-        From here on changes of the parameters are not seen. A third of the time of encoding a single molecule is saved.
+        Later changes of the parameters have no effect. This saves a third of the time of encoding a single molecule.
         """
         self.eval().requires_grad_(False)
         self._frozen = self._frozen_stack = None
@@ -137,7 +137,7 @@ class LinearTransformer(Encoder):
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> LinearTransformer:
-        """What moves or casts the parameters does so to the products of a frozen module too: they are formed anew."""
+        """Moving or casting the parameters of a frozen module forms their products anew."""
         super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
         return self if self._frozen is None else self.freeze()
 
@@ -157,7 +157,8 @@ class LinearTransformer(Encoder):
             graph: the graph or batch.
             x: node features, for feature probes.
             edge_attr: not read.
-            generator: for random probes, draws them anew; without it the module's seed gives the same always.
+            generator: for random probes, draws them anew; without it the module's seed gives the same probes at every
+                call.
             precomputed: not read.
             probes: ``Phi_0`` itself, ``[num_nodes, k]``, in place of the module's probes.
 
@@ -169,7 +170,7 @@ class LinearTransformer(Encoder):
                 large.
         """
         if torch.is_autocast_enabled(graph.device.type):
-            # Nine layers of products and normalisations: 8 bits of mantissa would not survive them, and save nothing.
+            # Eight bits of mantissa are too few for nine layers of products and normalisations, and save no time.
             with torch.autocast(graph.device.type, enabled=False):
                 return self.encode(graph, x, generator=generator, probes=probes)
         phi = self.probes(graph, x, generator) if probes is None else probes
@@ -192,7 +193,7 @@ class LinearTransformer(Encoder):
         return [layer for layer in self._products().unbind() for _ in range(self.num_loops)]
 
     def _products(self) -> _Layer:
-        """Parameters of all blocks, stacked, and their products: a few calls for all."""
+        """Parameters of all blocks, stacked, and their products, in a few calls."""
         return _products(cast(list[_Parameters], list(self.blocks)))
 
     def _stack(self) -> LayerStack:
@@ -268,7 +269,7 @@ class LinearTransformer(Encoder):
             for index, layer in enumerate(layers):
                 scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
                 new_z = layer.update_phi(z, (z @ scaled) @ scaled.mT)
-                if index + 1 < len(layers):  # the last layer's B is read by nobody
+                if index + 1 < len(layers):  # the last layer's B is unused
                     b = layer.update_incidence(b, scaled, z)
                     if self.normalize:
                         b = b / _frobenius(b)
@@ -277,7 +278,7 @@ class LinearTransformer(Encoder):
         return padded.unpad(parts, self.out_channels)
 
     def extra_repr(self) -> str:
-        """What decides the output beside the weights."""
+        """The arguments that affect the output, besides the weights."""
         flags = ("update_incidence", "degree_scaling", "normalize")
         seed = f", seed={self.probes.seed}" if isinstance(self.probes, RandomProbes) else ""
         return (
@@ -331,7 +332,7 @@ class _Layer:
             return (self.residual + self.value @ gram @ self.query_key) @ z + similarity @ similar
         if torch.is_grad_enabled():
             return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.mix), z)
-        # The same in place: on a single molecule, most of the time goes into allocating its few hundred bytes.
+        # The same in place: on a single molecule, allocation takes most of the time.
         mix = torch.addcmul(self.residual, gram, self.mix, out=gram)
         return similar.mul_(similarity).baddbmm_(mix, z)
 
@@ -388,7 +389,7 @@ class _Parameters(nn.Module):
             for weight in (self.w_q, self.w_k, self.w_v):
                 weight.add_(0.1 * torch.randn_like(weight))
             if not normalize:
-                # The Phi term is cubic in Phi: unless columns are kept short, it starts from nothing or explodes.
+                # The Phi term is cubic in Phi: without normalised columns it vanishes or explodes.
                 self.w_q.zero_()
 
 
@@ -440,7 +441,7 @@ def _per_bucket(values: Tensor, bucket: Bucket) -> Tensor:
 def _normalize_columns(z: Tensor) -> Tensor:
     """``Phi^T`` with each graph's columns of ``Phi`` at length one; zero stays zero. In place without gradient."""
     norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
-    # Short columns are divided by one, not by the floor: its derivative would overflow within a few layers.
+    # Short columns are divided by one: divided by the floor, their derivative would overflow within a few layers.
     if torch.is_grad_enabled():
         return z / torch.threshold(norm, NORM_FLOOR, 1.0)
     return z.div_(torch.threshold_(norm, NORM_FLOOR, 1.0))
@@ -464,7 +465,7 @@ def _dense_incidences(graph: Incidence, padded: PaddedBatch, like: Tensor) -> li
             f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
         )
     if graph.ground is not None:
-        raise ValueError("update_incidence=True knows no ground conductances, but the graph has some")
+        raise ValueError("update_incidence=True does not support ground conductances, but the graph has some")
     # Edges are sorted by tail, so those of one graph are consecutive.
     local = torch.arange(graph.num_edges, device=graph.device) - (edge_counts.cumsum(0) - edge_counts)[edge_graph]
     slot = torch.zeros_like(edge_counts)

@@ -63,7 +63,7 @@ class CheckpointMixin(PyTorchModelHubMixin):
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=target) as temporary:
             result = super().save_pretrained(temporary, **kwargs)
             for name in sorted(os.listdir(temporary), key=lambda name: name == CONFIG):
-                if name != "README.md" or not (target / name).exists():  # a card that somebody wrote is kept
+                if name != "README.md" or not (target / name).exists():  # keep a card that was written by hand
                     (Path(temporary) / name).replace(target / name)
         return result
 
@@ -152,7 +152,7 @@ def _verified_config(folder: Path) -> dict[str, Any]:
 
 
 def _folder(name_or_dir: str | Path, **download: Any) -> Path:
-    """The folder of a checkpoint, seen to be complete; downloaded if it lies on the Hub."""
+    """The folder of a checkpoint, checked to be complete; downloaded if it is on the Hub."""
     name = str(name_or_dir)
     if name in zoo.names():
         folder = zoo.path(name)
@@ -175,7 +175,7 @@ def _folder(name_or_dir: str | Path, **download: Any) -> Path:
 
 
 def module_digest(module: nn.Module) -> str:
-    """A short digest of what decides a module's output: structure, constructor's arguments, and weights bit by bit."""
+    """A short digest of a module's structure, its constructor's arguments and its weights, bit by bit."""
     sha = hashlib.sha256(repr(module).encode())
     if isinstance(module, CheckpointMixin):
         sha.update(json.dumps(module.config_dict(), sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""Names for classes: what a command line or a ``config.json`` says, and what it stands for."""
+"""Names for classes, as a command line or a ``config.json`` uses them."""
 
 from __future__ import annotations
 

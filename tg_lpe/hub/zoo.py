@@ -1,4 +1,4 @@
-"""Where the checkpoints of :mod:`tg_lpe.zoo` lie, and their cards."""
+"""Folders and cards of the checkpoints of :mod:`tg_lpe.zoo`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def names() -> list[str]:
-    """Names that ``from_pretrained`` knows without a network."""
+    """Names that ``from_pretrained`` loads without a network."""
     return sorted(path.parent.name for path in _FOLDER.glob("*/config.json"))
 
 

@@ -1,4 +1,4 @@
-"""Forms of node encodings on pairs of nodes that forget signs."""
+"""Functions of the node encodings of pairs of nodes that do not depend on signs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def pair_forms(pe: Tensor, edge_index: Tensor) -> Tensor:
-    """``|phi_i - phi_j|`` and ``phi_i * phi_j`` of the two ends of each edge, blind to the sign of each column.
+    """``|phi_i - phi_j|`` and ``phi_i * phi_j`` of the two ends of each edge, independent of the sign of each column.
 
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8).
 

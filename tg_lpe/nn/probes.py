@@ -1,4 +1,4 @@
-"""Where the starting vectors ``Phi_0`` of the linear transformer come from."""
+"""Probes: the starting vectors ``Phi_0`` of the linear transformer."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class FeatureProbes(nn.Module):
 class RandomProbes(nn.Module):
     """``Phi_0`` with independent standard normal entries.
 
-    An entry depends on the seed, the node's index within its graph and the column, on nothing else: the same graph gets
-    the same draw alone, in any batch, on any device. Relabelling nodes moves the encoding in distribution only; it is
-    exact when the probes move along.
+    An entry depends only on the seed, the node's index within its graph and the column: a graph gets the same draw
+    alone, in any batch and on any device. The encoding is equivariant under relabelling in distribution; it is exactly
+    equivariant if the probes are permuted with the nodes.
 
     Args:
         k: number of probe vectors.
-        seed: used where a call brings no generator.
+        seed: used in calls without a generator.
     """
 
     unit: Tensor
@@ -79,7 +79,7 @@ class RandomProbes(nn.Module):
         super().__init__()
         self.k = k
         self.seed = seed
-        self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's device and dtype
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # carries the module's device and dtype
         self._table: Tensor | None = None
         self._table_key: tuple[int, torch.device, torch.dtype] | None = None
 
@@ -105,7 +105,7 @@ class RandomProbes(nn.Module):
             return counter_normal(self.seed, num_rows, self.k, self.unit)
         key = (self.seed, self.unit.device, self.unit.dtype)
         if self._table is None or self._table_key != key:
-            with torch.inference_mode(False):  # or it could never take part in training
+            with torch.inference_mode(False):  # autograd could not use an inference tensor
                 self._table = counter_normal(self.seed, REMEMBERED_ROWS, self.k, self.unit)
             self._table_key = key
         return self._table[:num_rows]
@@ -114,7 +114,7 @@ class RandomProbes(nn.Module):
 class LearnedProbes(nn.Module):
     """``Phi_0`` with one learned row per node index: the published experiment's, section 14.3 of the paper.
 
-    Not equivariant: the encoding reads the order in which the nodes happen to be listed. It exists for fidelity.
+    Not equivariant: the encoding depends on the order of the nodes. It exists to reproduce the paper.
 
     Args:
         k: number of probe vectors.
@@ -155,7 +155,7 @@ def make_probes(
         seed: of ``random``.
 
     Raises:
-        ValueError: if ``kind`` is unknown, or an argument it needs is missing or one it has no use for is given.
+        ValueError: if ``kind`` is unknown, an argument that it needs is missing, or one that it does not use is given.
     """
     if kind not in PROBES:
         raise ValueError(f"probes must be one of {PROBES}, got {kind!r}")

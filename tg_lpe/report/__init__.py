@@ -1,6 +1,6 @@
 """A comparison of runs from their folders alone: a table for the terminal, a page to look at, figures to keep.
 
-Runs on different data are never ranked against each other; runs that differ in nothing but the seed make one row.
+Runs on different data are never ranked against each other; runs that differ only in the seed share a row.
 """
 
 from tg_lpe.report.figures import draw_curve

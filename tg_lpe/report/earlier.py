@@ -12,7 +12,7 @@ _ENCODER_NAMES = {"num_filters", "encoder_layers", "num_squarings", "basis", "co
 _ENCODER_NAMES |= {"pe", "pe_dim", "edge_pe", "probes", "k", "encoder"}
 _MODEL_NAMES = {"channels", "heads", "num_layers", "readout", "pooling", "attention", "pe_norm"}
 _BEFORE = {"edge_pe": False, "pe_norm": False, "pe_lr": None, "attention": "edge", "pooling": "mean"}
-"""What the first trainings did; their settings do not say so, because there was no choice yet."""
+"""Settings that were fixed in the first trainings, whose configurations do not hold them."""
 
 
 def upgrade_run(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tg_lpe.training.state import read_metrics
 GREY, BLUE = "#8a8a8a", "#0072b2"
 SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
 ENCODING_COLORS = {None: GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk": "#009e73", "GramTransformer": BLUE}
-"""By class of the encoder; others take the next of the spare ones."""
+"""Colours by class of the encoder; other encoders take the next spare colour."""
 
 _INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
 
@@ -154,7 +154,7 @@ def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, de
 
 @contextmanager
 def _figure(width: float, height: float) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, of no window system and no global state but the settings inside the block."""
+    """A figure and its axes, without a window system, and without global state but the settings inside the block."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg

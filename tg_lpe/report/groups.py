@@ -1,4 +1,4 @@
-"""Runs sorted into data sets and rows: never ranked across data, one row where nothing but the seed differs."""
+"""Runs sorted into data sets and rows: never ranked across data, one row where only the seed differs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, numbe
 from tg_lpe.training.run_folder import checkpoint_label
 
 ENTRY = ("edge_encoding", "pe_norm")
-"""How an encoding enters the model: told of every row that has the choice, as soon as two rows differ in it."""
+"""How an encoding enters the model: where two rows differ in one of these, every row that has it shows it."""
 
 SIZES = ("num_train", "num_val", "num_test")
-# Sets known by a name: that does not say where they lie, so two of them need not be the same.
+# Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9")
 
 
@@ -42,12 +42,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Variant:
-    """Runs that differ in nothing but the seed: all finished, or all unfinished.
+    """Runs that differ only in the seed: all finished, or all unfinished.
 
     Attributes:
         runs: by seed.
         settings: those that had an effect, without the seed; arguments of the encoder are named ``encoder.NAME``.
-        label: what tells it from the other variants on the same data.
+        label: what distinguishes it from the other variants on the same data.
         color: of its marks in every picture.
     """
 
@@ -288,7 +288,7 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of settings that are not the same in all; what ``auto`` will become is not known to differ."""
+    """Names of settings that are not the same in all; a precision of ``auto`` does not count as different."""
     values: dict[str, set[str]] = {}
     for each in settings:
         for name, value in each.items():
@@ -307,7 +307,7 @@ def _apart_from_encoding(variant: Variant) -> dict[str, Any]:
 
 
 def spread_of(values: Sequence[float | None]) -> Spread | None:
-    """Mean and deviation of those values that are there; ``None`` if none is."""
+    """Mean and deviation of the values that are not ``None``; ``None`` if all are."""
     there = [value for value in values if value is not None]
     if not there:
         return None

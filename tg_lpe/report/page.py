@@ -1,4 +1,4 @@
-"""The comparison as one page that needs nothing beside it."""
+"""The comparison as one self-contained page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SKIPPED_SHOWN = 1000
 
 
 def write_report(paths: Sequence[str | Path], out: str | Path = "report.html") -> Path:
-    """Write the comparison of run folders as one page that needs nothing beside it.
+    """Write the comparison of run folders as one self-contained page.
 
     Args:
         paths: run folders; one named twice counts once.

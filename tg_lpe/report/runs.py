@@ -109,7 +109,7 @@ class Run:
 
     @property
     def precision(self) -> str | None:
-        """What was computed with: the result knows what ``auto`` became."""
+        """The precision of the run; the result holds the choice made for ``auto``."""
         return first_of(text_in(self.result, "precision"), text_in(self.settings, "precision"))
 
     def curve(self, key: str) -> list[tuple[float, float]]:
@@ -119,7 +119,7 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run folder. Only ``config.json`` must be there; keys it does not know are passed over.
+    """Read a run folder. Only ``config.json`` must be there; unknown keys are ignored.
 
     Args:
         path: the folder.

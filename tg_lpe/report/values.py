@@ -53,7 +53,7 @@ def figure_form(value: float) -> str:
 
 
 def signed(value: float, form: str) -> str:
-    """With its sign, and a minus as wide as the plus."""
+    """A number with its sign; the minus sign is as wide as the plus."""
     return format(value, f"+{form}").replace("-", "−")
 
 

@@ -28,7 +28,7 @@ _LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What shapes the splits besides the rows.
+    """Everything that determines the splits, besides the rows.
 
     Args:
         target: What the labels are: columns of the rows, computed, or none.
@@ -77,7 +77,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
-    labels = [_numbers(row, columns) for row in flat]  # before the work: a bad cell ends the run
+    labels = [_numbers(row, columns) for row in flat]  # first, so that a bad cell fails early
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
     usable, skipped = _sift(flat, molecules, labels, names, options.vocabulary if sizes is None else None)

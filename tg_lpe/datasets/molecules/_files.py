@@ -1,4 +1,4 @@
-"""Finds and reads the files of a source; nothing in it is ever written."""
+"""Finds and reads the files of a source; the source is never written to."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SourceFile:
         return tuple(name for position, name in enumerate(header) if position != smiles_at)
 
     def check_columns(self, labels: Sequence[str], smiles_column: str | None) -> None:
-        """Refuses what :meth:`rows` would refuse for want of a column, without reading all rows."""
+        """Raises where a column that :meth:`rows` needs is missing, without reading all rows."""
         if self.is_csv and self.header():
             self._smiles_at(self.header(), smiles_column)
             for label in labels:
@@ -117,11 +117,11 @@ class SourceFile:
             raise ValueError(f"{self.name} has no columns, so there is no SMILES column {smiles_column!r}")
 
     def _text(self) -> str:
-        # A byte that is no UTF-8 becomes a mark that RDKit refuses, so the line ends up in the report.
+        # Bytes that are not UTF-8 become a replacement character: RDKit refuses it, and the report names the line.
         return self.content.decode("utf-8-sig", errors="replace")
 
     def _smi_rows(self) -> Iterator[Row]:
-        # Split at newlines alone: splitlines() also breaks at characters that no editor counts as a line's end.
+        # Split at newlines alone: splitlines() also breaks at characters that editors do not count as line ends.
         for number, line in enumerate(self._text().split("\n"), start=1):
             words = line.split(maxsplit=1)
             if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:

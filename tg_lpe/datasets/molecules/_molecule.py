@@ -363,5 +363,5 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             answers.write(json.dumps(answer).encode("ascii") + b"\n")
             answers.flush()
     except (KeyboardInterrupt, BrokenPipeError):
-        # The parent reports an interrupt; tracebacks of all workers would only hide it.
+        # The parent reports an interrupt; tracebacks of all workers would hide the report.
         return

@@ -121,7 +121,7 @@ class _Worker:
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Sends one request and waits for its answer; a `RuntimeError` if the worker dies or fails over it."""
         line = b""
-        with contextlib.suppress(BrokenPipeError):  # of a dead worker; the empty line says so below
+        with contextlib.suppress(BrokenPipeError):  # a dead worker answers with an empty line, handled below
             self._send(request)
             line = self._process.stdout.readline() if self._process.stdout is not None else b""
         if not line.endswith(b"\n"):
@@ -136,7 +136,7 @@ class _Worker:
         return answer
 
     def stop(self) -> None:
-        # A worker has no state to save, and may be in the middle of a chunk that nobody needs any more.
+        # A worker has no state to save, and may be in the middle of a chunk that is no longer needed.
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -26,7 +26,7 @@ DatasetName = Literal["zinc", "qm9", "nci", "zinc12k"]
 ComputedTarget = Literal["solubility"]
 
 _COMPUTED_BY_NAME = ("zinc", "qm9", "nci")
-"""Published sets whose target is computed where their files bring no labels."""
+"""Published sets whose target is computed if their files have no labels."""
 
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
@@ -62,13 +62,13 @@ def load_molecules(
             `SMILES [name]`; csv files have a header with a column for the SMILES.
         name: The dataset that this is. `"zinc"`, `"qm9"` and `"nci"` imply the computed target where the files have
             no column `y`. `"zinc"` and `"qm9"` set its published normalisation; `"qm9"` also rewrites bracketed
-            radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` insists
-            on labels `y`. Other sources are taken as they are.
-        targets: Columns of the labels, in the order of the columns of `y`. An empty sequence asks for no labels,
+            radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` requires
+            labels `y`. Other sources are taken as they are.
+        targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels,
             which is enough for pretraining. By default `y`, if it is the only column besides the SMILES.
         computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
-        normalization: Constants of the computed target, in place of the name's; asks for that target. By default
-            measured on the training set for sources without a name.
+        normalization: Constants of the computed target, in place of the name's; selects that target. By default they
+            are measured on the training set for sources without a name.
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
         features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
             the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
@@ -78,7 +78,7 @@ def load_molecules(
         cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
         seed: Draws the random split of a single file.
-        num_workers: Processes that read SMILES; 0 for none besides this one, `None` for one per core if it pays.
+        num_workers: Processes that read SMILES; 0 for none besides this one, `None` for one per core if that is faster.
         progress: Show a progress bar.
 
     Returns:
