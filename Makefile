@@ -27,7 +27,7 @@ export PIP_NO_INPUT := 1
 help:
 	@echo "make demo   set up, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
 	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
-	@echo "make lint   set up, then ruff and mypy"
+	@echo "make lint   set up, then ruff, mypy and import-linter"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
 	@echo "make setup  only the set-up"
@@ -48,6 +48,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tg_lpe
+	$(BIN)/lint-imports --no-cache
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html

@@ -31,6 +31,7 @@ from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops import polynomials as polynomial_ops
 from tg_lpe.ops import triton as room
 from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.structures import FixedLayers, Recurrence
 from tg_lpe.ops.triton import layers, polynomials
 from tg_lpe.testing import assert_permutation_equivariant
 
@@ -237,7 +238,7 @@ def test_malformed_arguments_are_refused() -> None:
     graph, model = single(SMALL), model_of({"k": 4})
     own, stack, later = graph.scaled_laplacian(torch.zeros(1)), model._stack(), torch.ones(6)
     phi = torch.zeros(35, 4)
-    assert layers.layers(phi, own, stack, None, later, 1e-12).shape == (35, 4)
+    assert layers.layers(phi, FixedLayers(own, stack, later, 1e-12), None).shape == (35, 4)
     for match, x, laplacian, readout, factors in (
         (r"phi must be float32 \[35, k <= 16\]", phi[1:], own, None, later),
         (r"float32 \[35, k <= 16\]|on cpu", phi.double(), own, None, later),
@@ -248,13 +249,14 @@ def test_malformed_arguments_are_refused() -> None:
         ("readout must be .* on cpu, got .* on meta", phi, own, phi.to("meta"), later),
     ):
         with pytest.raises(ValueError, match=match):
-            layers.layers(x, laplacian, stack, readout, factors, 1e-12)
+            layers.layers(x, FixedLayers(laplacian, stack, factors, 1e-12), readout)
+    full = FixedLayers(own, stack._replace(diagonal=False), later, 1e-12)
     with pytest.raises(ValueError, match="diagonal weights"):
-        layers.layers_backward(phi, own, stack._replace(diagonal=False), later, 1e-12, [], phi)
+        layers.layers_backward(phi, full, [], phi)
     adjacency, structure = torch.zeros(2, graph.num_edges), (graph.tail, graph.head, graph.ptr, 35, graph.max_nodes)
     for match, wrong, count in (("adjacency must be", adjacency[:, 1:], 1), ("at least 1", adjacency, 0)):
         with pytest.raises(ValueError, match=match):
-            polynomials.matrix_polynomials(wrong, *structure, 1.0, 0.0, count)
+            polynomials.matrix_polynomials(wrong, Recurrence(*structure, 1.0, 0.0, count))
 
 
 def check_polynomials(graph: Incidence, basis: str, num_layers: int, num_filters: int) -> None:

@@ -9,10 +9,12 @@ import pytest
 import torch
 from helpers import relative_error
 from host_reads import HostReads
+from ops_support import needs_cpu
 from torch import Tensor, nn
 
 import tg_lpe.ops.segment
-from tg_lpe import GramTransformer, GraphTransformer
+from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe.ops import cpu
 
 TYPES = {"num_node_types": 5, "num_edge_types": 3}
 
@@ -48,19 +50,22 @@ def test_few_reads_from_the_device(with_encoder: bool, attention: str) -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    # One for the checks of the model, whatever its layers; with an encoder, one for the checks of its conductances and
-    # up to three of Incidence and the matrix polynomials.
-    assert len(reads.seen) <= 1 + 4 * with_encoder, reads.seen
-    assert reads.seen.count("aten::_local_scalar_dense") <= 4
+    assert reads.seen.count("aten::_local_scalar_dense") == 0, reads.seen
+    # One for the checks of the model, whatever its layers; with an encoder, one for those of its conductances. Without
+    # the C++ part, graphs of each size are looked for besides.
+    if cpu.is_available() or not with_encoder:
+        assert len(reads.seen) <= 1 + with_encoder, reads.seen
+    if encoder is not None:
+        assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
 def no_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tg_lpe.ops.segment, "torch_scatter", None)
 
 
-def compiled(model: nn.Module, backend: str) -> Any:
+def compiled(model: nn.Module, backend: str, fullgraph: bool = True) -> Any:
     torch._dynamo.reset()
-    return torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    return torch.compile(model, fullgraph=fullgraph, dynamic=True, backend=backend)
 
 
 def step(model: Any, batch: dict[str, Any]) -> list[Tensor]:
@@ -95,6 +100,23 @@ def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, monkeypatch
         for got, expected in zip(step(whole, batch), step(model, batch), strict=True):
             assert relative_error(got, expected) < 1e-9
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 1
+
+
+@needs_cpu
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gram", "linear"])
+def test_compiled_with_an_encoder(kind: str) -> None:
+    """The same values and gradients with one graph break: the size of the incidence depends on the data."""
+    torch.manual_seed(0)
+    encoder = GramTransformer(num_filters=2, num_layers=4, **TYPES) if kind == "gram" else LinearTransformer(4, 3)
+    model = GraphTransformer(encoder=encoder, hidden_channels=8, heads=2, num_layers=2, **TYPES).double()
+    batch = rings(3)
+    torch._dynamo.reset()
+    explained = torch._dynamo.explain(copy.deepcopy(model))(**batch, num_nodes=len(batch["batch"]))
+    assert explained.graph_break_count <= 1, explained.break_reasons
+    twin = compiled(copy.deepcopy(model), "aot_eager", fullgraph=False)
+    for got, expected in zip(step(twin, batch), step(model, batch), strict=True):
+        assert relative_error(got, expected) < 1e-9
 
 
 @pytest.mark.slow

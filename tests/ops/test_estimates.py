@@ -21,6 +21,7 @@ from tg_lpe.ops.cpu.estimates import estimated_polynomials
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs
 from tg_lpe.ops.segment import RowGroups
+from tg_lpe.ops.structures import EstimatedRecurrence
 
 F64 = torch.float64
 
@@ -40,7 +41,7 @@ class Stack:
     def arguments(self, basis: str, num_layers: int, num_probes: int, seed: int, read_edges: bool) -> Any:
         rows = self.num_rows, self.max_nodes
         options = *BASES[basis], num_layers, num_probes, seed, read_edges
-        return self.adjacency, self.tail, self.head, *rows, *options
+        return self.adjacency, EstimatedRecurrence(self.tail, self.head, *rows, *options)
 
     def compiled(self, basis: str, num_layers: int, num_probes: int, seed: int = 0, read_edges: bool = True) -> Any:
         return estimated_polynomials(*self.arguments(basis, num_layers, num_probes, seed, read_edges))
@@ -131,7 +132,8 @@ def test_the_signs_are_those_of_counter_signs_bit_for_bit(dtype: torch.dtype, se
     adjacency, ends = torch.ones(1, max_nodes // 2, dtype=dtype), (pairs[0], pairs[1])
     signs = counter_signs(seed, max_nodes, torch.arange(num_probes), adjacency)
     for count in range(1, num_probes + 1):
-        _, edges = estimated_polynomials(adjacency, *ends, max_nodes, max_nodes, 1.0, 0.0, 2, count, seed, True)
+        recurrence = EstimatedRecurrence(*ends, max_nodes, max_nodes, 1.0, 0.0, 2, count, seed, True)
+        _, edges = estimated_polynomials(adjacency, recurrence)
         sums = (edges[:, 1] * count).round()
         assert (edges[:, 1] * count - sums).abs().max() < 1e-4
         assert torch.equal(sums, (signs[pairs[0], :count] * signs[pairs[1], :count]).sum(1))
@@ -243,7 +245,7 @@ def test_what_is_refused() -> None:
     def call(adjacency: Tensor = adjacency, tail: Tensor = tail, head: Tensor = head, **changed: int) -> Any:
         sizes = {"num_rows": 3, "max_nodes": 3, "num_layers": 4, "num_probes": 5} | changed
         rows, layers = (sizes["num_rows"], sizes["max_nodes"]), (sizes["num_layers"], sizes["num_probes"])
-        return estimated_polynomials(adjacency, tail, head, *rows, 1.0, 0.0, *layers, 0, True)
+        return estimated_polynomials(adjacency, EstimatedRecurrence(tail, head, *rows, 1.0, 0.0, *layers, 0, True))
 
     call()
     for wrong in (
@@ -272,7 +274,8 @@ def test_without_rows_edges_or_filters() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     for num_filters, num_rows in ((2, 0), (2, 4), (0, 4)):
         adjacency = torch.zeros(num_filters, 0)
-        nodes, edges = estimated_polynomials(adjacency, none, none, num_rows, 4, 2.0, 1.0, 5, 3, 0, True)
+        recurrence = EstimatedRecurrence(none, none, num_rows, 4, 2.0, 1.0, 5, 3, 0, True)
+        nodes, edges = estimated_polynomials(adjacency, recurrence)
         assert nodes.shape == (num_rows, 5 * num_filters) and edges.shape == (0, 5 * num_filters)
         expected = [0.0, -1.0, 0.0, 1.0, 0.0] * num_filters  # T_t(0), estimated without error
         assert torch.equal(nodes, torch.tensor(expected).expand(num_rows, -1))
@@ -300,7 +303,9 @@ def test_first_and_second_derivatives(basis: str) -> None:
 
 def sums(stack: Stack, signs: Tensor, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
     ends = RowGroups(stack.tail, stack.num_rows), RowGroups(stack.head, stack.num_rows)
-    return estimates._sums_over_probes(stack.adjacency[0], signs, *ends, *BASES[basis], num_layers, True)
+    rows = stack.tail, stack.head, stack.num_rows, stack.max_nodes
+    recurrence = EstimatedRecurrence(*rows, *BASES[basis], num_layers, signs.size(1), 0, True)
+    return estimates._sums_over_probes(stack.adjacency[0], signs, *ends, recurrence)
 
 
 @bases

@@ -29,7 +29,7 @@ from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.graph.incidence import LARGE
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.cpu import layers as cpu_layers
-from tg_lpe.ops.structures import LayerStack
+from tg_lpe.ops.structures import FixedLayers, LayerStack
 
 MODELS: list[dict[str, Any]] = [
     {},
@@ -149,7 +149,7 @@ def test_malformed_calls_are_refused() -> None:
 
     def run(phi: Tensor = phi, later: Tensor = ones[:1], **changed: Tensor) -> Tensor:
         own = laplacian._replace(**changed)
-        return cpu_layers.layers(phi, own, model._stack(), model.readout.weight, later, 1e-12)
+        return cpu_layers.layers(phi, FixedLayers(own, model._stack(), later, 1e-12), model.readout.weight)
 
     assert run().shape == (3, 8)
     for match, arguments in (
@@ -180,7 +180,7 @@ def test_the_operation_against_its_reference(diagonal: bool, norm_floor: float |
     for own in (laplacian, laplacian._replace(rows=None)):
         for matrix in (readout, None):
             got = layer_ops.layers(phi, own, weights, matrix, later, norm_floor)
-            expected = layer_ops._reference(phi, own, weights, matrix, later, norm_floor)
+            expected = layer_ops._reference(phi, FixedLayers(own, weights, later, norm_floor), matrix)
             assert relative_error(got, expected) < 1e-12
 
 

@@ -166,6 +166,29 @@ def test_encoders_compile(kind: str, backend: str) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
+def test_second_derivatives_of_encoders(kind: str) -> None:
+    """With respect to all parameters and the weights of the edges."""
+    torch.manual_seed(0)
+    model: Any = LinearTransformer(2, 2, num_blocks=1, num_loops=2).double()
+    if kind != "linear":
+        probes = "identity" if kind == "exact" else "rademacher"
+        model = GramTransformer(2, 1, num_filters=1, num_layers=3, probes=probes, num_probes=3).double()
+    names, values = zip(*model.named_parameters(), strict=True)
+    arguments = batch_of(PARTS).arguments(weighted=False)
+    weight = normal(EDGES).exp().requires_grad_()
+
+    def of(weight: Tensor, *values: Tensor) -> list[Tensor]:
+        given = {**arguments, "edge_weight": weight[GRAPH.undirected_index]}
+        out = torch.func.functional_call(model, dict(zip(names, values, strict=True)), (None,), given)
+        return [part for part in out if part is not None]
+
+    inputs = weight, *(value.detach().clone().requires_grad_() for value in values)
+    assert torch.autograd.gradcheck(of, inputs)
+    assert torch.autograd.gradgradcheck(of, inputs)
+
+
 @needs_cpu
 @pytest.mark.parametrize(
     "model", [GramTransformer(3, 2, num_filters=2, num_layers=4), LinearTransformer(4, 3)], ids=str

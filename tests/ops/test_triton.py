@@ -15,6 +15,7 @@ from helpers import Graph, batch_of
 
 from tg_lpe import GramTransformer, Incidence, LinearTransformer
 from tg_lpe.ops import triton as room
+from tg_lpe.ops.structures import Recurrence
 from tg_lpe.ops.triton import polynomials
 
 needs_triton = pytest.mark.skipif(
@@ -100,7 +101,8 @@ def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
         graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
         assert LinearTransformer(k=4).encode(graph).node.shape == (3, 4)
         with pytest.raises(RuntimeError, match="absent"):
-            polynomials.matrix_polynomials(torch.ones(1, 2), graph.tail, graph.head, graph.ptr, 3, 3, 1.0, 0.0, 2)
+            recurrence = Recurrence(graph.tail, graph.head, graph.ptr, 3, 3, 1.0, 0.0, 2)
+            polynomials.matrix_polynomials(torch.ones(1, 2), recurrence)
     finally:
         room.load_kernels.cache_clear()
         room._runs_on.cache_clear()

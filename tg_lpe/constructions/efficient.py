@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tg_lpe.constructions.full import FullTransformer, Scheduled, normalize_phi, unit
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.hub.checkpoints import CheckpointMixin
 from tg_lpe.ops import cpu, layers
 from tg_lpe.ops.structures import LayerStack
 
@@ -92,13 +91,7 @@ def efficient_layer(b: Tensor, phi: Tensor, w: Weights) -> tuple[Tensor, Tensor]
     return update_incidence(b, phi, w), update_phi(phi, b @ (b.mT @ phi), w)
 
 
-class EfficientTransformer(
-    Scheduled,
-    CheckpointMixin,
-    library_name="tg_lpe",
-    tags=["graph-machine-learning", "positional-encoding"],
-    license="mit",
-):
+class EfficientTransformer(Scheduled):
     """The linear transformer of eq. (7), normalised as in eq. (6) or section 3.5 if asked for.
 
     The constructor sets all weights to zero, in float64, so that the layers change nothing. The functions of this

@@ -88,7 +88,13 @@ def normalize_rows(z: Tensor, num_edges: int, how: str | None, incidence: bool) 
     return torch.cat([unit(b, (-2, -1)) if incidence else b, normalize_phi(phi, how)], dim=-1).mT
 
 
-class Scheduled(nn.Module):
+class Scheduled(
+    CheckpointMixin,
+    nn.Module,
+    library_name="tg_lpe",
+    tags=["graph-machine-learning", "positional-encoding"],
+    license="mit",
+):
     """Layers that take their weights from a stack by index, so that repeated weights are stored once.
 
     Args:
@@ -114,13 +120,7 @@ class Scheduled(nn.Module):
         return nn.Parameter(torch.zeros(*shape, dtype=torch.float64))
 
 
-class FullTransformer(
-    Scheduled,
-    CheckpointMixin,
-    library_name="tg_lpe",
-    tags=["graph-machine-learning", "positional-encoding"],
-    license="mit",
-):
+class FullTransformer(Scheduled):
     """The linear transformer of eqs. (2)-(3), normalised as in eq. (6) or section 3.5 if asked for.
 
     The constructor sets all weights to zero, in float64, so that the layers change nothing. The functions of this

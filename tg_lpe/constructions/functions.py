@@ -14,19 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe.constructions.bounds import (
-    EXACT_NODES,
-    check_ground,
-    electric_flow_bound,
-    fast_electric_flow_bound,
-    fast_heat_kernel_bound,
-    heat_kernel_bound,
-    layers_needed,
-    resistive_embedding_bound,
-    spectral_bounds,
-    spectral_interval,
-    subspace_iteration_bound,
-)
+from tg_lpe.constructions import bounds
 from tg_lpe.constructions.efficient import EfficientTransformer
 from tg_lpe.constructions.electric import (
     electric_flow,
@@ -126,7 +114,7 @@ def electric_potential(
     graph = incidence_of(data, edge_weight)
     _check_rows("demands", demands, graph)
     graph, scale, lower = _normalized(graph)
-    layers = layers_needed(_relative(electric_flow_bound, lower), tolerance)
+    layers = bounds.layers_needed(_relative(bounds.electric_flow_bound, lower), tolerance)
     _check_layers(f"L^+ psi for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
     psi = remove_component_means(graph, demands.double())
     with torch.no_grad():
@@ -237,7 +225,7 @@ def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucke
 
     Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
     """
-    lower, upper = spectral_bounds(graph)
+    lower, upper = bounds.spectral_bounds(graph)
     label = component_labels(graph)
     size = torch.bincount(label).double() if label.numel() else torch.zeros(0)
     layout = padded_batch(graph)
@@ -252,7 +240,7 @@ def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucke
         projection = torch.diag_embed((own > 0).double()) - same
         top = upper[block.graphs]
         worst = float((lower[block.graphs] / top).min())
-        layers = layers_needed(_relative(fast_electric_flow_bound, worst), tolerance)
+        layers = bounds.layers_needed(_relative(bounds.fast_electric_flow_bound, worst), tolerance)
         z = fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
         with torch.no_grad():
             inverse = fast_electric_flow_output(fast_electric_flow(layers).to(z.device)(z))
@@ -301,7 +289,7 @@ def heat_kernel(
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     (laplacian,) = padded_batch(graph).dense_laplacians(ones)
-    return _cubed(laplacian, s, float(spectral_bounds(graph)[1]), tolerance)[0]
+    return _cubed(laplacian, s, float(bounds.spectral_bounds(graph)[1]), tolerance)[0]
 
 
 def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: float = 1e-6) -> tuple[Tensor, Tensor]:
@@ -318,7 +306,7 @@ def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: flo
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     if graph.num_nodes == 0:
         return ones.new_zeros(0, len(times)), ones.new_zeros(0, len(times))
-    upper, layout = spectral_bounds(graph)[1], padded_batch(graph)
+    upper, layout = bounds.spectral_bounds(graph)[1], padded_batch(graph)
     nodes, edges = [], ones.new_zeros(graph.num_edges, len(times))
     for block, laplacian, where in zip(
         layout.buckets, layout.dense_laplacians(ones), layout.edge_positions(), strict=True
@@ -335,7 +323,7 @@ def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
     """``exp(-s L)`` by Lemma 5, for ``L`` of ``[num_graphs, n, n]`` and eigenvalues up to ``top``."""
     if tolerance < FAST_FLOOR:
         raise ValueError(f"tolerance must be at least {FAST_FLOOR:g} for the matrix, got {tolerance:g}; give psi")
-    layers = layers_needed(lambda count: fast_heat_kernel_bound(count, top, s), tolerance)
+    layers = bounds.layers_needed(lambda count: bounds.fast_heat_kernel_bound(count, top, s), tolerance)
     with torch.no_grad():
         out: Tensor = fast_heat_kernel(layers).to(laplacian.device)(fast_heat_kernel_input(laplacian, layers, s))
     return out
@@ -343,9 +331,9 @@ def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
 
 def _heat_columns(graph: Incidence, s: float, psi: Tensor, tolerance: float, max_layers: int) -> Tensor:
     _check_rows("psi", psi, graph)
-    top = float(spectral_bounds(graph)[1].max()) if graph.num_graphs else 1.0
+    top = float(bounds.spectral_bounds(graph)[1].max()) if graph.num_graphs else 1.0
     steps = max(1, math.ceil(s * top / STEP))
-    each = layers_needed(lambda count: heat_kernel_bound(count, top, s / steps), tolerance / (2 * steps))
+    each = bounds.layers_needed(lambda count: bounds.heat_kernel_bound(count, top, s / steps), tolerance / (2 * steps))
     total = steps * (each + 1) - 1
     _check_layers(f"exp(-s L) for s={s:g} and lambda_max={top:.4g}", total, tolerance, max_layers)
     with torch.no_grad():
@@ -394,8 +382,8 @@ def resistive_embedding(
     if start.numel() == 0:
         return start
     graph, scale, lower = _normalized(graph)
-    bound = lambda count: lower**0.5 * resistive_embedding_bound(count, lower, 1.0)  # noqa: E731
-    layers = layers_needed(bound, tolerance)
+    bound = lambda count: lower**0.5 * bounds.resistive_embedding_bound(count, lower, 1.0)  # noqa: E731
+    layers = bounds.layers_needed(bound, tolerance)
     _check_layers(f"sqrt(L^+) for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
     with torch.no_grad():
         model = resistive_embedding_layers(start.size(1), layers, 1.0).to(like.device)
@@ -449,7 +437,7 @@ def laplacian_eigenvectors(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     graph = incidence_of(data, edge_weight)
-    check_ground(graph)
+    bounds.check_ground(graph)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
     for number in range(graph.num_graphs):
@@ -458,7 +446,7 @@ def laplacian_eigenvectors(
         if n == 0:
             continue
         own, few = _single_graph(graph, first, last), k + max(4, k // 2)
-        solve, width = (_eigenspace, n) if n <= max(EXACT_NODES, few) else (filtered_eigenspace, few)
+        solve, width = (_eigenspace, n) if n <= max(bounds.EXACT_NODES, few) else (filtered_eigenspace, few)
         span, ritz = solve(own, min(k, n), which, tolerance, counter_normal(seed, n, width, like), max_layers)
         vectors[first:last, : ritz.numel()] = span
         values[number, : ritz.numel()] = ritz
@@ -489,8 +477,8 @@ def _eigenspace(
     choices = []
     for width, ratio in enumerate(gap.tolist(), start=k):
         if ratio < 1 - 1e-9:
-            bound = lambda count, ratio=ratio: subspace_iteration_bound(count, ratio, tangent)  # noqa: E731
-            count = layers_needed(bound, tolerance, 10**12) + 1
+            bound = lambda count, ratio=ratio: bounds.subspace_iteration_bound(count, ratio, tangent)  # noqa: E731
+            count = bounds.layers_needed(bound, tolerance, 10**12) + 1
             choices.append((count * (width + 1), width, count))
     # A few more vectors than asked for help where the gap after them is larger; many more are a last resort.
     few = [choice for choice in choices if choice[1] <= 2 * k and choice[1] < n and choice[0] <= max_layers]
@@ -528,7 +516,7 @@ def _normalized(graph: Incidence) -> tuple[Incidence, Tensor, float]:
     Returns:
         The batch, the eigenvalue of each node's graph ``[num_nodes]``, and the smallest ``lambda_min / lambda_max``.
     """
-    lower, upper = spectral_interval(graph)
+    lower, upper = bounds.spectral_interval(graph)
     like = upper
     w = graph.root_conductance(like).square() / upper[graph.batch[graph.tail]]
     worst = float((lower / upper).min()) if lower.numel() else 1.0

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import make_encoder
+from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
 from tg_lpe.nn.attention import Neighbourhoods, make_attention
 from tg_lpe.nn.checks import ValueChecks
@@ -196,9 +197,10 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
         neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
         if self.encoder is not None:
-            sizes = {"num_nodes": neighbourhoods.num_nodes, "num_graphs": neighbourhoods.num_graphs}
-            options = {"generator": generator, "precomputed": precomputed}
-            pe, edge_pe = self.encoder(x, edge_index, edge_attr, neighbourhoods.batch, edge_weight, **sizes, **options)
+            # Made here, not in the encoder's forward(): there, torch.compile would break the graph a second time.
+            n, graphs = neighbourhoods.num_nodes, neighbourhoods.num_graphs
+            graph = Incidence(edge_index, n, edge_weight=edge_weight, batch=neighbourhoods.batch, num_graphs=graphs)
+            pe, edge_pe = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
         h = self._embed_nodes(x, pe, neighbourhoods)
         e = self._embed_edges(edge_attr, edge_pe, neighbourhoods)
         for layer in self.layers:

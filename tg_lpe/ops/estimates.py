@@ -14,6 +14,7 @@ from tg_lpe.ops.operator import Operator, reference_gradients
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs, signed_64
 from tg_lpe.ops.segment import RowGroups
+from tg_lpe.ops.structures import EstimatedRecurrence
 
 ROWS_AT_ONCE = 2**23
 """Rows times columns of random signs that the reference propagates together: bounds memory."""
@@ -54,23 +55,12 @@ def estimated_polynomials(
 
 def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     run = cpu_estimates.estimated_polynomials if cpu.supports(adjacency) else _reference
-    return run(adjacency, *arguments)
+    return run(adjacency, EstimatedRecurrence(*arguments))
 
 
-def _reference(
-    adjacency: Tensor,
-    tail: Tensor,
-    head: Tensor,
-    num_rows: int,
-    max_nodes: int,
-    alpha: float,
-    gamma: float,
-    num_layers: int,
-    num_probes: int,
-    seed: int,
-    read_edges: bool,
-) -> tuple[Tensor, Tensor]:
+def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
     """:func:`estimated_polynomials` in torch, some probes at a time."""
+    tail, head, num_rows, max_nodes, _, _, _, num_probes, seed, _ = recurrence
     ends = RowGroups(tail, num_rows), RowGroups(head, num_rows)
     at_once = max(1, ROWS_AT_ONCE // max(num_rows, 1))
     nodes, edges = [], []
@@ -80,9 +70,7 @@ def _reference(
             # The signs depend on the row within its graph: the same alone and in any batch.
             signs = counter_signs(seed, max_nodes, probes, row).repeat(num_rows // max(max_nodes, 1), 1)
             # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.
-            part = checkpoint(
-                _sums_over_probes, row, signs, *ends, alpha, gamma, num_layers, read_edges, use_reentrant=False
-            )
+            part = checkpoint(_sums_over_probes, row, signs, *ends, recurrence, use_reentrant=False)
             diagonal, entries = diagonal + part[0], entries + part[1]
         nodes.append(diagonal / num_probes)
         edges.append(entries / num_probes)
@@ -92,14 +80,7 @@ def _reference(
 
 
 def _sums_over_probes(
-    entry: Tensor,
-    signs: Tensor,
-    tails: RowGroups,
-    heads: RowGroups,
-    alpha: float,
-    gamma: float,
-    num_layers: int,
-    read_edges: bool,
+    entry: Tensor, signs: Tensor, tails: RowGroups, heads: RowGroups, recurrence: EstimatedRecurrence
 ) -> tuple[Tensor, Tensor]:
     """Of one filter, diagonals ``[num_layers, num_rows]`` and edge entries ``[num_layers, num_edges]``.
 
@@ -107,8 +88,14 @@ def _sums_over_probes(
         entry: of ``P`` at the edges, ``[num_edges]``.
         signs: ``V``, ``[num_rows, num_probes]``.
         tails, heads: ends of the edges.
-        alpha, gamma, num_layers, read_edges: as above.
+        recurrence: as above.
     """
+    alpha, gamma, num_layers, read_edges = (
+        recurrence.alpha,
+        recurrence.gamma,
+        recurrence.num_layers,
+        recurrence.read_edges,
+    )
     weight, half = entry.unsqueeze(1), [signs]
     while 2 * len(half) - 1 <= num_layers:
         z = half[-1]
@@ -148,7 +135,8 @@ def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """No backend has the gradient: the layers are computed anew in torch."""
-    return tuple(reference_gradients(_reference, (*ctx.saved_tensors, *ctx.arguments), grads))
+    inputs = *ctx.saved_tensors, *ctx.arguments
+    return tuple(reference_gradients(lambda p, *flat: _reference(p, EstimatedRecurrence(*flat)), inputs, grads))
 
 
 _ARGUMENTS = (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tg_lpe.ops import cpu, triton
 from tg_lpe.ops.cpu import layers as cpu_layers
 from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients
-from tg_lpe.ops.structures import AdjacencyRows, LayerStack, ScaledLaplacian
+from tg_lpe.ops.structures import AdjacencyRows, FixedLayers, LayerStack, ScaledLaplacian
 from tg_lpe.ops.triton import layers as triton_layers
 
 MAX_COLUMNS = 16
@@ -71,7 +71,7 @@ def layers(
     if not needs_gradient(phi, *weights[:4], readout):
         return _layers(phi, *_flat(laplacian), *weights, readout, later, norm_floor)
     if norm_floor is None or not weights.diagonal:
-        out = _reference(phi, laplacian, weights, None, later, norm_floor)
+        out = _reference(phi, FixedLayers(laplacian, weights, later, norm_floor), None)
     else:
         stacks = weights.residual, weights.similarity, weights.left
         out, *_ = _layers_forward(phi, *_flat(laplacian), *stacks, later, norm_floor)
@@ -91,20 +91,15 @@ def _laplacian(fields: tuple[Any, ...]) -> ScaledLaplacian:
 
 
 def _run(phi: Tensor, *arguments: Any) -> Tensor:
-    laplacian, weights = _laplacian(arguments[:10]), LayerStack(*arguments[10:15])
-    backend = _backend(phi, laplacian.max_nodes, False)
-    return (_reference if backend is None else backend.layers)(phi, laplacian, weights, *arguments[15:])
+    readout, later, norm_floor = arguments[15:]
+    fixed = FixedLayers(_laplacian(arguments[:10]), LayerStack(*arguments[10:15]), later, norm_floor)
+    backend = _backend(phi, fixed.laplacian.max_nodes, False)
+    return (_reference if backend is None else backend.layers)(phi, fixed, readout)
 
 
-def _reference(
-    phi: Tensor,
-    laplacian: ScaledLaplacian,
-    weights: LayerStack,
-    readout: Tensor | None,
-    later: Tensor,
-    norm_floor: float | None,
-) -> Tensor:
+def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
     """:func:`layers` in torch: ``z`` is ``Phi`` padded to ``[num_graphs, max_nodes, k]``."""
+    laplacian, weights, later, norm_floor = fixed
     tail, head, ptr, scale, conductance, diagonal, max_nodes, _ = laplacian
     num_nodes = phi.size(0)
     num_graphs, node = ptr.numel() - 1, torch.arange(num_nodes, device=phi.device)
@@ -163,17 +158,20 @@ _layers = Operator(
 
 def _run_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     """The result, and what the gradient reads of it."""
-    laplacian, weights, later, norm_floor = _training(arguments)
-    backend = _backend(phi, laplacian.max_nodes, True)
+    fixed = _training(arguments)
+    backend = _backend(phi, fixed.laplacian.max_nodes, True)
     if backend is None:
-        return _reference(phi, laplacian, weights, None, later, norm_floor), *(phi.new_empty(0) for _ in range(3))
-    out, kept = backend.layers_forward(phi, laplacian, weights, later, norm_floor)
+        return _reference(phi, fixed, None), *(phi.new_empty(0) for _ in range(3))
+    out, kept = backend.layers_forward(phi, fixed)
     return out, *kept
 
 
-def _training(arguments: tuple[Any, ...]) -> tuple[ScaledLaplacian, LayerStack, Tensor, float]:
+def _training(arguments: tuple[Any, ...]) -> FixedLayers:
+    """The layers that have a gradient, from the arguments of their operator after ``phi``."""
     residual, similarity, left, later, norm_floor = arguments[10:]
-    return _laplacian(arguments[:10]), LayerStack(residual, similarity, left, left, True), later, norm_floor
+    return FixedLayers(
+        _laplacian(arguments[:10]), LayerStack(residual, similarity, left, left, True), later, norm_floor
+    )
 
 
 def _fake_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -207,15 +205,12 @@ def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Tensor | None
 
 
 def _reference_training(phi: Tensor, *arguments: Any) -> Tensor:
-    laplacian, weights, later, norm_floor = _training(arguments)
-    return _reference(phi, laplacian, weights, None, later, norm_floor)
+    return _reference(phi, _training(arguments), None)
 
 
 def _run_gradient(grad_out: Tensor, phi: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    arguments, kept = arguments[:-3], arguments[-3:]
-    laplacian, weights, later, norm_floor = _training(arguments)
-    backend = _backend(phi, laplacian.max_nodes, True)
-    return backend.layers_backward(phi, laplacian, weights, later, norm_floor, kept, grad_out)
+    fixed, kept = _training(arguments[:-3]), arguments[-3:]
+    return _backend(phi, fixed.laplacian.max_nodes, True).layers_backward(phi, fixed, kept, grad_out)
 
 
 _TRAINING = f"Tensor phi, {_OPERATOR}, Tensor residual, Tensor similarity, Tensor left, Tensor later, float norm_floor"

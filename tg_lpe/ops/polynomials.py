@@ -22,6 +22,7 @@ from tg_lpe.ops import cpu, triton
 from tg_lpe.ops.cpu import polynomials as cpu_polynomials
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.structures import Recurrence
 from tg_lpe.ops.triton import polynomials as triton_polynomials
 
 BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
@@ -94,22 +95,14 @@ def _backend(adjacency: Tensor, max_nodes: int) -> Any:
 
 
 def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    backend = _backend(adjacency, arguments[4])
-    return (_reference if backend is None else backend.matrix_polynomials)(adjacency, *arguments)
+    recurrence = Recurrence(*arguments)
+    backend = _backend(adjacency, recurrence.max_nodes)
+    return (_reference if backend is None else backend.matrix_polynomials)(adjacency, recurrence)
 
 
-def _reference(
-    adjacency: Tensor,
-    tail: Tensor,
-    head: Tensor,
-    ptr: Tensor,
-    num_nodes: int,
-    max_nodes: int,
-    alpha: float,
-    gamma: float,
-    num_layers: int,
-) -> tuple[Tensor, Tensor]:
+def _reference(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """:func:`matrix_polynomials` in torch: column ``j`` of ``Phi`` is the one of the ``j``-th node of each graph."""
+    tail, head, ptr, num_nodes, max_nodes, alpha, gamma, num_layers = recurrence
     num_filters, node = adjacency.size(0), torch.arange(num_nodes, device=tail.device)
     own = node - ptr[torch.searchsorted(ptr, node, right=True) - 1]
     phi = torch.nn.functional.one_hot(own, max(max_nodes, 1)).to(adjacency.dtype).expand(num_filters, -1, -1)
@@ -139,12 +132,13 @@ def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _matrix_polynomials_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     inputs = *ctx.saved_tensors, *ctx.arguments
     if torch.is_grad_enabled() or _backend(inputs[0], ctx.arguments[1]) is None:
-        return tuple(reference_gradients(_reference, inputs, grads))
+        return tuple(reference_gradients(lambda p, *flat: _reference(p, Recurrence(*flat)), inputs, grads))
     return _matrix_polynomials_gradient(*inputs, *grads), *[None] * (len(inputs) - 1)
 
 
 def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
-    return _backend(adjacency, arguments[4]).matrix_polynomials_backward(adjacency, *arguments)
+    recurrence, grads = Recurrence(*arguments[:-2]), arguments[-2:]
+    return _backend(adjacency, recurrence.max_nodes).matrix_polynomials_backward(adjacency, recurrence, *grads)
 
 
 _ARGUMENTS = (

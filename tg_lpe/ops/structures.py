@@ -28,6 +28,48 @@ class UndirectedEdges(NamedTuple):
     """Nodes of the largest graph."""
 
 
+class Recurrence(NamedTuple):
+    """``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}`` from ``Phi_0 = I``, with a symmetric ``P`` of each graph."""
+
+    tail: Tensor
+    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``, graph by graph."""
+    head: Tensor
+    """Likewise."""
+    ptr: Tensor
+    """First node of each graph, int64 ``[num_graphs + 1]``."""
+    num_nodes: int
+    """Of the batch."""
+    max_nodes: int
+    """Nodes of the largest graph."""
+    alpha: float
+    gamma: float
+    num_layers: int
+    """Number of ``Phi_t``."""
+
+
+class EstimatedRecurrence(NamedTuple):
+    """The same recurrence, estimated from its products with random signs."""
+
+    tail: Tensor
+    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
+    head: Tensor
+    """Likewise."""
+    num_rows: int
+    """Of graphs that are padded to the same size."""
+    max_nodes: int
+    """Rows of each graph; row ``i`` has the signs of row ``i % max_nodes``."""
+    alpha: float
+    gamma: float
+    num_layers: int
+    """Number of ``Phi_t``."""
+    num_probes: int
+    """Columns of random signs."""
+    seed: int
+    """Of the signs, as an int64."""
+    read_edges: bool
+    """Whether edge entries are wanted."""
+
+
 class AdjacencyRows(NamedTuple):
     """A sparse matrix without diagonal by rows: row ``i`` has entries ``crow[i]`` to ``crow[i + 1] - 1``."""
 
@@ -72,3 +114,16 @@ class LayerStack(NamedTuple):
     left: Tensor
     right: Tensor
     diagonal: bool
+
+
+class FixedLayers(NamedTuple):
+    """Layers with a fixed incidence matrix: all that maps ``Phi_0`` to ``Phi_L``."""
+
+    laplacian: ScaledLaplacian
+    """``S`` of each graph."""
+    weights: LayerStack
+    """Of the layers."""
+    later: Tensor
+    """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``."""
+    norm_floor: float | None
+    """Columns longer than this are brought to length one after each layer; ``None``: none is."""

@@ -1,8 +1,9 @@
-"""Pretraining of an encoder on Laplacian eigenvectors, blind to their signs."""
+"""Pretraining of an encoder: what all of it shares, and that on Laplacian eigenvectors, blind to their signs."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,49 +17,117 @@ from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.training.config import PretrainConfig
+from tg_lpe.training.config import LoopConfig, PretrainConfig
 from tg_lpe.training.loop import TrainingLoop
 from tg_lpe.training.run_folder import RunFolder
 
 TARGET = "eigenvectors"
 CHUNK = 2000
 
+C = TypeVar("C", bound=LoopConfig)
 
-class EigenvectorPretraining(TrainingLoop):
-    """Fits the encoding's columns to the first non-trivial eigenvectors of the normalised Laplacian.
+
+class Pretraining(TrainingLoop, Generic[C]):
+    """Fits an encoder to targets that are computed from each graph. A subclass computes them and defines the loss.
 
     Args:
         config: the settings.
-        encoder: any :class:`~tg_lpe.Encoder` with parameters whose node encoding is as wide as there are eigenvectors.
+        encoder: any :class:`~tg_lpe.Encoder` with parameters, as wide as the targets.
         splits: the graphs; their labels are not used.
         folder: where to write; the encoder goes to ``encoder/`` in it. ``None`` keeps nothing.
         device: where to train.
         progress: whether to show a progress bar.
 
     Raises:
-        ValueError: if the encoder has another width or no parameters.
+        ValueError: if the encoder has another width than the targets, or no parameters.
     """
 
+    kind: str
+    """Of the run, in its result."""
     metric = "val_loss"
 
     def __init__(
         self,
-        config: PretrainConfig,
+        config: C,
         encoder: Encoder,
         splits: GraphSplits,
         folder: RunFolder | None = None,
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
-        check_trainable(encoder, config.num_eigenvectors)
+        self.config = config
+        self.check(encoder)
         self.encoder = encoder.to(device)
         groups = [{"params": list(encoder.parameters()), "peak_lr": config.lr}]
         super().__init__(config, encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
-        self.config = config
         self.train_set, self.val_set, self.test_set = (
-            store_precomputed(encoder, attach_eigenvectors(part, config.num_eigenvectors))
-            for part in (splits.train, splits.val, splits.test)
+            store_precomputed(encoder, self.attach_targets(part)) for part in (splits.train, splits.val, splits.test)
         )
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Channels of the targets."""
+
+    @abstractmethod
+    def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
+        """A copy of the dataset with the targets."""
+
+    @abstractmethod
+    def test_figures(self) -> dict[str, Any]:
+        """Losses on the test set, by name."""
+
+    def check(self, encoder: Encoder) -> None:
+        """Refuse an encoder that cannot be fitted to the targets.
+
+        Raises:
+            ValueError: if it has another width or no parameters.
+        """
+        name = type(encoder).__name__
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            raise ValueError(f"{name} has no parameters to learn, so it cannot be pretrained")
+        if encoder.out_channels != self.width:
+            raise ValueError(f"{name} gives {encoder.out_channels} channels, the targets have {self.width}")
+
+    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
+        """The encoding of a batch from a loader."""
+        return self.encoder(
+            batch.get("x"),
+            batch.edge_index,
+            batch.get("edge_attr"),
+            batch.batch,
+            batch.get("edge_weight"),
+            num_nodes=batch.num_nodes,
+            num_graphs=batch.num_graphs,
+            generator=generator,
+            precomputed=precomputed_of(batch),
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Test losses and sizes of the data; writes the encoder."""
+        figures = self.test_figures()
+        if self.folder is not None:
+            self.encoder.save_pretrained(self.folder.path / "encoder")
+        sizes = {"num_train": len(self.train_set), "num_val": len(self.val_set), "num_test": len(self.test_set)}
+        return {"kind": self.kind, **figures, **sizes}
+
+
+class EigenvectorPretraining(Pretraining[PretrainConfig]):
+    """Fits the encoding's columns to the first non-trivial eigenvectors of the normalised Laplacian.
+
+    The arguments are those of :class:`Pretraining`.
+    """
+
+    kind = "pretrain"
+
+    @property
+    def width(self) -> int:
+        """One column for each eigenvector."""
+        return self.config.num_eigenvectors
+
+    def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
+        """As :func:`attach_eigenvectors`."""
+        return attach_eigenvectors(dataset, self.config.num_eigenvectors)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
@@ -84,55 +153,21 @@ class EigenvectorPretraining(TrainingLoop):
                 count += there
         return total / count.clamp(min=1)
 
-    def result(self) -> dict[str, Any]:
-        """Test loss by eigenvector; writes the encoder."""
+    def test_figures(self) -> dict[str, Any]:
+        """The test loss, the largest it can be, and the loss of each eigenvector."""
         columns = self.column_losses(self.test_set)
-        if self.folder is not None:
-            self.encoder.save_pretrained(self.folder.path / "encoder")
         return {
-            "kind": "pretrain",
             "test_loss": float(columns.sum()),
             "max_loss": 2.0 * self.config.num_eigenvectors,
             "test_loss_by_eigenvector": [round(float(value), 4) for value in columns],
-            "num_train": len(self.train_set),
-            "num_val": len(self.val_set),
-            "num_test": len(self.test_set),
         }
 
     def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        out = encode_batch(self.encoder, batch, generator).node
+        out = self.encode(batch, generator).node
         graphs = RowGroups(batch.batch, batch.num_graphs)
         loss = sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs)
         exists = _exists(batch)
         return (loss * exists).sum(0) / exists.sum(0).clamp(min=1)
-
-
-def check_trainable(encoder: Encoder, width: int) -> None:
-    """Refuse an encoder that cannot be fitted to targets of that width.
-
-    Raises:
-        ValueError: if it has another width or no parameters.
-    """
-    name = type(encoder).__name__
-    if not any(parameter.requires_grad for parameter in encoder.parameters()):
-        raise ValueError(f"{name} has no parameters to learn, so it cannot be pretrained")
-    if encoder.out_channels != width:
-        raise ValueError(f"{name} gives {encoder.out_channels} channels, the targets have {width}")
-
-
-def encode_batch(encoder: Encoder, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
-    """The encoding of a batch from a loader, with what :func:`store_precomputed` left in it."""
-    return encoder(
-        batch.get("x"),
-        batch.edge_index,
-        batch.get("edge_attr"),
-        batch.batch,
-        batch.get("edge_weight"),
-        num_nodes=batch.num_nodes,
-        num_graphs=batch.num_graphs,
-        generator=generator,
-        precomputed=precomputed_of(batch),
-    )
 
 
 def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
 from tg_lpe.ops.cpu.polynomials import check_adjacency
+from tg_lpe.ops.structures import EstimatedRecurrence
 
 
 class _Estimates(Arguments):
@@ -27,19 +28,7 @@ class _Estimates(Arguments):
 _estimated_polynomials = Function("estimated_polynomials", _Estimates)
 
 
-def estimated_polynomials(
-    adjacency: Tensor,
-    tail: Tensor,
-    head: Tensor,
-    num_rows: int,
-    max_nodes: int,
-    alpha: float,
-    gamma: float,
-    num_layers: int,
-    num_probes: int,
-    seed: int,
-    read_edges: bool,
-) -> tuple[Tensor, Tensor]:
+def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
     """Probes go through all layers 16 at a time in float32, 8 in float64.
 
     Memory beside the result is 64 bytes a row for each of two products, for ``(T + 1) // 2`` more if edges are read,
@@ -49,6 +38,7 @@ def estimated_polynomials(
         ValueError: on wrong shapes, dtypes or devices, sizes out of range, or edges that do not join two
             different rows.
     """
+    tail, head, num_rows, max_nodes, alpha, gamma, num_layers, num_probes, seed, read_edges = recurrence
     check_adjacency(adjacency, num_layers)
     num_filters, num_edges = adjacency.shape
     if not (0 <= num_rows < 2**31 and num_edges < 2**31 and max_nodes >= min(num_rows, 1) and num_probes >= 1):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
 from tg_lpe.ops.cpu.edges import adjacency_rows
-from tg_lpe.ops.structures import LayerStack, ScaledLaplacian
+from tg_lpe.ops.structures import FixedLayers, LayerStack, ScaledLaplacian
 
 WIDTHS = (8, 16)
 """Columns that the layers are compiled for; fewer are padded with zeros."""
@@ -63,19 +63,13 @@ _layers_backward = Function("layers_backward", _Training)
 _two_block_layers = Function("two_block_layers", _Blocks)
 
 
-def layers(
-    phi: Tensor,
-    laplacian: ScaledLaplacian,
-    weights: LayerStack,
-    readout: Tensor | None,
-    later: Tensor,
-    norm_floor: float | None,
-) -> Tensor:
+def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
     """A layer passes over the adjacency and ``Phi`` once; memory beside the arguments is ``Phi`` twice, and the result.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
+    laplacian, weights, later, norm_floor = fixed
     (num_nodes, k), dtype, num_layers = phi.shape, phi.dtype, weights.residual.size(0)
     if k > MAX_COLUMNS or dtype not in cpu.DTYPES:
         raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
@@ -113,9 +107,7 @@ def layers(
     return out
 
 
-def layers_forward(
-    phi: Tensor, laplacian: ScaledLaplacian, weights: LayerStack, later: Tensor, norm_floor: float
-) -> tuple[Tensor, list[Tensor]]:
+def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor]]:
     """Keeps ``Phi_1 .. Phi_L`` ``[num_layers, num_nodes, 8]``, the Gram matrices of ``Phi_0 .. Phi_(L-1)``
     ``[num_graphs, num_layers, 8, 8]``, and the lengths of columns before they were brought to one, zero where they were
     not, ``[num_graphs, num_layers, 8]``.
@@ -123,26 +115,20 @@ def layers_forward(
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    read, sizes = _training_arguments(phi, laplacian, weights, later)
+    read, sizes = _training_arguments(phi, fixed)
     num_layers, num_graphs, width = sizes["num_layers"], sizes["num_graphs"], TRAINED_COLUMNS
     kept = {
         "chain": phi.new_empty(num_layers, phi.size(0), width),
         "gram": phi.new_empty(num_graphs, num_layers, width, width),
         "norm": phi.new_empty(num_graphs, num_layers, width),
     }
-    arguments = _Training(norm_floor=norm_floor, **sizes, **pointers({**read, **kept}))
+    arguments = _Training(**sizes, **pointers({**read, **kept}))
     _layers_forward(phi.dtype, arguments, _malformed(phi.size(0)))
     return kept["chain"][-1, :, : phi.size(1)].clone(), list(kept.values())
 
 
 def layers_backward(
-    phi: Tensor,
-    laplacian: ScaledLaplacian,
-    weights: LayerStack,
-    later: Tensor,
-    norm_floor: float,
-    kept: Sequence[Tensor],
-    grad_out: Tensor,
+    phi: Tensor, fixed: FixedLayers, kept: Sequence[Tensor], grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Passes over what :func:`layers_forward` kept.
 
@@ -150,7 +136,7 @@ def layers_backward(
         ValueError: on wrong shapes, dtypes or devices.
     """
     k, width = phi.size(1), TRAINED_COLUMNS
-    read, sizes = _training_arguments(phi, laplacian, weights, later)
+    read, sizes = _training_arguments(phi, fixed)
     grad_out = _padded(grad_out, width)
     read |= checked({"grad_out": (grad_out, phi.dtype, (phi.size(0), width))})
     grads = {
@@ -160,7 +146,7 @@ def layers_backward(
         "grad_left": torch.empty_like(read["left"]),
     }
     named = dict(zip(("chain", "gram", "norm"), kept, strict=True))
-    arguments = _Training(norm_floor=norm_floor, **sizes, **pointers({**read, **named, **grads}))
+    arguments = _Training(**sizes, **pointers({**read, **named, **grads}))
     _layers_backward(phi.dtype, arguments, _malformed(phi.size(0)))
     similarity = torch.diag_embed(grads["grad_similarity"])
     by_phi = grads["grad_phi"]
@@ -231,10 +217,9 @@ def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.d
     )
 
 
-def _training_arguments(
-    phi: Tensor, laplacian: ScaledLaplacian, weights: LayerStack, later: Tensor
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What both passes are given: tensors and numbers."""
+    laplacian, weights, later, norm_floor = fixed
     (num_nodes, k), dtype = phi.shape, phi.dtype
     num_graphs, num_layers, width = laplacian.ptr.numel() - 1, weights.residual.size(0), TRAINED_COLUMNS
     if k > width or not weights.diagonal:
@@ -251,5 +236,6 @@ def _training_arguments(
         "num_nodes": num_nodes,
         "num_layers": num_layers,
         "num_graphs": num_graphs,
+        "norm_floor": norm_floor,
         "num_threads": cpu.num_threads(),
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
+from tg_lpe.ops.structures import Recurrence
 
 
 class _Polynomials(Arguments):
@@ -25,44 +26,23 @@ _matrix_polynomials = Function("matrix_polynomials", _Polynomials)
 _matrix_polynomials_backward = Function("matrix_polynomials_backward", _Polynomials)
 
 
-def matrix_polynomials(
-    adjacency: Tensor,
-    tail: Tensor,
-    head: Tensor,
-    ptr: Tensor,
-    num_nodes: int,
-    max_nodes: int,
-    alpha: float,
-    gamma: float,
-    num_layers: int,
-) -> tuple[Tensor, Tensor]:
+def matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Passes over the edges of one graph after the other; ``max_nodes`` is not read."""
-    check_adjacency(adjacency, num_layers)
-    width = adjacency.size(0) * num_layers
-    results = {"nodes": adjacency.new_empty(num_nodes, width), "edges": adjacency.new_empty(adjacency.size(1), width)}
-    _call(_matrix_polynomials, (adjacency, tail, head, ptr, num_nodes, alpha, gamma, num_layers), results, {})
-    return results["nodes"], results["edges"]
+    check_adjacency(adjacency, recurrence.num_layers)
+    num_edges, width = adjacency.size(1), adjacency.size(0) * recurrence.num_layers
+    nodes, edges = adjacency.new_empty(recurrence.num_nodes, width), adjacency.new_empty(num_edges, width)
+    _call(_matrix_polynomials, adjacency, recurrence, {"nodes": nodes, "edges": edges}, {})
+    return nodes, edges
 
 
 def matrix_polynomials_backward(
-    adjacency: Tensor,
-    tail: Tensor,
-    head: Tensor,
-    ptr: Tensor,
-    num_nodes: int,
-    max_nodes: int,
-    alpha: float,
-    gamma: float,
-    num_layers: int,
-    grad_nodes: Tensor,
-    grad_edges: Tensor,
+    adjacency: Tensor, recurrence: Recurrence, grad_nodes: Tensor, grad_edges: Tensor
 ) -> Tensor:
     """Computes the layers anew: that is faster than to store them."""
-    check_adjacency(adjacency, num_layers)
+    check_adjacency(adjacency, recurrence.num_layers)
     grad = torch.zeros_like(adjacency, memory_format=torch.contiguous_format)
     given = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}
-    arguments = adjacency, tail, head, ptr, num_nodes, alpha, gamma, num_layers
-    _call(_matrix_polynomials_backward, arguments, {"grad_adjacency": grad}, given)
+    _call(_matrix_polynomials_backward, adjacency, recurrence, {"grad_adjacency": grad}, given)
     return grad
 
 
@@ -75,8 +55,14 @@ def check_adjacency(adjacency: Tensor, num_layers: int) -> None:
         )
 
 
-def _call(function: Function, arguments: Any, results: dict[str, Tensor], grads: dict[str, Tensor]) -> None:
-    adjacency, tail, head, ptr, num_nodes, alpha, gamma, num_layers = arguments
+def _call(
+    function: Function,
+    adjacency: Tensor,
+    recurrence: Recurrence,
+    results: dict[str, Tensor],
+    grads: dict[str, Tensor],
+) -> None:
+    tail, head, ptr, num_nodes, _, alpha, gamma, num_layers = recurrence
     num_filters, num_edges = adjacency.shape
     dtype, rows = adjacency.dtype, {"grad_nodes": num_nodes, "grad_edges": num_edges}
     read = checked(

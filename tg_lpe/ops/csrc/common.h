@@ -142,6 +142,17 @@ void in_parallel(int64_t num_parts, F work) {
         if (failure) std::rethrow_exception(failure);
 }
 
+// From the number of entries of each of n rows to where each row begins; the n-th entry receives the total.
+inline void starts_from_counts(int64_t* counts, int64_t n) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t own = counts[i];
+        counts[i] = total;
+        total += own;
+    }
+    counts[n] = total;
+}
+
 // The rows of a symmetric matrix with an entry for each edge in two places: `crow` receives where each row begins, and
 // `place(at, i, j, e)` is called for the entry (i, j) of edge e, row by row in the order of the edges: in the order of
 // the columns where edges are sorted by (tail, head), tail < head. Each thread owns a range of rows. False if an edge does
@@ -165,13 +176,7 @@ bool rows_of_edges(int64_t num_nodes, int64_t num_edges, const int64_t* tail, co
     });
     for (const int64_t count : wrong)
         if (count) return false;
-    int64_t total = 0;
-    for (int64_t i = 0; i < num_nodes; ++i) {
-        const int64_t own = crow[i];
-        crow[i] = total;
-        total += own;
-    }
-    crow[num_nodes] = total;
+    starts_from_counts(crow, num_nodes);
     Buffer<int64_t> next(num_nodes);
     in_parallel(parts, [&](int64_t part) {
         const int64_t low = bound(part), high = bound(part + 1);

@@ -9,12 +9,7 @@
 
 #include "common.h"
 
-using tg_lpe::Buffer;
-using tg_lpe::huge_pages;
-using tg_lpe::in_parallel;
-using tg_lpe::MALFORMED;
-using tg_lpe::OK;
-using tg_lpe::rows_of_edges;
+using namespace tg_lpe;
 
 namespace {
 
@@ -68,13 +63,7 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, in
             if (i >= low && i < high && list.row[e] != list.col[e]) ++start[i];
         }
     });
-    int64_t total = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        const int64_t own = start[i];
-        start[i] = total;
-        total += own;
-    }
-    start[n] = total;
+    starts_from_counts(&start[0], n);
     std::vector<int64_t> ends(parts + 1);  // of the parts' entries: their places are moved on while rows are filled
     for (int64_t part = 0; part <= parts; ++part) ends[part] = start[bound(part)];
     std::vector<int64_t> distinct(parts, 0);
@@ -125,7 +114,7 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, in
         for (int64_t e = 0; e < num_edges; ++e)
             if (head[e] >= low && head[e] < high) ++counts[head[e]];
     });
-    *num_loops = m - total;
+    *num_loops = m - ends[parts];
     if (index && *num_loops)
         for (int64_t e = 0; e < m; ++e)
             if (list.row[e] == list.col[e]) index[e] = -1;

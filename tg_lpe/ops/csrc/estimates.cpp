@@ -10,13 +10,7 @@
 
 #include "common.h"
 
-using tg_lpe::Buffer;
-using tg_lpe::huge_pages;
-using tg_lpe::in_parallel;
-using tg_lpe::MALFORMED;
-using tg_lpe::OK;
-using tg_lpe::rows_of_edges;
-using tg_lpe::store;
+using namespace tg_lpe;
 
 namespace {
 

@@ -14,11 +14,7 @@
 
 #include "common.h"
 
-using tg_lpe::huge_pages;
-using tg_lpe::in_parallel;
-using tg_lpe::MALFORMED;
-using tg_lpe::OK;
-using tg_lpe::store;
+using namespace tg_lpe;
 
 namespace {
 

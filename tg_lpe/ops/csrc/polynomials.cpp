@@ -14,10 +14,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-using tg_lpe::Buffer;
-using tg_lpe::in_parallel;
-using tg_lpe::MALFORMED;
-using tg_lpe::OK;
+using namespace tg_lpe;
 
 namespace {
 

@@ -16,6 +16,13 @@ def _dot(a, b):
 
 
 @triton.jit
+def _bounds(ptr, edge_ptr, graph):
+    """First node and number of nodes of one graph, its first edge and that of the next graph."""
+    first = tl.load(ptr + graph)
+    return first, tl.load(ptr + graph + 1) - first, tl.load(edge_ptr + graph), tl.load(edge_ptr + graph + 1)
+
+
+@triton.jit
 def _operator(tail, head, scale, conductance, diagonal, begin, end, first, n, NODES: tl.constexpr):
     """``diag(s) L diag(s)`` of one graph, ``[NODES, NODES]``, whose diagonal is given."""
     EDGES: tl.constexpr = 16  # at a time
@@ -86,9 +93,7 @@ def layers(
 ):
     """All layers of one graph and their read-out."""
     graph = tl.program_id(0)
-    first = tl.load(ptr + graph)
-    n = tl.load(ptr + graph + 1) - first
-    begin, end = tl.load(edge_ptr + graph), tl.load(edge_ptr + graph + 1)
+    first, n, begin, end = _bounds(ptr, edge_ptr, graph)
     s = _operator(tail, head, scale, conductance, diagonal, begin, end, first, n, NODES)
     factor = tl.load(later + graph)
     row, column = tl.arange(0, NODES), tl.arange(0, WIDTH)
@@ -153,9 +158,7 @@ def layers_backward(
     """
     program = tl.program_id(0).to(tl.int64)
     graph = start + program
-    first = tl.load(ptr + graph)
-    n = tl.load(ptr + graph + 1) - first
-    begin, end = tl.load(edge_ptr + graph), tl.load(edge_ptr + graph + 1)
+    first, n, begin, end = _bounds(ptr, edge_ptr, graph)
     s = _operator(tail, head, scale, conductance, diagonal, begin, end, first, n, NODES)
     factor = tl.load(later + graph)
     row, column = tl.arange(0, NODES), tl.arange(0, WIDTH)
@@ -230,6 +233,18 @@ def _fill(matrix, values, factor, stride, tail, head, first, begin, end, NODES: 
 
 
 @triton.jit
+def _adjacency(matrix, values, tail, head, first, begin, end, NODES: tl.constexpr):
+    """Write ``P`` of one graph and filter into memory, whole, and read it."""
+    row = tl.arange(0, NODES)
+    whole = row[:, None] * NODES + row[None, :]
+    tl.store(matrix + whole, tl.full((NODES, NODES), 0.0, tl.float32))
+    tl.debug_barrier()
+    _fill(matrix, values, 1.0, 1, tail, head, first, begin, end, NODES)
+    tl.debug_barrier()
+    return tl.load(matrix + whole)
+
+
+@triton.jit
 def _read(matrix, values, stride, tail, head, first, begin, end, BOTH: tl.constexpr, NODES: tl.constexpr):
     """Read entries ``(tail, head)`` of a matrix in memory, plus ``(head, tail)`` for ``BOTH``, into edges' values."""
     EDGES: tl.constexpr = 128
@@ -270,20 +285,15 @@ def matrix_polynomials(
     SIZE: tl.constexpr = NODES * NODES
     program = tl.program_id(0).to(tl.int64)
     graph, channel = start + program // num_filters, program % num_filters
-    first = tl.load(ptr + graph)
-    n = tl.load(ptr + graph + 1) - first
-    begin, end = tl.load(edge_ptr + graph), tl.load(edge_ptr + graph + 1)
+    first, n, begin, end = _bounds(ptr, edge_ptr, graph)
     row = tl.arange(0, NODES)
     whole = row[:, None] * NODES + row[None, :]
     on_diagonal = row[:, None] == row[None, :]
     width = num_filters * num_layers
     own = scratch + program * 3 * SIZE
 
-    tl.store(own + whole, tl.full((NODES, NODES), 0.0, tl.float32))
-    tl.debug_barrier()
-    _fill(own, adjacency + channel * num_edges, 1.0, 1, tail, head, first, begin, end, NODES)
-    tl.debug_barrier()
-    before, phi = tl.where(on_diagonal, 1.0, 0.0), tl.load(own + whole)
+    phi = _adjacency(own, adjacency + channel * num_edges, tail, head, first, begin, end, NODES)
+    before = tl.where(on_diagonal, 1.0, 0.0)
     for layer in range(num_layers):
         half = own + (1 + layer % 2) * SIZE
         if layer > 0:
@@ -323,9 +333,7 @@ def matrix_polynomials_backward(
     SIZE: tl.constexpr = NODES * NODES
     program = tl.program_id(0).to(tl.int64)
     graph, channel = start + program // num_filters, program % num_filters
-    first = tl.load(ptr + graph)
-    n = tl.load(ptr + graph + 1) - first
-    begin, end = tl.load(edge_ptr + graph), tl.load(edge_ptr + graph + 1)
+    first, n, begin, end = _bounds(ptr, edge_ptr, graph)
     row = tl.arange(0, NODES)
     whole = row[:, None] * NODES + row[None, :]
     on_diagonal = row[:, None] == row[None, :]
@@ -335,11 +343,8 @@ def matrix_polynomials_backward(
 
     zero = tl.full((NODES, NODES), 0.0, tl.float32)
     tl.store(own + whole, zero)
-    tl.store(chain + whole, zero)
-    tl.debug_barrier()
-    _fill(chain, adjacency + channel * num_edges, 1.0, 1, tail, head, first, begin, end, NODES)
-    tl.debug_barrier()
-    before, phi = tl.where(on_diagonal, 1.0, 0.0), tl.load(chain + whole)
+    phi = _adjacency(chain, adjacency + channel * num_edges, tail, head, first, begin, end, NODES)
+    before = tl.where(on_diagonal, 1.0, 0.0)
     for layer in range(1, num_layers):
         after = alpha * _product(chain, chain + (layer - 1) * SIZE, NODES) - gamma * before
         before, phi = phi, after

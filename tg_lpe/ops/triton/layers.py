@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tg_lpe.ops.structures import LayerStack, ScaledLaplacian
+from tg_lpe.ops.structures import FixedLayers, LayerStack, ScaledLaplacian
 from tg_lpe.ops.triton import MIN_ROWS, checked, checked_structure, launch, padded_rows, pieces
 
 MAX_NODES = TRAINED_NODES = 128
@@ -17,19 +17,13 @@ MAX_COLUMNS = TRAINED_COLUMNS = MIN_ROWS
 """Columns of ``Phi`` that the kernels are made for; fewer are padded with zeros."""
 
 
-def layers(
-    phi: Tensor,
-    laplacian: ScaledLaplacian,
-    weights: LayerStack,
-    readout: Tensor | None,
-    later: Tensor,
-    norm_floor: float | None,
-) -> Tensor:
+def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
     """One program runs all layers of one graph; ``laplacian.rows`` is not read.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or a graph of more than :data:`MAX_NODES` nodes.
     """
+    laplacian, weights, later, norm_floor = fixed
     k, num_layers, num_graphs = phi.size(-1), weights.residual.size(0), laplacian.ptr.numel() - 1
     operator, stacks = _operator(phi, laplacian), _stacks(phi, laplacian, weights)
     if readout is not None:
@@ -49,27 +43,20 @@ def layers(
     return out
 
 
-def layers_forward(
-    phi: Tensor, laplacian: ScaledLaplacian, weights: LayerStack, later: Tensor, norm_floor: float
-) -> tuple[Tensor, list[Tensor]]:
+def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor]]:
     """Keeps nothing: the gradient computes the layers anew."""
-    return layers(phi, laplacian, weights, None, later, norm_floor), [phi.new_empty(0) for _ in range(3)]
+    return layers(phi, fixed, None), [phi.new_empty(0) for _ in range(3)]
 
 
 def layers_backward(
-    phi: Tensor,
-    laplacian: ScaledLaplacian,
-    weights: LayerStack,
-    later: Tensor,
-    norm_floor: float,
-    kept: Sequence[Tensor],
-    grad_out: Tensor,
+    phi: Tensor, fixed: FixedLayers, kept: Sequence[Tensor], grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same in every run: each graph's share of a weight's gradient is written down, then they are summed.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or weights that are not diagonal.
     """
+    laplacian, weights, later, norm_floor = fixed
     if not weights.diagonal:
         raise ValueError("there are gradients for diagonal weights, got full ones")
     k, num_layers, num_graphs = phi.size(-1), weights.residual.size(0), laplacian.ptr.numel() - 1
@@ -94,7 +81,7 @@ def layers_backward(
             count,
             laplacian.max_nodes,
             (phi, *operator, residual, similarity, left, later, grad_out, grad_phi, *buffers),
-            (k, num_layers, norm_floor, start),
+            (k, num_layers, norm_floor or 0.0, start),
         )
         for total, part in zip(totals, buffers[:3], strict=True):
             total += part.sum(0, dtype=torch.float64)

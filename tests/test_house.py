@@ -1,0 +1,86 @@
+"""How the package is laid out: its rooms, and that only the room of encoders asks for their classes."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import tg_lpe
+import tg_lpe.encoders
+from tg_lpe import Encoder
+
+PACKAGE = Path(tg_lpe.__file__).parent
+ROOMS = {
+    "constructions",
+    "data",
+    "datasets",
+    "encoders",
+    "graph",
+    "hub",
+    "models",
+    "nn",
+    "ops",
+    "report",
+    "training",
+    "transforms",
+    "zoo",
+}
+FILES = {"__init__.py", "cli.py", "py.typed", "testing.py"}
+
+
+def subclasses(of: type) -> set[str]:
+    """Names of all subclasses that the package defines."""
+    own = {cls.__name__ for cls in of.__subclasses__() if cls.__module__.startswith("tg_lpe.")}
+    return own.union(*(subclasses(cls) for cls in of.__subclasses__()))
+
+
+def class_tests(source: str) -> list[tuple[int, str]]:
+    """Line and name of each class that ``isinstance``, ``issubclass``, ``type(x) is`` or ``case`` asks for."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        asked: list[ast.AST] = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            asked = list(node.args[1:])
+        elif isinstance(node, ast.Compare) and any(
+            isinstance(side, ast.Call) and getattr(side.func, "id", "") == "type"
+            for side in (node.left, *node.comparators)
+        ):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchClass):
+            asked = [node.cls]
+        for part in asked:
+            for name in ast.walk(part):
+                if isinstance(name, ast.Name | ast.Attribute):
+                    found.append((node.lineno, name.id if isinstance(name, ast.Name) else name.attr))
+    return found
+
+
+def test_the_walk_finds_what_it_looks_for() -> None:
+    for source in (
+        "isinstance(x, GramTransformer)",
+        "isinstance(x, (int, encoders.GramTransformer))",
+        "isinstance(x, int | GramTransformer)",
+        "issubclass(type(x), GramTransformer)",
+        "type(x) is GramTransformer",
+        "match x:\n    case GramTransformer():\n        pass",
+    ):
+        assert "GramTransformer" in {name for _, name in class_tests(source)}, source
+    assert class_tests("GramTransformer(x)") == []
+
+
+def test_no_class_of_encoder_is_asked_for_outside_their_room() -> None:
+    encoders = subclasses(Encoder)
+    assert {"GramTransformer", "LinearTransformer", "LaplacianEigenvectors", "RandomWalk"} <= encoders
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "encoders"
+        for line, name in class_tests(path.read_text(encoding="utf-8"))
+        if name in encoders
+    ]
+    assert found == []
+
+
+def test_the_top_level_holds_rooms() -> None:
+    there = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__" and not path.name.startswith(".")}
+    assert there == ROOMS | FILES
