@@ -17,7 +17,7 @@ from networkx import barbell_graph
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import AddPositionalEncoding, Encoder, Encoding, Incidence
+from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GraphTransformer, Incidence
 from tg_lpe.encoders import ENCODERS, load_encoder, make_encoder
 
 GRAPH = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
@@ -243,6 +243,112 @@ class EncoderTestCase:
                 edges = together.edge_pe.split([2 * len(part.edges) for part in parts])
                 torch.testing.assert_close(edges[number], own.edge_pe, rtol=1e-4, atol=1e-5)
                 torch.testing.assert_close(collected[number].edge_pe, own.edge_pe, rtol=1e-4, atol=1e-5)
+
+    def data(self, encoder: Encoder, part: Graph) -> Data:
+        index, weight = part.both_ways(torch.float32)
+        return Data(
+            x=self.features(encoder, part),
+            edge_index=index,
+            edge_attr=self.kinds(encoder, index),
+            edge_weight=weight,
+            num_nodes=part.num_nodes,
+        )
+
+    def test_an_encoded_batch_is_taken_apart(self) -> None:
+        encoder = self.make().eval()
+        edge_name = "edge_pe" if encoder.edge_out_channels else None
+        batch = Batch.from_data_list(
+            [self.data(encoder, part) for part in (GRAPH, Graph(3, [], []), Graph(2, [(0, 1)], [4.0]))]
+        )
+        known = set(batch._slice_dict), set(batch._inc_dict)
+        encoded = AddPositionalEncoding(encoder, edge_attr_name=edge_name)(batch)
+        parts = encoded.to_data_list()
+        assert torch.equal(torch.cat([part.pe for part in parts]), encoded.pe)
+        assert torch.equal(encoded[2].pe, encoded.pe[-2:]) and "pe" not in batch[2]
+        if edge_name is not None:
+            assert torch.equal(torch.cat([part.edge_pe for part in parts]), encoded.edge_pe)
+        assert (set(batch._slice_dict), set(batch._inc_dict)) == known
+
+    def test_reset_draws_the_weights_of_a_new_one(self) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            fresh = self.make()
+            encoder = randomize_(self.make())
+            torch.manual_seed(3)
+            encoder.reset_parameters()
+        expected = fresh.state_dict()
+        for name, values in encoder.state_dict().items():
+            assert torch.equal(values, expected[name]), name
+
+    def test_edge_weights_decide_only_where_they_are_read(self) -> None:
+        encoder = self.make().eval()
+        index, weight = GRAPH.both_ways(torch.float32)
+        if "edge_weight" in encoder.reads:
+            return
+        with pytest.raises(ValueError, match="edge_weight must not be given"):
+            encoder(self.features(encoder, GRAPH), index, self.kinds(encoder, index), edge_weight=weight)
+        data, other = self.data(encoder, GRAPH), self.data(encoder, GRAPH)
+        del other.edge_weight
+        transform = AddPositionalEncoding(encoder)
+        assert torch.equal(transform(data).pe, transform(other).pe)
+
+    def test_encodings_are_finite_at_edges_of_weight_zero(self) -> None:
+        encoder = self.double()
+        graph = Graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)], [1.0, 0.0, 2.0, 1.0])
+        for part in self.alone(encoder, graph):
+            assert part is None or bool(part.isfinite().all())
+
+    def test_what_is_precomputed_is_a_constant_of_the_graph(self) -> None:
+        encoder = self.double()
+        if self.learned or type(encoder).precompute is Encoder.precompute:
+            return
+        index, weight = GRAPH.both_ways()
+        found = encoder(
+            self.features(encoder, GRAPH), index, self.kinds(encoder, index), edge_weight=weight.requires_grad_()
+        )
+        assert not any(part.requires_grad for part in found if part is not None)
+
+    def test_precomputed_of_another_graph_is_refused(self) -> None:
+        encoder, other = self.double(), from_networkx(barbell_graph(5, 2))
+        if type(encoder).precompute is Encoder.precompute:
+            return
+        found = encoder.precompute(Incidence(**batch_of([GRAPH]).arguments()))
+        for wrong in (
+            {},
+            {f"{name}_": values for name, values in found.items()},
+            {name: torch.cat([values, values], dim=-1) for name, values in found.items()},
+        ):
+            with pytest.raises(ValueError, match=f"precomputed of this {type(encoder).__name__} must hold .* got"):
+                self.run_batch(encoder, [GRAPH], precomputed=wrong)
+        with pytest.raises(ValueError, match="must hold"):
+            self.run_batch(encoder, [other], precomputed=found)
+
+    def test_the_dtype_is_saved_and_shown(self, tmp_path: Path) -> None:
+        encoder, narrow = self.double(), self.double().float()
+        encoder.save_pretrained(tmp_path / "double")
+        narrow.save_pretrained(tmp_path / "float")
+        for folder, dtype in (("double", torch.float64), ("float", torch.float32)):
+            loaded = load_encoder(tmp_path / folder)
+            assert self.alone(loaded, GRAPH).node.dtype == dtype
+            assert "dtype" not in loaded.config_dict()
+        assert repr(AddPositionalEncoding(encoder)) != repr(AddPositionalEncoding(narrow))
+
+    def test_the_global_generator_is_left_alone(self, tmp_path: Path) -> None:
+        encoder = self.make()
+        encoder.save_pretrained(tmp_path)
+        state = torch.get_rng_state()
+        load_encoder(tmp_path)
+        encoder.without_edges()
+        AddPositionalEncoding(encoder)(self.data(encoder, GRAPH))
+        assert torch.equal(torch.get_rng_state(), state)
+
+    def test_inside_a_model(self) -> None:
+        encoder = self.make()
+        data = self.data(encoder, GRAPH)
+        model = GraphTransformer(encoder=encoder, hidden_channels=8, heads=2, num_layers=1)
+        weight = data.edge_weight if "edge_weight" in encoder.reads else None
+        out = model(data.x, data.edge_index, data.edge_attr, edge_weight=weight, num_nodes=data.num_nodes)
+        assert out.shape == (1, 1) and bool(out.isfinite().all())
 
     def test_repr_tells_arguments(self) -> None:
         encoder = self.make()

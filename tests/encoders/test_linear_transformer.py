@@ -174,7 +174,7 @@ def test_gradients_with_respect_to_everything(update: bool, normalize: bool, dia
         ({"k": 2.5}, "k must be .* got 2.5"),
         ({"num_blocks": 0}, "num_blocks must .* got 0"),
         ({"num_loops": -1}, "num_loops must .* got -1"),
-        ({"out_channels": 0}, "out_channels must be at least 1, got 0"),
+        ({"out_channels": 0}, "out_channels must be an integer of at least 1, got 0"),
         ({"probes": "laplacian"}, r"probes must be one of \('features', 'random', 'learned'\), got 'laplacian'"),
         ({"probes": "features"}, "exactly one of .* num_node_types=None and in_channels=None"),
         ({"probes": "features", "num_node_types": 2, "in_channels": 3}, "num_node_types=2 and in_channels=3"),

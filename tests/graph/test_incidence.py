@@ -167,7 +167,11 @@ def weights(*values: float) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        ((torch.zeros(3, 4, dtype=torch.int64),), {}, r"edge_index .*\[2, num_edges\], got torch.int64 \[3, 4\]"),
+        (
+            (torch.zeros(3, 4, dtype=torch.int64),),
+            {},
+            r"int32 of shape \[2, num_directed_edges\], got .*64 \[3, 4\]",
+        ),
         ((torch.zeros(2, dtype=torch.int64),), {}, r"edge_index .* got torch.int64 \[2\]"),
         ((torch.zeros(2, 3),), {}, r"edge_index .* got torch.float32 \[2, 3\]"),
         ((torch.tensor([[0], [5]]), 4), {}, r"edge_index .* 0..3 \(num_nodes=4\), got 0..5"),

@@ -516,7 +516,7 @@ def test_refuses_arguments_that_mean_nothing() -> None:
     for times in ((), (1.0, -2.0), (math.inf,), (math.nan,)):
         with pytest.raises(ValueError, match=r"times must be finite and not negative, at least one, got \("):
             AddHeatKernelPE(times)
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         AddResistiveEmbeddingPE(0)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, got 0"):
         AddLaplacianEigenvectors(0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.nn.reset import reset_parts
 
 FEATURES = ("x", "edge_attr", "edge_weight")
 """What an encoder may read of a graph besides its edges."""
@@ -89,7 +89,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         Returns:
             Tensors by name. A name starts with ``node_``, ``edge_`` or ``graph_``, which says what its rows are: nodes,
-            directed edges or graphs. The rows of a batch are those of its graphs one after the other.
+            directed edges or graphs. The rows of a batch are those of its graphs one after the other. They are
+            constants of the graph: no gradient flows from them to edge weights.
         """
         return {}
 
@@ -122,8 +123,11 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             The encoding.
 
         Raises:
-            ValueError: on a malformed graph, or features that are missing or do not fit.
+            ValueError: on a malformed graph, features that are missing or do not fit, or edge weights for an encoder
+                that does not read them.
         """
+        if edge_weight is not None and "edge_weight" not in self.reads:
+            raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so edge_weight must not be given")
         if num_nodes is None and batch is None and x is not None:
             num_nodes = x.size(0)
         graph = Incidence(edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs)
@@ -132,16 +136,19 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     def without_edges(self: E) -> E:
         """This encoder for nodes alone: the same weights, ``edge_out_channels`` zero, nothing computed for edges.
 
-        A class whose constructor has no argument ``edge_out_channels`` returns itself, unless it overrides this method.
+        An encoder returns itself, unless it overrides this method, if its constructor has no argument
+        ``edge_out_channels``, or was given an argument that a configuration cannot hold.
         """
         if not self.edge_out_channels or "edge_out_channels" not in inspect.signature(type(self)).parameters:
             return self
+        if self._not_jsonable:
+            return self
         arguments = self.config_dict()
         arguments.pop("class")
-        slim = type(self)(**{**arguments, "edge_out_channels": 0})
-        weights, needed = self.state_dict(), slim.state_dict()
-        slim.load_state_dict({name: weights[name] for name in needed})
-        return copy_placement(slim, self)
+        with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
+            slim = type(self)(**{**arguments, "edge_out_channels": 0})
+        copy_tensors(slim, self)
+        return slim
 
     def freeze(self: E) -> E:
         """Put the module into eval mode, without gradients. A subclass may prepare more, for good."""
@@ -149,11 +156,12 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         return self
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, from torch's global generator."""
-        for module in self.children():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
+        """Draw all weights anew, from torch's global generator.
+
+        Raises:
+            NotImplementedError: if this module or a part of it holds parameters and does not say how they are drawn.
+        """
+        reset_parts(self)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,17 +182,77 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         }
 
 
-def copy_placement(module: E, like: nn.Module) -> E:
-    """Put a module on the device, into the dtype and into the mode of another that has all of its parameters."""
-    tensor = next(itertools.chain(like.parameters(), like.buffers()), None)
-    if tensor is not None:
-        module.to(tensor.device, tensor.dtype)
-    trained = dict(like.named_parameters())
-    for name, own in module.named_parameters():
-        own.requires_grad_(trained[name].requires_grad)
-    return module.train(like.training)
+def copy_tensors(module: nn.Module, like: nn.Module) -> None:
+    """Replace all parameters and buffers of a module by copies of another's, and take over its mode."""
+    copies: dict[int, Tensor] = {}  # a tensor that two parts share is shared again
+    for name, part in module.named_modules():
+        other = like.get_submodule(name)
+        part.training = other.training
+        for key, parameter in part._parameters.items():
+            given = other._parameters[key]
+            if parameter is not None and given is not None:
+                values = nn.Parameter(given.detach().clone(), requires_grad=given.requires_grad)
+                part._parameters[key] = copies.setdefault(id(given), values)  # type: ignore[assignment]
+        for key, buffer in part._buffers.items():
+            there = other._buffers[key]
+            if buffer is not None and there is not None:
+                part._buffers[key] = copies.setdefault(id(there), there.detach().clone())
+
+
+def check_encoder(encoder: Encoder) -> None:
+    """Refuse an encoder that does not say what it computes and reads.
+
+    Raises:
+        TypeError: if a width is no integer, or ``reads`` no set.
+        ValueError: if a width is out of range, or ``reads`` names something else than :data:`FEATURES`.
+    """
+    name = type(encoder).__name__
+    for attribute, least in (("out_channels", 1), ("edge_out_channels", 0)):
+        width = getattr(encoder, attribute, None)
+        if not isinstance(width, int) or isinstance(width, bool):
+            raise TypeError(f"{name} must set {attribute} to an integer of at least {least}, got {width!r}")
+        if width < least:
+            raise ValueError(f"{name} must set {attribute} to an integer of at least {least}, got {width}")
+    reads = encoder.reads
+    if not isinstance(reads, Set):
+        raise TypeError(f"{name} must set reads to a set of names from {FEATURES}, got {reads!r}")
+    if not reads <= set(FEATURES):
+        raise ValueError(f"{name} must set reads to a set of names from {FEATURES}, got {set(reads)}")
+
+
+def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, encoding: Any) -> Encoding:
+    """An encoding, if it is what the encoder says that it computes.
+
+    Raises:
+        TypeError: if it is no :class:`Encoding` of tensors.
+        ValueError: if it has other shapes, or edges are encoded and should not be, or the reverse.
+    """
+    if not isinstance(encoding, Encoding) or not isinstance(encoding.node, Tensor):
+        found = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
+        raise TypeError(f"{type(encoder).__name__}.encode must return an Encoding of tensors, got {found}")
+    width, edge_width = encoder.out_channels, encoder.edge_out_channels
+    _check_shape(encoder, "node", "out_channels", encoding.node, num_nodes, width)
+    edge = encoding.edge
+    if edge_width and isinstance(edge, Tensor):
+        _check_shape(encoder, "edge", "edge_out_channels", edge, num_directed_edges, edge_width)
+    elif edge is not None or edge_width:
+        found = f"one of shape {list(edge.shape)}" if isinstance(edge, Tensor) else repr(edge)
+        expected = f"one of shape {[num_directed_edges, edge_width]}" if edge_width else None
+        raise ValueError(
+            f"{type(encoder).__name__} has edge_out_channels={edge_width}, so its edge encoding must be {expected}, "
+            f"got {found}"
+        )
+    return encoding
+
+
+def _check_shape(encoder: Encoder, level: str, attribute: str, values: Tensor, rows: int, width: int) -> None:
+    if values.dim() != 2 or values.size(0) != rows or values.size(1) != width:
+        raise ValueError(
+            f"{type(encoder).__name__} has {attribute}={width}, so its {level} encoding must be {[rows, width]} for "
+            f"{rows} {'nodes' if level == 'node' else 'directed edges'}, got {list(values.shape)}"
+        )
 
 
 def frozen_copy(encoder: E) -> E:
-    """A copy on the CPU that nobody else can change, without gradients."""
+    """A copy on the CPU without gradients; changes of the original do not reach it."""
     return copy.deepcopy(encoder).cpu().freeze()

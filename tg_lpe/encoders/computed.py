@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -37,9 +37,10 @@ class ComputedEncoder(Encoder):
                 f"edge_out_channels of this {type(self).__name__} must be {edge_width}, or 0 for no edge encoding, "
                 f"got {edge_out_channels!r}"
             )
+        self._not_jsonable = {}  # arguments() has all of them, as plain values
         self.out_channels = out_channels
         self.edge_out_channels = edge_width if edge_out_channels is None else edge_out_channels
-        self.register_buffer("unit", torch.ones(()), persistent=False)  # knows the module's dtype
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # in the module's dtype
 
     def encode(
         self,
@@ -57,8 +58,30 @@ class ComputedEncoder(Encoder):
             x, edge_attr: not read.
             generator: the source of random signs or directions, for encoders that have some.
             precomputed: what :meth:`precompute` returns for this graph; computed if absent.
+
+        Raises:
+            ValueError: if ``precomputed`` is that of another encoder or graph.
         """
-        return self.assemble(graph, self.precompute(graph) if precomputed is None else precomputed, generator)
+        if precomputed is None:
+            precomputed = self.precompute(graph)
+        else:
+            self._check_precomputed(graph, precomputed)
+        return self.assemble(graph, precomputed, generator)
+
+    @abstractmethod
+    def widths(self) -> dict[str, int]:
+        """The names of what :meth:`precompute` returns, and its numbers of columns."""
+
+    def _check_precomputed(self, graph: Incidence, precomputed: Mapping[str, Tensor]) -> None:
+        rows = {"node": graph.num_nodes, "edge": graph.num_directed_edges, "graph": graph.num_graphs}
+        expected = {name: [rows[name.partition("_")[0]], width] for name, width in self.widths().items()}
+        if not all(name in precomputed and [*precomputed[name].shape] == shape for name, shape in expected.items()):
+            got = {name: list(values.shape) for name, values in precomputed.items()}
+            raise ValueError(f"precomputed of this {type(self).__name__} must hold tensors of {expected}, got {got}")
+
+    def config_dict(self) -> dict[str, Any]:
+        """The class and :meth:`arguments`."""
+        return {"class": type(self).__name__, **self.arguments()}
 
     @abstractmethod
     def assemble(
@@ -81,28 +104,46 @@ class ComputedEncoder(Encoder):
 
 
 def check_count(name: str, value: int) -> None:
-    """Refuse what is no number of something."""
+    """Refuse what is no positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
+def check_seed(seed: int) -> None:
+    """Refuse what is no seed."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}")
+
+
 class NodeEdgeEncoder(ComputedEncoder):
     """A :class:`ComputedEncoder` of one tensor for nodes and one for edges, which :meth:`compute` gives."""
+
+    name: ClassVar[str]
+    """What the precomputed tensors are called."""
 
     @abstractmethod
     def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
         """Values of the nodes ``[num_nodes, out_channels]`` and undirected edges ``[num_edges, ...]``, float64."""
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
-        """``node_encoding``, and ``edge_encoding`` of the directed edges if there is one."""
-        node, edge = self.compute(graph)
-        found = {"node_encoding": self.cast(node)}
+        """``node_NAME``, and ``edge_NAME`` of the directed edges if they are encoded; see :attr:`name`."""
+        with torch.no_grad():
+            node, edge = self.compute(graph)
+            found = {f"node_{self.name}": self.cast(node)}
+            if self.edge_out_channels:
+                found[f"edge_{self.name}"] = self.cast(graph.spread_to_directed(edge))
+        return found
+
+    def widths(self) -> dict[str, int]:
+        """As :meth:`ComputedEncoder.widths`."""
+        found = {f"node_{self.name}": self.out_channels}
         if self.edge_out_channels:
-            found["edge_encoding"] = self.cast(graph.spread_to_directed(edge))
+            found[f"edge_{self.name}"] = self.edge_out_channels
         return found
 
     def assemble(
         self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
     ) -> Encoding:
         """What was precomputed; nothing in it is random."""
-        return Encoding(precomputed["node_encoding"], precomputed["edge_encoding"] if self.edge_out_channels else None)
+        edge = precomputed[f"edge_{self.name}"] if self.edge_out_channels else None
+        return Encoding(precomputed[f"node_{self.name}"], edge)

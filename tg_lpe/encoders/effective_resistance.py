@@ -19,6 +19,7 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     The former is ``L^+_ii + tr(L^+) / n``: how far a node is from the rest. Both follow their nodes under any
     relabelling, and have neither signs nor bases to choose. A single node has mean resistance zero.
+    So has an edge of weight zero between two components: it counts as absent, and its resistance would be infinite.
 
     Args:
         edge_out_channels: 1 for the edge encoding, 0 for none.
@@ -28,6 +29,8 @@ class EffectiveResistance(NodeEdgeEncoder):
         ValueError: if an argument is out of range.
     """
 
+    name = "effective_resistance"
+
     def __init__(self, edge_out_channels: int | None = None, method: str = "auto") -> None:
         check_method(method)
         super().__init__(1, 1, edge_out_channels)
@@ -35,8 +38,8 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
         """The resistances, float64."""
-        node, edge = effective_resistances(graph, method=self.method)
-        return node.unsqueeze(-1), edge.unsqueeze(-1)
+        node, edge = effective_resistances(graph, method=self.method, with_edges=self.edge_out_channels > 0)
+        return node.unsqueeze(-1), edge.masked_fill(edge.isinf(), 0.0).unsqueeze(-1)
 
     def arguments(self) -> dict[str, Any]:
         """As the constructor's."""

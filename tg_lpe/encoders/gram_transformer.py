@@ -112,6 +112,14 @@ class GramTransformer(Encoder):
             raise ValueError(f"probes must be one of {GRAM_PROBES}, got {probes!r}")
         if num_squarings and probes != "identity":
             raise ValueError(f"num_squarings={num_squarings} needs probes='identity', got {probes!r}")
+        sizes = {"num_edge_types": num_edge_types, "edge_dim": edge_dim}
+        sizes |= {"num_node_types": num_node_types, "in_channels": in_channels}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        if given and not (learned_conductances or ground or end_features):
+            raise ValueError(
+                f"features decide nothing with learned_conductances=False, ground=False and end_features=False, got "
+                f"{', '.join(f'{name}={size}' for name, size in given.items())}"
+            )
         self.num_filters, self.num_layers, self.num_squarings = num_filters, num_layers, num_squarings
         self.basis, self.probe_kind, self.num_probes, self.seed = basis, probes, num_probes, seed
         self.conductances = LearnedConductances(

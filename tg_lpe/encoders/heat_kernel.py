@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +33,8 @@ class HeatKernel(NodeEdgeEncoder):
         ValueError: without times, with a negative or infinite one, or if another argument is out of range.
     """
 
+    name = "heat_kernel"
+
     def __init__(
         self, times: Sequence[float] = TIMES, edge_out_channels: int | None = None, method: str = "auto"
     ) -> None:
@@ -51,8 +54,18 @@ class HeatKernel(NodeEdgeEncoder):
 
 
 def check_times(times: Sequence[float]) -> tuple[float, ...]:
-    """Refuse what are no temperatures."""
-    found = tuple(float(s) for s in times)
+    """The temperatures as a tuple.
+
+    Raises:
+        TypeError: if they are no sequence of numbers.
+        ValueError: if there are none, or one is negative, infinite or NaN.
+    """
+    if isinstance(times, str) or not isinstance(times, Iterable):
+        raise TypeError(f"times must be a sequence of numbers, got {times!r}")
+    given = list(times)
+    if not all(isinstance(s, Real) and not isinstance(s, bool) for s in given):
+        raise TypeError(f"times must be a sequence of numbers, got {given!r}")
+    found = tuple(float(s) for s in given)
     if not found or not all(0 <= s < float("inf") for s in found):
         raise ValueError(f"times must be finite and not negative, at least one, got {found}")
     return found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.encoders.base import Encoding
-from tg_lpe.encoders.computed import ComputedEncoder
+from tg_lpe.encoders.computed import ComputedEncoder, check_seed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method
@@ -53,6 +53,7 @@ class LaplacianEigenvectors(ComputedEncoder):
     ) -> None:
         check_eigenvectors(k, normalization, which)
         check_method(method)
+        check_seed(seed)
         super().__init__(k, 2 * k, edge_out_channels)
         self.k, self.normalization, self.which, self.method, self.seed = k, normalization, which, method, seed
 
@@ -62,6 +63,10 @@ class LaplacianEigenvectors(ComputedEncoder):
             graph, self.k, normalization=self.normalization, which=self.which, method=self.method, seed=self.seed
         )
         return {"node_eigenvectors": self.cast(vectors), "graph_eigenvalues": self.cast(values)}
+
+    def widths(self) -> dict[str, int]:
+        """As :meth:`precompute` returns."""
+        return {"node_eigenvectors": self.k, "graph_eigenvalues": self.k}
 
     def assemble(
         self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None

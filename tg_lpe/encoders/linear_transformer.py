@@ -87,11 +87,10 @@ class LinearTransformer(Encoder):
         normalize: bool = True,
     ) -> None:
         super().__init__()
-        for name, value in (("k", k), ("num_blocks", num_blocks), ("num_loops", num_loops)):
-            if not isinstance(value, int) or value < 1:
+        counts = {"k": k, "num_blocks": num_blocks, "num_loops": num_loops}
+        for name, value in {**counts, "out_channels": 1 if out_channels is None else out_channels}.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        if out_channels is not None and out_channels < 1:
-            raise ValueError(f"out_channels must be at least 1, got {out_channels!r}")
         self.k = k
         self.out_channels = k if out_channels is None else out_channels
         self.num_loops = num_loops
@@ -135,6 +134,12 @@ class LinearTransformer(Encoder):
         with torch.no_grad():
             self._frozen, self._frozen_stack = self._layers(), self._stack()
         return self
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, from torch's global generator; a frozen module forms its products anew."""
+        super().reset_parameters()
+        if self._frozen is not None:
+            self.freeze()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> LinearTransformer:
         """Moving or casting the parameters of a frozen module forms their products anew."""
@@ -364,33 +369,41 @@ class _Parameters(nn.Module):
         normalize: bool,
     ) -> None:
         super().__init__()
-        self.diagonal, self.update_incidence = diagonal, update_incidence
+        self.diagonal, self.update_incidence, self.normalize = diagonal, update_incidence, normalize
 
-        def scalar(value: float, used: bool) -> nn.Parameter | None:
-            return nn.Parameter(torch.tensor(value)) if used else None
+        def scalar(used: bool) -> nn.Parameter | None:
+            return nn.Parameter(torch.empty(())) if used else None
 
-        # One layer then starts near Phi <- (1.5 I - S) Phi: a low-pass filter, the first step of the subspace
-        # iteration of Corollary 7, with a little orthogonalisation from the Phi term.
-        self.alpha_q, self.alpha_k = (nn.Parameter(torch.tensor(1.0)) for _ in range(2))
-        self.alpha_v = scalar(0.0, update_incidence)
-        self.alpha_r = scalar(0.0, scales_incidence)
-        self.beta_1, self.beta_2 = (
-            scalar(0.1, independent and update_incidence),
-            scalar(0.1, independent and update_incidence),
-        )
-        self.beta_3, self.beta_4 = scalar(1.0, independent), scalar(0.1, independent)
-        if diagonal:
-            self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.full((k,), v)) for v in (1.0, 1.0, -1.0))
-            self.w_r = nn.Parameter(torch.tensor(0.5))
-        else:
-            self.w_q, self.w_k, self.w_v = (nn.Parameter(v * torch.eye(k)) for v in (1.0, 1.0, -1.0))
-            self.w_r = nn.Parameter(0.5 * torch.eye(k))
-        with torch.no_grad():
-            for weight in (self.w_q, self.w_k, self.w_v):
-                weight.add_(0.1 * torch.randn_like(weight))
-            if not normalize:
-                # The Phi term is cubic in Phi: without normalised columns it vanishes or explodes.
-                self.w_q.zero_()
+        self.alpha_q, self.alpha_k = (nn.Parameter(torch.empty(())) for _ in range(2))
+        self.alpha_v = scalar(update_incidence)
+        self.alpha_r = scalar(scales_incidence)
+        self.beta_1, self.beta_2 = (scalar(independent and update_incidence) for _ in range(2))
+        self.beta_3, self.beta_4 = (scalar(independent) for _ in range(2))
+        shape = (k,) if diagonal else (k, k)
+        self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.empty(shape)) for _ in range(3))
+        self.w_r = nn.Parameter(torch.empty(() if diagonal else shape))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the weights anew.
+
+        A layer then starts near ``Phi <- (1.5 I - S) Phi``: a low-pass filter, the first step of the subspace iteration
+        of Corollary 7, with a little orthogonalisation from the ``Phi`` term.
+        """
+        start = {"alpha_q": 1.0, "alpha_k": 1.0, "alpha_v": 0.0, "alpha_r": 0.0}
+        start |= {"beta_1": 0.1, "beta_2": 0.1, "beta_3": 1.0, "beta_4": 0.1}
+        for name, value in start.items():
+            parameter = getattr(self, name)
+            if parameter is not None:
+                parameter.fill_(value)
+        identity = torch.ones(()) if self.diagonal else torch.eye(self.w_q.size(0))
+        for weight, value in ((self.w_q, 1.0), (self.w_k, 1.0), (self.w_v, -1.0)):
+            weight.copy_(value * identity).add_(0.1 * torch.randn_like(weight))
+        self.w_r.copy_(0.5 * identity)
+        if not self.normalize:
+            # The Phi term is cubic in Phi: without normalised columns it vanishes or explodes.
+            self.w_q.zero_()
 
 
 def _products(blocks: list[_Parameters]) -> _Layer:

@@ -30,6 +30,8 @@ class RandomWalk(NodeEdgeEncoder):
         ValueError: if an argument is out of range.
     """
 
+    name = "random_walk"
+
     def __init__(self, steps: int = 16, edge_out_channels: int | None = None, method: str = "auto") -> None:
         check_count("steps", steps)
         check_method(method)
@@ -38,7 +40,7 @@ class RandomWalk(NodeEdgeEncoder):
 
     def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
         """The probabilities, float64."""
-        return random_walk_probabilities(graph, self.steps, method=self.method)
+        return random_walk_probabilities(graph, self.steps, method=self.method, with_edges=self.edge_out_channels > 0)
 
     def arguments(self) -> dict[str, Any]:
         """As the constructor's."""

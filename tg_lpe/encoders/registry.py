@@ -30,8 +30,8 @@ def register(cls: E) -> E:
     """
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise TypeError(f"an encoder must be a subclass of tg_lpe.Encoder, got {cls!r}")
+    CLASSES.register(cls)  # the larger registry first: a name that it refuses must be in neither
     ENCODERS.register(cls)
-    CLASSES.register(cls)
     return cls
 
 
@@ -47,6 +47,11 @@ def load_encoder(name_or_dir: str | Path) -> Encoder:
     config = read_config(name_or_dir)
     if config.get("class") not in ENCODERS:
         held = config.get("class", sorted(config))
+        if isinstance(held, str) and held not in CLASSES:
+            raise ValueError(
+                f"checkpoint {name_or_dir} holds an encoder {held}, which is not registered: import the module that "
+                f"defines it, with @tg_lpe.encoders.register before the class; encoders are {list(ENCODERS)}"
+            )
         raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {held}; encoders are {list(ENCODERS)}")
     encoder: Encoder = load(name_or_dir)
     return encoder

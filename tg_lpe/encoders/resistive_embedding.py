@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.encoders.base import Encoding
-from tg_lpe.encoders.computed import ComputedEncoder, check_count
+from tg_lpe.encoders.computed import ComputedEncoder, check_count, check_seed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.resistance import resistive_embedding
@@ -38,19 +38,24 @@ class ResistiveEmbedding(ComputedEncoder):
     def __init__(self, k: int = 8, seed: int = 0, method: str = "auto") -> None:
         check_count("k", k)
         check_method(method)
+        check_seed(seed)
         super().__init__(k, 0, None)
         self.k, self.seed, self.method = k, seed, method
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
-        """``node_embedding``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
-        return {"node_embedding": self._embed(graph, self.seed)}
+        """``node_resistive_embedding``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
+        return {"node_resistive_embedding": self._embed(graph, self.seed)}
+
+    def widths(self) -> dict[str, int]:
+        """As :meth:`precompute` returns."""
+        return {"node_resistive_embedding": self.k}
 
     def assemble(
         self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
     ) -> Encoding:
         """What was precomputed, or another embedding where there is a generator."""
         if generator is None:
-            return Encoding(precomputed["node_embedding"])
+            return Encoding(precomputed["node_resistive_embedding"])
         return Encoding(self._embed(graph, draw_seed(generator)))
 
     def _embed(self, graph: Incidence, seed: int) -> Tensor:

@@ -81,7 +81,7 @@ class ComponentGroup:
     tail: Array
     """Column of ``nodes`` that an edge's tail is in."""
     head: Array
-    """Likewise."""
+    """Column of ``nodes`` that its head is in."""
     weights: Array
     """Conductances, float64."""
 

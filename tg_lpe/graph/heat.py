@@ -18,6 +18,9 @@ HEAT_NODES = 1024
 COLUMNS = 256
 """Columns of a kernel that are computed at once."""
 
+EDGE_VALUES = 2**22
+"""Products of edges, nodes and times that are held at once for the entries at the edges, at most (32 MiB)."""
+
 
 def heat_kernel_entries(
     graph: Incidence, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
@@ -50,19 +53,28 @@ def heat_kernel_entries(
                 edges[group.edges] = _at_edges(group, vectors, decay)
             continue
         for part in group.each():
-            nodes[part.nodes[0]], edges[part.edges] = _iterated(parts, part, times)
+            nodes[part.nodes[0]], edges[part.edges] = _iterated(parts, part, times, with_edges)
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
 def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:
     """``sum_m v_im v_jm exp(-s lambda_m)`` at the edges, ``[num_edges, num_times]``."""
-    products = vectors[group.position, group.tail] * vectors[group.position, group.head]
-    if len(group.nodes) == 1:
-        return products @ decay[0]
-    return np.einsum("en,ent->et", products, decay[group.position])
+    out = np.zeros((len(group.tail), decay.shape[2]))
+    step = max(1, EDGE_VALUES // max(1, decay.shape[1] * decay.shape[2]))
+    for first in range(0, len(out), step):
+        mine = slice(first, first + step)
+        position = group.position if isinstance(group.position, int) else group.position[mine]
+        products = vectors[position, group.tail[mine]] * vectors[position, group.head[mine]]
+        if len(group.nodes) == 1:
+            out[mine] = products @ decay[0]
+        else:
+            out[mine] = np.einsum("en,ent->et", products, decay[position])
+    return out
 
 
-def _iterated(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> tuple[Array, Array]:
+def _iterated(
+    parts: Components, part: ComponentGroup, times: tuple[float, ...], with_edges: bool
+) -> tuple[Array, Array]:
     laplacian = part.sparse_matrix(parts.diagonal)
     bound = 2 * float(parts.diagonal[part.nodes[0]].max())
     nodes, edges = np.zeros((part.size, len(times))), np.zeros((len(part.tail), len(times)))
@@ -71,6 +83,8 @@ def _iterated(parts: Components, part: ComponentGroup, times: tuple[float, ...])
         columns = np.arange(first, min(first + COLUMNS, part.size))
         found = heat_columns(laplacian, times, columns, bound)
         nodes[columns] = found[:, columns, columns - first].T
+        if not with_edges:
+            continue
         begin, end = np.searchsorted(part.tail[order], (first, first + COLUMNS))
         mine = order[begin:end]
         edges[mine] = found[:, part.head[mine], part.tail[mine] - first].T

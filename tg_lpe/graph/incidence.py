@@ -34,10 +34,10 @@ class Incidence:
 
     - An undirected edge is an unordered pair. Listed in one direction, in both, or several times, it is the same edge;
       conductors that run in parallel must be added up by the caller. All weights given for one edge must agree.
-    - The orientation of a column is ours (small index to large), so orientation and order of the list change nothing.
+    - A column is oriented from the smaller index to the larger, so direction and order of the list change nothing.
     - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
     - Nodes without edges, graphs without edges or nodes, and edges of weight zero (as if absent) are all fine.
-    - A batch of graphs is one graph with several components, plus the knowledge of who belongs where.
+    - A batch of graphs is one graph with several components, and ``batch`` says which graph each node belongs to.
     - Everything is validated once, here. Under ``torch.compile`` the constructor runs outside the compiled graph, since
       the number of undirected edges depends on the data; all other methods are traced.
     - A ground conductance joins a node to a common reference node at potential zero. Its column of ``B`` has a single
@@ -82,7 +82,7 @@ class Incidence:
         )
         self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
         self.tail, self.head = found.tail, found.head
-        self._listed, self._batch, self.ground = edge_index, batch, ground
+        self._directed_index, self._batch, self.ground = edge_index, batch, ground
         self._laplacians: dict[tuple[torch.dtype, bool], tuple[tuple[int | None, ...], ScaledLaplacian]] = {}
         # What was not found on the way is computed where it is asked for.
         known = {
@@ -96,7 +96,7 @@ class Incidence:
             self._check_values(edge_weight)
 
     def _check_values(self, weight: Tensor | None) -> None:
-        """Refuse conductances that no resistor has, and different ones for the same edge; one read from the device."""
+        """Refuse negative, infinite or NaN conductances, and different ones for an edge; one read from the device."""
         wrong = {}
         with torch.no_grad():
             for name, value in (("edge_weight", weight), ("ground", self.ground)):
@@ -118,7 +118,7 @@ class Incidence:
         if name == "edge_weight":
             raise ValueError(
                 f"edge_weight must be finite and not negative, got {weight[at].item()} for edge "
-                f"({int(self._listed[0, at])}, {int(self._listed[1, at])}) and "
+                f"({int(self._directed_index[0, at])}, {int(self._directed_index[1, at])}) and "
                 f"{int(wrong[name].sum())} such values in all"
             )
         edge = int(self.undirected_index[at])
@@ -141,7 +141,7 @@ class Incidence:
         graph.num_nodes = graph.max_nodes = num_nodes
         graph.num_graphs, graph._batch, graph._num_loops = 1, None, 0
         graph.tail, graph.head, graph.conductance = tail, head, conductance
-        graph.ground, graph._listed, graph._laplacians = None, torch.stack([tail, head]), {}
+        graph.ground, graph._directed_index, graph._laplacians = None, torch.stack([tail, head]), {}
         return graph
 
     def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Incidence:
@@ -165,17 +165,17 @@ class Incidence:
     @property
     def edge_index(self) -> Tensor:
         """The directed edges as they were listed, ``[2, num_directed_edges]``."""
-        return self._listed
+        return self._directed_index
 
     @property
     def num_directed_edges(self) -> int:
         """Number of directed edges: both directions, repetitions and self-loops count."""
-        return self._listed.size(1)
+        return self._directed_index.size(1)
 
     @lazy
     def undirected_index(self) -> Tensor:
         """Undirected edge of each directed one, int64 ``[num_directed_edges]``; -1 for self-loops, which have none."""
-        return edges.undirected_index(self._listed, self.tail, self.head, self.num_nodes)
+        return edges.undirected_index(self._directed_index, self.tail, self.head, self.num_nodes)
 
     @lazy
     def _merged_index(self) -> Tensor:
@@ -207,7 +207,7 @@ class Incidence:
         Args:
             x: node values ``[num_nodes, k]``.
         """
-        return x.index_select(0, self._listed[0]) + x.index_select(0, self._listed[1])
+        return x.index_select(0, self._directed_index[0]) + x.index_select(0, self._directed_index[1])
 
     def spread_to_directed(self, values: Tensor) -> Tensor:
         """Values of the undirected edges ``[num_edges, ...]`` at each directed edge; zero at self-loops.
@@ -430,9 +430,14 @@ def inverse_sqrt(x: Tensor) -> Tensor:
 
 def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
     """Refuse an edge list of the wrong form; return the number of nodes."""
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(
+            f"edge_index must be an int64 or int32 tensor of shape [2, num_directed_edges], got "
+            f"{type(edge_index).__name__}"
+        )
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
         raise ValueError(
-            "edge_index must be an int64 tensor of shape [2, num_edges], "
+            "edge_index must be int64 or int32 of shape [2, num_directed_edges], "
             f"got {edge_index.dtype} {list(edge_index.shape)}"
         )
     if num_nodes is None:
@@ -445,5 +450,7 @@ def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None
 
 def _check_form(name: str, values: Tensor | None, size: int) -> None:
     """Refuse conductances of the wrong shape or dtype."""
+    if values is not None and not isinstance(values, Tensor):
+        raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}")
     if values is not None and (values.shape != (size,) or not values.is_floating_point()):
         raise ValueError(f"{name} must be floating point of shape [{size}], got {values.dtype} {list(values.shape)}")

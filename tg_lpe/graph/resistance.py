@@ -36,7 +36,7 @@ ROOT_TOLERANCE = 1e-10
 """Relative error of the rational approximation of ``L^(-1/2)``."""
 
 
-def effective_resistances(graph: Incidence, *, method: str = "auto") -> tuple[Tensor, Tensor]:
+def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
     """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
 
     With the conductance of one node's edges left out, ``L`` of a connected graph is invertible and diagonally dominant.
@@ -46,6 +46,7 @@ def effective_resistances(graph: Incidence, *, method: str = "auto") -> tuple[Te
         graph: the batch.
         method: ``"dense"``, ``"iterative"`` (a sparse factorisation, some columns of the inverse at a time), or
             ``"auto"``: dense for components of up to 2,048 nodes.
+        with_edges: whether the resistances of the edges are wanted; zero otherwise.
 
     Returns:
         Mean resistances ``[num_nodes]``, zero for a single node, and resistances of the undirected edges
@@ -55,18 +56,19 @@ def effective_resistances(graph: Incidence, *, method: str = "auto") -> tuple[Te
         ValueError: on ground conductances, an unknown method, or a component too large for ``method="dense"``.
     """
     parts = _checked(graph, method)
-    nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, np.nan)
+    nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, np.nan if with_edges else 0.0)
     for group in parts.groups:
         if is_dense(group.size, method, RESISTANCE_NODES):
             embedding = _embedding(parts, group)
-            difference = embedding[group.position, group.tail] - embedding[group.position, group.head]
-            edges[group.edges] = np.square(difference).sum(-1)
+            if with_edges:
+                difference = embedding[group.position, group.tail] - embedding[group.position, group.head]
+                edges[group.edges] = np.square(difference).sum(-1)
             centred = embedding - embedding.mean(1, keepdims=True)
             square = np.square(centred).sum(-1)
             nodes[group.nodes] = square + square.mean(1, keepdims=True)
             continue
         for part in group.each():
-            nodes[part.nodes[0]], edges[part.edges] = _sparse_resistances(parts, part)
+            nodes[part.nodes[0]], edges[part.edges] = _sparse_resistances(parts, part, with_edges)
     if np.isnan(edges).any():  # edges of weight zero
         _absent_edges(graph, parts, edges)
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
@@ -230,20 +232,20 @@ def _distances(embedding: Array) -> Array:
 def _inverse_columns(parts: Components, part: ComponentGroup) -> Iterator[tuple[Array, Array, Array]]:
     """Columns ``[n, num_columns]`` of an inverse on vectors of sum zero, which they are, and its whole diagonal."""
     solver, n = GroundedSolver(part.sparse_matrix(parts.diagonal)), part.size
-    blocks = [np.arange(first, min(first + COLUMNS, n)) for first in range(0, n, COLUMNS)]
+    chunks = [np.arange(first, min(first + COLUMNS, n)) for first in range(0, n, COLUMNS)]
 
     def solve(columns: Array) -> Array:
         unit = np.zeros((n, len(columns)))
         unit[columns, np.arange(len(columns))] = 1.0
         return solver(unit)
 
-    diagonal = np.concatenate([solve(columns)[columns, np.arange(len(columns))] for columns in blocks])
-    for columns in blocks:
+    diagonal = np.concatenate([solve(columns)[columns, np.arange(len(columns))] for columns in chunks])
+    for columns in chunks:
         yield columns, solve(columns), diagonal
 
 
-def _sparse_resistances(parts: Components, part: ComponentGroup) -> tuple[Array, Array]:
-    """Mean resistances ``[n]`` and those of the edges of one component."""
+def _sparse_resistances(parts: Components, part: ComponentGroup, with_edges: bool) -> tuple[Array, Array]:
+    """Mean resistances ``[n]`` and, if wanted, those of the edges of one component."""
     solver, n = GroundedSolver(part.sparse_matrix(parts.diagonal)), part.size
     diagonal, sums, edges = np.zeros(n), np.zeros(n), np.zeros(len(part.tail))
     for first in range(0, n, COLUMNS):
@@ -252,7 +254,7 @@ def _sparse_resistances(parts: Components, part: ComponentGroup) -> tuple[Array,
         unit[columns, columns - first] = 1.0
         found = solver(unit)
         diagonal[columns], sums[columns] = found[columns, columns - first], found.sum(0)
-    for first in range(0, len(edges), COLUMNS):
+    for first in range(0, len(edges) if with_edges else 0, COLUMNS):
         mine = slice(first, min(first + COLUMNS, len(edges)))
         tail, head, column = part.tail[mine], part.head[mine], np.arange(mine.stop - first)
         demand = np.zeros((n, len(column)))

@@ -133,9 +133,15 @@ def sparse_eigenvectors(
     operator = matrix if top else mirrored
     space = min(n - 1, max(2 * count + 1, 40))
     found = _eigsh(operator, count, start=project(start), space=space, restarts=LANCZOS_RESTARTS * (20 if top else 1))
-    if found is None and not top:
-        solver = GroundedSolver(laplacian, grounded)
-        inverse = LinearOperator((n, n), lambda x: project(solver(project(x) / scale) / scale), dtype=np.float64)
+    if found is None:
+        # Eigenvalues that lie close together are far apart after inversion.
+        if top:
+            shift = 2 * float(matrix.diagonal().max()) * (1 + 1e-9)  # above all eigenvalues, as L <= 2 diag(L)
+            solve = factorized((shift * eye(n) - matrix).tocsr())
+            inverse = LinearOperator((n, n), solve, dtype=np.float64)
+        else:
+            solver = GroundedSolver(laplacian, grounded)
+            inverse = LinearOperator((n, n), lambda x: project(solver(project(x) / scale) / scale), dtype=np.float64)
         found = _eigsh(inverse, count, start=project(start), space=space, restarts=20 * LANCZOS_RESTARTS)
     if found is None:
         which = "largest" if top else "smallest"

@@ -114,7 +114,7 @@ def laplacian_eigenvectors(
 
 def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
     """Refuse what :func:`laplacian_eigenvectors` does not know."""
-    if not isinstance(k, int) or k < 1:
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise ValueError(f"k must be an integer of at least 1, got {k!r}")
     if normalization not in NORMALIZATIONS:
         raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {normalization!r}")
@@ -197,7 +197,9 @@ def _canonical_signs(parts: Components, vectors: Array) -> Array:
     return sign if parts.count == 1 else sign[parts.label]
 
 
-def random_walk_probabilities(graph: Incidence, steps: int, *, method: str = "auto") -> tuple[Tensor, Tensor]:
+def random_walk_probabilities(
+    graph: Incidence, steps: int, *, method: str = "auto", with_edges: bool = True
+) -> tuple[Tensor, Tensor]:
     """Where a random walk is after 1, 2, ... ``steps`` steps: back at its start, or across an edge.
 
     The walk leaves along each edge in proportion to its conductance and stays nowhere; it never returns to a node
@@ -209,11 +211,12 @@ def random_walk_probabilities(graph: Incidence, steps: int, *, method: str = "au
         steps: number of steps.
         method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
             to 2,048 nodes.
+        with_edges: whether the values at the edges are wanted; zero otherwise.
 
     Returns:
         Return probabilities ``[num_nodes, steps]``, and for each undirected edge the geometric mean of the
         probabilities of being at one end after starting from the other, ``[num_edges, steps]``, which is the entry of
-        ``(D^-1/2 A D^-1/2)^t``. Both float64.
+        ``(D^-1/2 A D^-1/2)^t``. Both float64, without gradient.
 
     Raises:
         ValueError: on an unknown method, or a graph too large for ``method="dense"``.
@@ -221,9 +224,15 @@ def random_walk_probabilities(graph: Incidence, steps: int, *, method: str = "au
     check_method(method)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    adjacency = graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]
+    adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()
     if not is_dense(graph.max_nodes, method, WALK_NODES):
-        return _sparse_walks(graph, adjacency.detach(), steps)
+        return _sparse_walks(graph, adjacency, steps, with_edges)
+    nodes, edges = _dense_walks(graph, adjacency, steps)
+    return nodes, edges if with_edges else edges.zero_()
+
+
+def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """As :func:`random_walk_probabilities`; the powers that give the nodes give the edges as well."""
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
     if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
         sizes = graph.num_nodes, graph.max_nodes
@@ -236,11 +245,11 @@ def random_walk_probabilities(graph: Incidence, steps: int, *, method: str = "au
         edges.append(entries[0].mT)
         order.append(where.edges)
     if not nodes:
-        return like.new_zeros(graph.num_nodes, steps), like.new_zeros(0, steps)
+        return adjacency.new_zeros(graph.num_nodes, steps), adjacency.new_zeros(0, steps)
     return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
-def _sparse_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+def _sparse_walks(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
     """As :func:`random_walk_probabilities`, some rows of sparse powers at a time."""
     n, tail, head = graph.num_nodes, graph.tail.cpu().numpy(), graph.head.cpu().numpy()
     w = adjacency.cpu().numpy()
@@ -255,7 +264,7 @@ def _sparse_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tens
         for step in range(steps):
             rows = rows if step == 0 else rows @ matrix
             nodes[first:last, step] = rows[np.arange(last - first), np.arange(first, last)]
-            if mine.stop > mine.start:
+            if with_edges and mine.stop > mine.start:
                 edges[mine, step] = rows[tail[mine] - first, head[mine]]
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import json
 import os
 import tempfile
+from collections.abc import Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +25,13 @@ from tg_lpe.hub.registry import Registry
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 DIGEST = "sha256"
+DTYPE = "dtype"
+"""Entry of ``config.json`` for a module without tensors whose dtype is not float32."""
+
+QUOTED = 120
+"""Characters of an argument that are quoted, at most."""
+
+NOT_OPTIONS = ("repo_id", "filename")
 
 T = TypeVar("T", bound="CheckpointMixin")
 
@@ -38,16 +48,39 @@ class CheckpointMixin(PyTorchModelHubMixin):
     refused.
     """
 
+    _not_jsonable: Mapping[str, str] = {}
+    _modules_in_config: tuple[str, ...] = ()
+    """Arguments that may be modules, whose configuration :meth:`config_dict` of the class adds itself."""
+
+    def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
+        """Take down the constructor's arguments, and which of them a configuration cannot hold."""
+        instance: T = super().__new__(cls, *args, **kwargs)
+        given = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}
+        lost = {name: value for name, value in given.items() if is_dataclass(value) or not cls._is_jsonable(value)}
+        quoted = {name: _quoted(value) for name, value in lost.items() if name not in cls._modules_in_config}
+        if quoted:
+            instance._not_jsonable = quoted
+        return instance
+
     def config_dict(self) -> dict[str, Any]:
         """The class and the constructor's arguments, JSON-able: what ``config.json`` says.
 
         Raises:
             TypeError: if an argument of the constructor is not JSON-able.
         """
+        arguments = self._jsonable_arguments()
+        if self._not_jsonable:
+            raise TypeError(
+                f"a configuration holds numbers, strings, lists and dictionaries of these; this {type(self).__name__} "
+                "was made with " + ", ".join(f"{name}={value}" for name, value in self._not_jsonable.items())
+            )
+        return {"class": type(self).__name__, **arguments}
+
+    def _jsonable_arguments(self) -> dict[str, Any]:
         arguments = self._hub_mixin_config or {}
         if not isinstance(arguments, dict):
             raise TypeError(f"{type(self).__name__} takes a dataclass, but a checkpoint holds plain arguments only")
-        return {"class": type(self).__name__, **arguments}
+        return dict(arguments)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
         """Write a checkpoint folder; each file is replaced as a whole, the configuration last.
@@ -55,7 +88,11 @@ class CheckpointMixin(PyTorchModelHubMixin):
         Args:
             save_directory: the folder, made if absent.
             kwargs: as :meth:`huggingface_hub.ModelHubMixin.save_pretrained`, such as ``push_to_hub``.
+
+        Raises:
+            TypeError: if an argument of the constructor is not JSON-able.
         """
+        self.config_dict()  # before any file is made, refuse what cannot be saved
         target = Path(save_directory)
         target.mkdir(parents=True, exist_ok=True)
         if kwargs.get("push_to_hub"):
@@ -68,8 +105,11 @@ class CheckpointMixin(PyTorchModelHubMixin):
         return result
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        config = self.config_dict()
-        save_tensors(save_directory / WEIGHTS, self.state_dict())  # type: ignore[attr-defined]
+        config, tensors = self.config_dict(), self.state_dict()  # type: ignore[attr-defined]
+        dtype = module_dtype(self)  # type: ignore[arg-type]
+        if dtype not in (None, torch.float32) and not any(t.is_floating_point() for t in tensors.values()):
+            config.setdefault(DTYPE, str(dtype).removeprefix("torch."))
+        save_tensors(save_directory / WEIGHTS, tensors)
         write_json(save_directory / CONFIG, {**config, DIGEST: _digest(config, save_directory / WEIGHTS)})
 
     @classmethod
@@ -95,14 +135,18 @@ class CheckpointMixin(PyTorchModelHubMixin):
         """
         folder = _folder(pretrained_model_name_or_path, **download)
         config = _verified_config(folder)
+        stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         name, arguments = config.get("class", cls.__name__), {k: v for k, v in config.items() if k != "class"}
         if name != cls.__name__:
             raise ValueError(f"checkpoint {folder} does not fit {cls.__name__}: it holds a {name}")
         tensors, _ = load_tensors(folder / WEIGHTS)
         try:
             inspect.signature(cls).bind(**arguments)
-            model = cls(**arguments)
+            with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
+                model = cls(**arguments)
             dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+            if not dtypes and stored is not None:
+                dtypes.add(_floating_dtype(stored))
             if len(dtypes) == 1:
                 model.to(dtypes.pop())  # type: ignore[attr-defined]
             model.load_state_dict(tensors)  # type: ignore[attr-defined]
@@ -137,6 +181,9 @@ def read_config(name_or_dir: str | Path) -> dict[str, Any]:
     """
     config: dict[str, Any] = dict(read_json(_folder(name_or_dir) / CONFIG))
     config.pop(DIGEST, None)
+    cls = CLASSES.get(config.get("class", ""))
+    if cls is not None and DTYPE not in inspect.signature(cls).parameters:
+        config.pop(DTYPE, None)
     return upgrade(config)
 
 
@@ -153,6 +200,10 @@ def _verified_config(folder: Path) -> dict[str, Any]:
 
 def _folder(name_or_dir: str | Path, **download: Any) -> Path:
     """The folder of a checkpoint, checked to be complete; downloaded if it is on the Hub."""
+    allowed = [option for option in inspect.signature(hf_hub_download).parameters if option not in NOT_OPTIONS]
+    for option, value in download.items():
+        if option not in allowed:
+            raise TypeError(f"{option}={value!r} is no option; there are {['map_location', *allowed]}")
     name = str(name_or_dir)
     if name in zoo.names():
         folder = zoo.path(name)
@@ -174,11 +225,24 @@ def _folder(name_or_dir: str | Path, **download: Any) -> Path:
     return folder
 
 
+def described_arguments(module: CheckpointMixin) -> dict[str, Any]:
+    """The constructor's arguments, for descriptions: what is not JSON-able is quoted."""
+    if not module._not_jsonable:
+        return module.config_dict()
+    return {"class": type(module).__name__, **module._jsonable_arguments(), **module._not_jsonable}
+
+
+def module_dtype(module: nn.Module) -> torch.dtype | None:
+    """The dtype of a module's first floating point parameter or buffer; ``None`` if it has none."""
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), None)
+
+
 def module_digest(module: nn.Module) -> str:
     """A short digest of a module's structure, its constructor's arguments and its weights, bit by bit."""
     sha = hashlib.sha256(repr(module).encode())
     if isinstance(module, CheckpointMixin):
-        sha.update(json.dumps(module.config_dict(), sort_keys=True).encode())
+        sha.update(json.dumps(described_arguments(module), sort_keys=True).encode())
     for name, tensor in sorted(module.state_dict().items()):
         sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
@@ -189,3 +253,15 @@ def _digest(config: dict[str, Any], weights: Path) -> str:
     sha = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     sha.update(weights.read_bytes())
     return sha.hexdigest()
+
+
+def _quoted(value: Any) -> str:
+    text = f"a {type(value).__name__}" if isinstance(value, nn.Module) else repr(value)
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
+
+
+def _floating_dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"{DTYPE} must name a floating point dtype of torch, got {name!r}")
+    return dtype

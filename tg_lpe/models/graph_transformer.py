@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.encoders.base import Encoder
-from tg_lpe.encoders.registry import make_encoder
+from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding
+from tg_lpe.encoders.registry import ENCODERS, make_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
 from tg_lpe.nn.attention import Neighbourhoods, make_attention
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.embeddings import EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import RowBatchNorm
+from tg_lpe.nn.reset import reset_all
 from tg_lpe.ops.segment import group_pointers
 
 READOUTS = ("mlp", "paper")
@@ -73,6 +75,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
     """
 
+    _modules_in_config = ("encoder",)
+
     def __init__(
         self,
         num_node_types: int | Sequence[int] | None = None,
@@ -104,8 +108,12 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        counts = {"hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
+        widths = {"pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
+        counts |= {name: width for name, width in widths.items() if width is not None}
+        for name, count in counts.items():
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
         if level == "node" and pooling != "mean":
             raise ValueError(f"level='node' does not pool, got pooling={pooling!r}")
         if isinstance(encoder, Mapping):
@@ -113,6 +121,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         if encoder is not None:
             if not isinstance(encoder, Encoder):
                 raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}")
+            check_encoder(encoder)
             own = encoder.out_channels, encoder.edge_out_channels or None
             for name, given, has in zip(
                 ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
@@ -151,8 +160,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         """Draw all weights anew, those of the encoder first, and forget running statistics."""
         first = [self.encoder, self.node_embedding, self.edge_embedding, *self.layers, *self.readout, self.pool_norm]
         for module in (*first, self.pe_embedding, self.edge_pe_embedding):  # in the order of the constructor
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+            if module is not None:
+                reset_all(module)
 
     def forward(
         self,
@@ -192,7 +201,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` with ``level="node"``.
 
         Raises:
-            ValueError: if an argument is missing, of another shape or dtype, out of range, or read by nobody.
+            ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model.
         """
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
         neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
@@ -200,7 +209,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             # Made here, not in the encoder's forward(): there, torch.compile would break the graph a second time.
             n, graphs = neighbourhoods.num_nodes, neighbourhoods.num_graphs
             graph = Incidence(edge_index, n, edge_weight=edge_weight, batch=neighbourhoods.batch, num_graphs=graphs)
-            pe, edge_pe = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+            encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+            pe, edge_pe = checked_encoding(self.encoder, n, edge_index.size(1), encoding)
         h = self._embed_nodes(x, pe, neighbourhoods)
         e = self._embed_edges(edge_attr, edge_pe, neighbourhoods)
         for layer in self.layers:
@@ -305,6 +315,21 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         """The class and the constructor's arguments, those of the encoder included."""
         encoder = None if self.encoder is None else self.encoder.config_dict()
         return {**super().config_dict(), "encoder": encoder}
+
+    def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
+        """Write a checkpoint folder, as :meth:`CheckpointMixin.save_pretrained`.
+
+        Raises:
+            ValueError: if the encoder's class is not registered, so that no program could load it.
+            TypeError: if an argument of a constructor is not JSON-able.
+        """
+        name = type(self.encoder).__name__
+        if self.encoder is not None and name not in ENCODERS:
+            raise ValueError(
+                f"the encoder's class {name} is not registered, so no program could load this model; write "
+                f"@tg_lpe.encoders.register before the class, or call tg_lpe.encoders.register({name})"
+            )
+        return super().save_pretrained(save_directory, **kwargs)
 
 
 def _refuse(reason: str, **arguments: Any) -> None:

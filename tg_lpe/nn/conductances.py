@@ -1,4 +1,4 @@
-"""Conductances that are learned from what edges and nodes are."""
+"""Conductances learned from the features of edges and nodes."""
 
 from __future__ import annotations
 

@@ -45,6 +45,10 @@ class FeatureProbes(nn.Module):
         self.embedding = None if self.categories is None else nn.Embedding(self.categories.num_rows, k)
         self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
 
+    def reset_parameters(self) -> None:
+        """Draw the rows or the linear map anew."""
+        (self.linear if self.linear is not None else self.embedding).reset_parameters()  # type: ignore[union-attr]
+
     def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``; ``generator`` is not used."""
         if x is None or x.size(0) != graph.num_nodes:
@@ -123,7 +127,12 @@ class LearnedProbes(nn.Module):
 
     def __init__(self, k: int, max_nodes: int) -> None:
         super().__init__()
-        self.rows = nn.Parameter(torch.randn(max_nodes, k))
+        self.rows = nn.Parameter(torch.empty(max_nodes, k))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the rows anew, standard normal."""
+        nn.init.normal_(self.rows)
 
     def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``; ``x`` and ``generator`` are not used."""

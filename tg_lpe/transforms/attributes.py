@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
+
+RESERVED = ("index", "batch", "face")
+"""PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
 
 
-def write_node_encoding(data: Data, name: str | None, encoding: Tensor) -> None:
-    """Put an encoding of the nodes, ``[num_nodes, k]``, under a name, or beside ``data.x`` if there is none."""
-    if name is not None:
-        data[name] = encoding
-    elif data.x is None:
-        data.x = encoding
+def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -> None:
+    """Refuse names of attributes that are equal, or that PyTorch Geometric would collate as node numbers.
+
+    Args:
+        names: the names by the argument that gives them; ``None`` for no attribute of its own.
+        required: arguments that must not be ``None``.
+
+    Raises:
+        TypeError: if a name is no string.
+        ValueError: if a name is reserved or occurs twice.
+    """
+    seen: dict[str, str] = {}
+    for argument, name in names.items():
+        if not isinstance(name, str) and (name is not None or argument in required):
+            allowed = "a string" if argument in required else "a string or None"
+            raise TypeError(f"{argument} must be {allowed}, got {name!r}")
+        if name is None:
+            continue
+        if any(word in name for word in RESERVED):
+            raise ValueError(
+                f"{argument}={name!r} is a name that PyTorch Geometric reads as node numbers; choose one without "
+                f"{', '.join(RESERVED)}"
+            )
+        if name in seen:
+            raise ValueError(f"{seen[name]} and {argument} must differ, got {name!r} for both")
+        seen[name] = argument
+
+
+def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
+    """Put an attribute into a batch, with what PyTorch Geometric needs to take the batch apart again.
+
+    Args:
+        batch: the batch; the dictionaries that it shares with copies of it are replaced, not changed.
+        name: the attribute.
+        level: ``"node"``, ``"edge"``, ``"graph"`` or ``"pair"``, for all pairs of nodes of a graph.
+        values: ``[num_rows, ...]``, or for an ``index`` of pairs ``[2, num_pairs]``.
+    """
+    batch[name] = values
+    slices, offsets = getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", None)
+    ptr = batch.get("ptr")
+    if slices is None or offsets is None or ptr is None or "edge_index" not in slices:
+        return  # a batch that was not made from a list cannot be taken apart anyway
+    if level == "pair":
+        start = torch.cat([ptr.new_zeros(1), ptr.diff().square().cumsum(0)])
     else:
-        x = data.x.unsqueeze(-1) if data.x.dim() == 1 else data.x
-        data.x = torch.cat([x.to(encoding.dtype), encoding], dim=-1)
+        start = {"node": ptr, "edge": slices["edge_index"], "graph": torch.arange(batch.num_graphs + 1)}[level]
+    batch._slice_dict = {**slices, name: start}
+    batch._inc_dict = {
+        **offsets,
+        name: ptr[:-1] if "index" in name else torch.zeros(batch.num_graphs, dtype=torch.long),
+    }
+
+
+def with_features(data: Data, name: str | None, encoding: Tensor) -> Tensor:
+    """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside ``data.x``."""
+    if name is not None or data.x is None:
+        return encoding
+    x = data.x.unsqueeze(-1) if data.x.dim() == 1 else data.x
+    dtype = torch.promote_types(x.dtype, encoding.dtype)
+    return torch.cat([x.to(dtype), encoding.to(dtype)], dim=-1)

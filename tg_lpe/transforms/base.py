@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.transforms.attributes import write_node_encoding
+from tg_lpe.transforms.attributes import with_features, write_to_batch
 
 CHUNK = 4096
 """Graphs that are encoded at once, at most."""
@@ -92,6 +92,11 @@ class GraphTransform(BaseTransform, ABC):
             For an ``InMemoryDataset`` (whole, without a transform of its own) a dataset of the same class that shares
             its storage and has the new attributes; otherwise a list of ``Data``.
         """
+        if isinstance(dataset, Data):
+            raise TypeError(
+                f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}; call the "
+                "transform itself, or pass a list of one"
+            )
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
         collated = is_collated(dataset) and getattr(self, "attr_name", "") is not None
@@ -144,7 +149,11 @@ class GraphTransform(BaseTransform, ABC):
 
 
 def _write(data: Data, attribute: Attribute) -> None:
-    if attribute.level == "node":
-        write_node_encoding(data, attribute.name, attribute.values)
+    name, level, values = attribute
+    if level == "node":
+        name, values = name or "x", with_features(data, name, values)
+    assert name is not None  # only node attributes may be columns of x
+    if isinstance(data, Batch):
+        write_to_batch(data, name, level, values)
     else:
-        data[attribute.name] = attribute.values
+        data[name] = values

@@ -12,6 +12,7 @@ from tg_lpe.constructions.functions import effective_resistance as edges_by_laye
 from tg_lpe.constructions.functions import resistance_pairs as pairs_by_layers
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
+from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute
 from tg_lpe.transforms.computed import ComputedTransform
 
@@ -31,7 +32,8 @@ class AddEffectiveResistance(ComputedTransform):
             :func:`tg_lpe.constructions.effective_resistance`.
 
     Raises:
-        ValueError: on other ``pairs``, or an unknown method.
+        ValueError: on other ``pairs``, an unknown method, or a name that PyG would read as one of node numbers.
+        TypeError: if ``attr_name`` is no string.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class AddEffectiveResistance(ComputedTransform):
     ) -> None:
         if pairs not in PAIRS:
             raise ValueError(f"pairs must be one of {PAIRS}, got {pairs!r}")
+        check_names({"attr_name": attr_name}, required=("attr_name",))
         super().__init__(method, edge_weight, pairs=pairs, attr_name=attr_name, tolerance=tolerance)
 
     def quantities(self, graph: Incidence) -> list[Attribute]:
@@ -56,7 +59,7 @@ class AddEffectiveResistance(ComputedTransform):
         return [Attribute(f"{self.attr_name}_index", "pair", index), Attribute(self.attr_name, "pair", values)]
 
     def layers(self, graph: Incidence) -> list[Attribute]:
-        """Likewise."""
+        """What :meth:`quantities` returns, by Lemma 4."""
         if self.pairs == "edges":
             return [Attribute(self.attr_name, "edge", edges_by_layers(graph, "edges", tolerance=self.tolerance))]
         index, values = pairs_by_layers(graph, self.tolerance)

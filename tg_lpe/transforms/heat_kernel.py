@@ -11,6 +11,7 @@ from tg_lpe.constructions.functions import heat_kernel_entries as entries_by_lay
 from tg_lpe.encoders.heat_kernel import TIMES, check_times
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute
 from tg_lpe.transforms.computed import ComputedTransform
 
@@ -45,6 +46,7 @@ class AddHeatKernelPE(ComputedTransform):
         *,
         method: str = "auto",
     ) -> None:
+        check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
         super().__init__(
             method,
             edge_weight,
@@ -61,7 +63,7 @@ class AddHeatKernelPE(ComputedTransform):
         return self._attributes(graph, *entries)
 
     def layers(self, graph: Incidence) -> list[Attribute]:
-        """Likewise."""
+        """What :meth:`quantities` returns, by Lemma 5."""
         return self._attributes(graph, *entries_by_layers(graph, self.times, self.tolerance))
 
     def _attributes(self, graph: Incidence, nodes: Tensor, edges: Tensor) -> list[Attribute]:

@@ -9,6 +9,7 @@ from torch_geometric.data.datapipes import functional_transform
 from tg_lpe.constructions.functions import laplacian_eigenvectors as eigenvectors_by_layers
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.spectral import check_eigenvectors, laplacian_eigenvectors, null_dimension
+from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute
 from tg_lpe.transforms.computed import LAYERS, MAX_LAYERS, ComputedTransform
 
@@ -55,8 +56,7 @@ class AddLaplacianEigenvectors(ComputedTransform):
         check_eigenvectors(k, normalization, which)
         if method == LAYERS and normalization is not None:
             raise ValueError(f"method='layers' takes normalization=None, got {normalization!r}")
-        if eigenvalue_attr_name is not None and eigenvalue_attr_name == attr_name:
-            raise ValueError(f"attr_name and eigenvalue_attr_name must differ, got {attr_name!r} for both")
+        check_names({"attr_name": attr_name, "eigenvalue_attr_name": eigenvalue_attr_name})
         super().__init__(
             method,
             edge_weight,
@@ -76,7 +76,7 @@ class AddLaplacianEigenvectors(ComputedTransform):
         return self._attributes(*laplacian_eigenvectors(graph, self.k, **options))
 
     def layers(self, graph: Incidence) -> list[Attribute]:
-        """Likewise, the null vectors, which come first or last, cut off."""
+        """What :meth:`quantities` returns, by Lemma 6 and Corollary 7, without the null vectors, first or last."""
         null = null_dimension(graph)
         most = int(null.max()) if null.numel() else 0
         options = {"tolerance": self.tolerance, "seed": self.seed, "max_layers": self.max_layers}

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data.datapipes import functional_transform
 
-from tg_lpe.encoders.base import Encoder, frozen_copy
+from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.hub.checkpoints import module_digest
+from tg_lpe.hub.checkpoints import described_arguments, module_digest, module_dtype
+from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute, GraphTransform
 
 T = TypeVar("T", bound="AddPositionalEncoding")
@@ -33,11 +34,13 @@ class AddPositionalEncoding(GraphTransform):
         attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``, one row for each column of
             ``edge_index``; ``None`` for no edge encoding, which is then not computed either.
-        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights.
+        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. An encoder that does
+            not read edge weights gets none.
 
     Raises:
-        TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`.
-        ValueError: if edges are to be encoded and the encoder does not encode them, or both attributes have one name.
+        TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`, or does not say its widths and what it reads.
+        ValueError: if edges are to be encoded and the encoder does not encode them, both attributes have one name, or
+            PyG would read a name as one of node numbers.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class AddPositionalEncoding(GraphTransform):
                 f"encoder must be a tg_lpe.Encoder, got {type(encoder).__name__}; "
                 f"{type(self).__name__}.from_pretrained takes a name or a folder"
             )
+        check_encoder(encoder)
+        check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
         if edge_attr_name is None:
             encoder = encoder.without_edges()
         elif not encoder.edge_out_channels:
@@ -59,9 +64,7 @@ class AddPositionalEncoding(GraphTransform):
                 f"edge_attr_name={edge_attr_name!r} needs an encoder with edge channels, such as a GramTransformer has "
                 f"unless edge_out_channels=0, got a {type(encoder).__name__} of edge_out_channels=0"
             )
-        elif edge_attr_name == attr_name:
-            raise ValueError(f"attr_name and edge_attr_name must differ, got {attr_name!r} for both")
-        super().__init__(edge_weight)
+        super().__init__(edge_weight if "edge_weight" in encoder.reads else None)
         self.attr_name = attr_name
         self.edge_attr_name = edge_attr_name
         self.out_channels = encoder.out_channels
@@ -86,7 +89,8 @@ class AddPositionalEncoding(GraphTransform):
         if encoder is None:
             master = self._on_device[torch.device("cpu")]
             encoder = self._on_device[graph.device] = copy.deepcopy(master).to(graph.device)
-        node, edge = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
+        encoding = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
+        node, edge = checked_encoding(encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         computed = [Attribute(self.attr_name, "node", node[:, : self.out_channels])]
         if self.edge_attr_name is not None and edge is not None:
             computed.append(Attribute(self.edge_attr_name, "edge", edge))
@@ -102,7 +106,11 @@ class AddPositionalEncoding(GraphTransform):
 
 def _describe(encoder: Encoder) -> str:
     """A text that changes with the encoder's output: its arguments, or a digest of these and the weights."""
-    name, arguments = type(encoder).__name__, encoder.config_dict()
+    name, arguments = type(encoder).__name__, described_arguments(encoder)
     if encoder.state_dict():
         return f"{name}({module_digest(encoder)})"
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items() if key != 'class')})"
+    arguments.pop("class")
+    dtype = module_dtype(encoder)
+    if dtype not in (None, torch.float32):
+        arguments["dtype"] = dtype
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.constructions.functions import resistive_embedding as embedding_by_layers
+from tg_lpe.encoders.computed import check_count, check_seed
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute
 from tg_lpe.transforms.computed import LAYERS, MAX_LAYERS, ComputedTransform
 
@@ -43,8 +45,9 @@ class AddResistiveEmbeddingPE(ComputedTransform):
         *,
         method: str = "auto",
     ) -> None:
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
+        check_count("k", k)
+        check_seed(seed)
+        check_names({"attr_name": attr_name})
         super().__init__(
             method, edge_weight, k=k, attr_name=attr_name, seed=seed, tolerance=tolerance, max_layers=max_layers
         )
@@ -56,6 +59,6 @@ class AddResistiveEmbeddingPE(ComputedTransform):
         return [Attribute(self.attr_name, "node", self._encoder.encode(graph).node)]
 
     def layers(self, graph: Incidence) -> list[Attribute]:
-        """Likewise."""
+        """What :meth:`quantities` returns, by Lemma 2."""
         options = {"tolerance": self.tolerance, "seed": self.seed, "max_layers": self.max_layers}
         return [Attribute(self.attr_name, "node", embedding_by_layers(graph, self.k, **options))]

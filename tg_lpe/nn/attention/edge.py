@@ -107,7 +107,7 @@ class EdgeAttentionLayer(nn.Module):
     Args:
         hidden_channels: width of node and edge features.
         heads: number of attention heads; divides ``hidden_channels``.
-        update_edges: whether edge features are updated; ``False`` for a last layer, whose edges nobody reads.
+        update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not used.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.

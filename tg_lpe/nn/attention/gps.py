@@ -60,7 +60,7 @@ class GPSLayer(nn.Module):
     def _attend(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
         """Attention of each node over all nodes of its graph, ``[num_nodes, hidden_channels]``."""
         padded, padding = neighbourhoods.pad(h), neighbourhoods.padding
-        # A graph without nodes would divide zero by zero; its rows are read by nobody, so any key will do.
+        # A graph without nodes would divide zero by zero; its rows are not used, so any key will do.
         masked = padding & ~padding.all(dim=1, keepdim=True)
         attended, _ = self.layer.attn(padded, padded, padded, key_padding_mask=masked, need_weights=False)
         return neighbourhoods.unpad(attended)

@@ -9,7 +9,7 @@ from tg_lpe.ops.segment import RowGroups
 
 
 class Neighbourhoods:
-    """Who sees whom in a batch of graphs, found once and read by every layer.
+    """The edges of a batch of graphs, sorted and grouped once for all layers.
 
     Edges are directed, from ``source`` to ``target``, and sorted by target: the incoming edges of a node are
     consecutive rows. The rows of ``e`` that layers exchange are in this order; :meth:`sort_edges` brings them there.

@@ -29,7 +29,7 @@ def register_attention(name: str) -> Callable[[L], L]:
     ``[num_edges, hidden_channels]``, to new ones of the same shapes; all that it needs of the graph is in
     :class:`~tg_lpe.nn.attention.Neighbourhoods`. Its constructor takes ``hidden_channels``, ``heads`` and any options
     of its own; the model's options ``dropout``, ``norm`` and ``residual`` reach it if it has arguments of these names.
-    If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` nobody reads.
+    If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` is not used.
 
     Raises:
         ValueError: if another class has that name.

@@ -1,0 +1,325 @@
+"""What an encoder that breaks the contract is told, and that its arguments and weights are never lost in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import Degrees
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+import tg_lpe
+from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GramTransformer, GraphTransformer, Incidence
+from tg_lpe.encoders import (
+    ENCODERS,
+    HeatKernel,
+    LaplacianEigenvectors,
+    LinearTransformer,
+    RandomWalk,
+    ResistiveEmbedding,
+    load_encoder,
+)
+from tg_lpe.hub.checkpoints import CLASSES
+from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+
+RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+
+
+def ring() -> Data:
+    return Data(edge_index=RING, num_nodes=4)
+
+
+class Activated(Encoder):
+    """Degrees behind a function, which no configuration can hold, and a net without a method to reset it."""
+
+    def __init__(self, act: Callable[[Tensor], Tensor] = torch.relu, edge_out_channels: int = 2) -> None:
+        super().__init__()
+        self.act = act
+        self.out_channels, self.edge_out_channels = 2, edge_out_channels
+        self.net = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 2))
+        self.register_buffer("count", torch.tensor(3), persistent=True)
+        self.register_buffer("scale", torch.tensor(0.1, dtype=torch.float64), persistent=False)
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        degree = graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
+        node = self.act(self.net(degree) - 1) * self.count * self.scale.float()
+        return Encoding(node, node[graph.edge_index].sum(0) if self.edge_out_channels else None)
+
+
+def test_arguments_that_json_cannot_hold_are_not_dropped(tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        encoder = Activated(torch.abs)
+    for call in (encoder.config_dict, lambda: encoder.save_pretrained(tmp_path / "encoder")):
+        with pytest.raises(TypeError, match=r"this Activated was made with act=<built-in method abs"):
+            call()
+    assert not (tmp_path / "encoder").exists()
+    data = AddPositionalEncoding(encoder)(ring())
+    assert torch.equal(data.pe, encoder(None, RING, num_nodes=4).node.detach()), "the very encoder that was given"
+    model = GraphTransformer(encoder=encoder, hidden_channels=8)
+    with pytest.raises(TypeError, match="act="):
+        model.config_dict()
+
+
+def test_sequences_are_normalised() -> None:
+    encoder = HeatKernel(range(1, 4))  # type: ignore[arg-type]
+    assert json.loads(json.dumps(encoder.config_dict()))["times"] == [1.0, 2.0, 3.0]
+    assert encoder.without_edges().out_channels == 3
+    assert AddPositionalEncoding(encoder)(ring()).pe.shape == (4, 3)
+
+
+def test_without_edges_copies_every_tensor() -> None:
+    encoder = Activated()
+    encoder.net[0].requires_grad_(False)
+    encoder.net.eval()
+    encoder.count += 4
+    encoder.scale.mul_(1 / 3)
+    slim = encoder.without_edges()
+    assert slim is not encoder and slim.edge_out_channels == 0
+    assert slim.count.dtype == torch.int64 and torch.equal(slim.count, encoder.count)
+    assert slim.scale.dtype == torch.float64 and torch.equal(slim.scale, encoder.scale)
+    assert not slim.net[0].weight.requires_grad and slim.net[2].weight.requires_grad
+    assert slim.training and not slim.net.training
+    assert torch.equal(slim(None, RING).node, encoder(None, RING).node)
+    with torch.no_grad():
+        slim.net[2].weight.zero_()
+    assert bool(encoder.net[2].weight.any()), "copies, not the same tensors"
+
+
+def test_reset_reaches_nets_and_tells_of_bare_parameters() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        fresh, encoder = Activated(), Activated()
+        torch.manual_seed(5)
+        encoder.reset_parameters()
+        encoder.own = nn.Parameter(torch.zeros(3))
+        with pytest.raises(NotImplementedError, match=r"Activated holds the parameters \['own'\].*reset_parameters"):
+            encoder.reset_parameters()
+    assert torch.equal(encoder.net[0].weight, fresh.net[0].weight)
+    assert torch.equal(encoder.net[2].bias, fresh.net[2].bias)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"probes": "random"},
+        {"probes": "learned", "max_nodes": 5},
+        {"probes": "features", "num_node_types": 3},
+        {"probes": "features", "in_channels": 2},
+        {"diagonal": False, "update_incidence": True},
+        {"normalize": False, "independent_scaling": False},
+    ],
+)
+def test_a_linear_transformer_is_reset(options: dict[str, Any]) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        fresh, encoder = LinearTransformer(4, **options), LinearTransformer(4, **options)
+        with torch.no_grad():
+            for parameter in encoder.parameters():
+                parameter.add_(1.0)
+        torch.manual_seed(5)
+        encoder.reset_parameters()
+    for (name, values), expected in zip(encoder.named_parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(values, expected), name
+
+
+def test_a_frozen_linear_transformer_is_reset() -> None:
+    encoder = LinearTransformer(4).freeze()
+    before = encoder(None, RING).node
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        encoder.reset_parameters()
+    expected = LinearTransformer(4)
+    expected.load_state_dict(encoder.state_dict())
+    assert not torch.equal(encoder(None, RING).node, before)
+    torch.testing.assert_close(encoder(None, RING).node, expected(None, RING).node.detach())
+
+
+class Unweighted(Degrees):
+    """Reads nothing but the edges."""
+
+    reads = frozenset()
+
+
+def test_weights_do_not_reach_an_encoder_that_does_not_read_them() -> None:
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    data = Data(edge_index=RING, num_nodes=4, edge_weight=weight)
+    assert AddPositionalEncoding(Unweighted())(data).pe.flatten().tolist() == [2.0] * 4
+    with pytest.raises(ValueError, match=r"Unweighted reads \[\], so edge_weight must not be given"):
+        Unweighted()(None, RING, edge_weight=weight)
+
+
+def _set(name: str, value: Any) -> Encoder:
+    encoder = Degrees()
+    if value is None:
+        del encoder.out_channels
+    else:
+        setattr(encoder, name, value)
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("encoder", "error", "message"),
+    [
+        (_set("reads", frozenset({"pos"})), ValueError, r"reads .*\('x', 'edge_attr', 'edge_weight'\), got {'pos'}"),
+        (_set("reads", "edge_weight"), TypeError, "must set reads to a set of names from .*, got 'edge_weight'"),
+        (_set("out_channels", None), TypeError, "Degrees must set out_channels to an integer of at least 1, got None"),
+        (_set("out_channels", 0), ValueError, "Degrees must set out_channels to an integer of at least 1, got 0"),
+        (_set("edge_out_channels", 1.5), TypeError, "edge_out_channels to an integer of at least 0, got 1.5"),
+    ],
+)
+def test_what_an_encoder_says_of_itself_is_checked(encoder: Encoder, error: type, message: str) -> None:
+    for use in (AddPositionalEncoding, lambda own: GraphTransformer(encoder=own, hidden_channels=8)):
+        with pytest.raises(error, match=message):
+            use(encoder)
+
+
+class Wrong(Degrees):
+    """Returns what a test puts there."""
+
+    result: Any = None
+
+    def encode(self, *args: Any, **kwargs: Any) -> Encoding:
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        (torch.zeros(4, 1), TypeError, "Wrong.encode must return an Encoding of tensors, got Tensor"),
+        (Encoding(torch.zeros(3, 1), torch.zeros(4, 1)), ValueError, r"must be \[4, 1\] for 4 nodes, got \[3, 1\]"),
+        (Encoding(torch.zeros(4, 2), torch.zeros(4, 1)), ValueError, r"out_channels=1, so its node .*got \[4, 2\]"),
+        (Encoding(torch.zeros(4), torch.zeros(4, 1)), ValueError, r"must be \[4, 1\] for 4 nodes, got \[4\]"),
+        (Encoding(torch.zeros(4, 1)), ValueError, r"edge encoding must be one of shape \[4, 1\], got None"),
+        (Encoding(torch.zeros(4, 1), torch.zeros(3, 1)), ValueError, r"\[4, 1\] for 4 directed edges, got \[3, 1\]"),
+    ],
+)
+def test_a_wrong_encoding_is_refused(result: Any, error: type, message: str) -> None:
+    encoder = Wrong()
+    encoder.result = result
+    with pytest.raises(error, match=message):
+        AddPositionalEncoding(encoder)(ring())
+    with pytest.raises(error, match=message):
+        GraphTransformer(encoder=encoder, hidden_channels=8)(None, RING, num_nodes=4)
+
+
+def test_an_edge_encoding_that_was_not_announced_is_refused() -> None:
+    encoder = _set("edge_out_channels", 0)
+    with pytest.raises(ValueError, match=r"has edge_out_channels=0, so its edge encoding must be None, got one of"):
+        AddPositionalEncoding(encoder)(ring())
+
+
+def test_unregistered_classes_are_told_what_to_do(tmp_path: Path) -> None:
+    model = GraphTransformer(encoder=Degrees(), hidden_channels=8)
+    with pytest.raises(ValueError, match=r"class Degrees is not registered.*@tg_lpe.encoders.register"):
+        model.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    Degrees().save_pretrained(tmp_path / "encoder")
+    with pytest.raises(ValueError, match=r"holds an encoder Degrees, which is not registered: import the module"):
+        load_encoder(tmp_path / "encoder")
+
+
+def test_a_class_whose_name_is_taken_is_in_no_registry() -> None:
+    cls = type("GraphTransformer", (Degrees,), {})
+    with pytest.raises(ValueError, match="'GraphTransformer' is taken"):
+        tg_lpe.encoders.register(cls)
+    assert "GraphTransformer" not in ENCODERS and CLASSES["GraphTransformer"] is GraphTransformer
+
+
+def test_unknown_options_of_loading_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"map_locaton='cpu' is no option; there are \['map_location', .*'revision'"):
+        LinearTransformer.from_pretrained("eigen-k8", map_locaton="cpu")
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    encoder, state = GramTransformer(8, 4), torch.get_rng_state()
+    tg_lpe.LinearTransformerPE()
+    AddPositionalEncoding(encoder)
+    load_encoder("gram-k8")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_appending_to_x_keeps_its_precision() -> None:
+    x = torch.full((4, 1), 1 / 3, dtype=torch.float64)
+    data = Data(x=x, edge_index=RING)
+    appended = AddPositionalEncoding(Degrees(), attr_name=None)(data).x
+    assert appended.dtype == torch.float64 and torch.equal(appended[:, :1], x)
+    parts = AddPositionalEncoding(Degrees(), attr_name=None)(Batch.from_data_list([data, data])).to_data_list()
+    assert torch.equal(parts[1].x, appended)
+    bare = AddPositionalEncoding(Degrees(), attr_name=None)(Batch.from_data_list([ring(), ring()])).to_data_list()
+    assert torch.equal(bare[1].x, appended[:, 1:].float())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: LaplacianEigenvectors(True), ValueError, "k must be an integer of at least 1, got True"),
+        (lambda: LaplacianEigenvectors(seed=-1), ValueError, r"seed must be an integer from 0 .*, got -1"),
+        (lambda: ResistiveEmbedding(seed="a"), ValueError, r"seed must be an integer from 0 .*, got 'a'"),
+        (lambda: RandomWalk(2.0), ValueError, "steps must be an integer of at least 1, got 2.0"),
+        (lambda: HeatKernel(1.0), TypeError, "times must be a sequence of numbers, got 1.0"),
+        (lambda: HeatKernel("ab"), TypeError, "times must be a sequence of numbers, got 'ab'"),
+        (lambda: LinearTransformer(out_channels=2.5), ValueError, "out_channels must be an integer .*, got 2.5"),
+        (lambda: AddResistiveEmbeddingPE("8"), ValueError, "k must be an integer of at least 1, got '8'"),
+        (lambda: GraphTransformer(out_channels=0), ValueError, "out_channels must be an integer .*, got 0"),
+        (lambda: GraphTransformer(pe_channels=0), ValueError, "pe_channels must be an integer .*, got 0"),
+        (lambda: Incidence(RING, edge_weight=[1.0] * 4), TypeError, r"edge_weight must be .*tensor .*\[4\], got list"),
+        (lambda: Incidence([[0], [1]]), TypeError, "edge_index must be .* got list"),
+        (
+            lambda: GramTransformer(num_edge_types=4, num_node_types=3, learned_conductances=False, ground=False),
+            ValueError,
+            "features decide nothing .* got num_edge_types=4, num_node_types=3",
+        ),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make: Callable[[], Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: AddPositionalEncoding(Degrees(), "pe_index"), ValueError, "attr_name='pe_index' is a name that"),
+        (lambda: AddPositionalEncoding(Degrees(), edge_attr_name="batch_pe"), ValueError, "edge_attr_name='batch_pe'"),
+        (lambda: AddPositionalEncoding(Degrees(), 3), TypeError, "attr_name must be a string or None, got 3"),
+        (lambda: AddHeatKernelPE(attr_name="a", edge_attr_name="a"), ValueError, "differ, got 'a' for both"),
+        (lambda: AddEffectiveResistance(attr_name=None), TypeError, "attr_name must be a string, got None"),
+    ],
+)
+def test_names_of_attributes_are_checked(make: Callable[[], Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_one_graph_is_no_dataset() -> None:
+    with pytest.raises(TypeError, match="encode_dataset takes a dataset or a sequence of Data, got one Data"):
+        AddPositionalEncoding(Degrees()).encode_dataset(ring())
+
+
+def test_pairs_of_a_batch_are_taken_apart() -> None:
+    transform = AddEffectiveResistance("all")
+    graphs = [ring(), Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3), Data(edge_index=RING, num_nodes=4)]
+    for got, expected in zip(
+        transform(Batch.from_data_list(graphs)).to_data_list(), map(transform, graphs), strict=True
+    ):
+        assert torch.equal(got.effective_resistance_index, expected.effective_resistance_index)
+        torch.testing.assert_close(got.effective_resistance, expected.effective_resistance)
+
+
+def test_eigenvalues_of_a_batch_are_taken_apart() -> None:
+    transform = AddLaplacianEigenvectors(2, eigenvalue_attr_name="eigenvalues")
+    batch = transform(Batch.from_data_list([ring(), ring()]))
+    assert torch.equal(batch[1].eigenvalues, batch.eigenvalues[1:])

@@ -1,0 +1,104 @@
+"""Iterations that are hard, work that nobody asked for, and memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, from_networkx
+from torch import Tensor
+
+from tg_lpe import Incidence
+from tg_lpe.encoders import EffectiveResistance, HeatKernel, RandomWalk
+from tg_lpe.graph import heat, resistance
+from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.resistance import effective_resistances
+from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
+
+
+def weighted(graph: nx.Graph) -> Incidence:
+    """With weights over six orders."""
+    exponents = np.random.default_rng(0).uniform(-3, 3, graph.number_of_edges())
+    own = from_networkx(graph, lambda i: float(10.0 ** exponents[i]))
+    return Incidence(own.edge_index(), own.num_nodes, edge_weight=own.edge_weight())
+
+
+@pytest.mark.parametrize("normalization", ["sym", "rw"])
+def test_the_largest_eigenvalues_may_lie_close_together(normalization: str) -> None:
+    graph = weighted(nx.path_graph(600))
+    options: dict[str, Any] = {"normalization": normalization, "which": "top"}
+    _, values = laplacian_eigenvectors(graph, 4, method="iterative", **options)
+    _, expected = laplacian_eigenvectors(graph, 4, method="dense", **options)
+    torch.testing.assert_close(values, expected, rtol=1e-12, atol=0)
+
+
+def test_iterations_repeat_bit_by_bit() -> None:
+    """And leave NumPy's generator and torch's alone."""
+    graph = weighted(nx.random_regular_graph(3, 60, seed=0))
+    np.random.seed(0)  # noqa: NPY002
+    numpy_state, state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    first, second = (laplacian_eigenvectors(graph, 3, method="iterative") for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("method", ["dense", "iterative"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        effective_resistances,
+        lambda graph, **more: random_walk_probabilities(graph, 3, **more),
+        lambda graph, **more: heat_kernel_entries(graph, (1.0, 2.0), **more),
+    ],
+)
+def test_values_at_edges_may_be_left_out(function: Callable[..., tuple[Tensor, Tensor]], method: str) -> None:
+    graph = weighted(nx.barbell_graph(5, 2))
+    nodes, edges = function(graph, method=method)
+    got, none = function(graph, method=method, with_edges=False)
+    assert torch.equal(got, nodes) and bool(edges.any())
+    assert none.shape == edges.shape and not none.any()
+
+
+def test_no_system_is_solved_for_edges_that_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = []
+
+    class Counting(resistance.GroundedSolver):
+        def __call__(self, b: np.ndarray) -> np.ndarray:
+            columns.append(b.shape[1])
+            return super().__call__(b)
+
+    monkeypatch.setattr(resistance, "GroundedSolver", Counting)
+    graph = weighted(nx.complete_graph(20))
+    EffectiveResistance(0, method="iterative").encode(graph)
+    assert sum(columns) == 20, "one for each node"
+
+
+def test_random_walks_carry_no_gradient() -> None:
+    """Whatever the method, which depends on the size of the graph."""
+    index, weight = Graph(3, [(0, 1), (1, 2)], [1.0, 2.0]).both_ways()
+    graph = Incidence(index, 3, edge_weight=weight.requires_grad_())
+    for method in ("dense", "iterative"):
+        found = [*random_walk_probabilities(graph, 2, method=method), *RandomWalk(2, method=method).encode(graph)]
+        assert not any(part.requires_grad for part in found if part is not None)
+
+
+def test_heat_kernels_at_edges_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heat, "EDGE_VALUES", 2**14)
+    graphs = [nx.complete_graph(60), nx.complete_graph(60)]
+    part = from_networkx(nx.disjoint_union_all(graphs))
+    graph = Incidence(part.edge_index(), part.num_nodes)
+    encoder = HeatKernel().double()
+    expected = heat_kernel_entries(graph, encoder.times, method="iterative")[1]
+    tracemalloc.start()
+    edge = encoder.encode(graph).edge
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert edge is not None
+    torch.testing.assert_close(edge, graph.spread_to_directed(expected), rtol=1e-9, atol=1e-12)
+    assert peak < 2**22, "all edges at once take 10 MiB"
