@@ -109,9 +109,12 @@ def test_saved_and_loaded(own: ModuleType, tmp_path: Path) -> None:
 def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:
     splits = GraphSplits.of(graphs(40), graphs(10, 1), graphs(10, 2), level="graph")
     from tg_lpe.training import make_task
+    from tg_lpe.training.build import seeded
 
     task = make_task({"name": "regression"})
-    model = build_model(splits.spec, task, own.DegreeTable(), hidden_channels=16, num_layers=1, pooling="sum")
+    with seeded(0):
+        encoder = own.DegreeTable()
+    model = build_model(splits.spec, task, encoder, hidden_channels=16, num_layers=1, pooling="sum")
     before = model.encoder.rows.weight.detach().clone()
     config = TrainConfig(epochs=15, batch_size=8, lr=1e-2, precision="float32")
     result = train(model, splits, task, config, folder=tmp_path / "run", progress=False)
