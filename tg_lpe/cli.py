@@ -146,11 +146,17 @@ def _run_training(
     from tg_lpe.training.run_folder import RunFolder
 
     folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
-    complete = folder.result.exists()
+    complete, started = folder.result.exists(), False
+
+    def begin() -> TrainingLoop:
+        nonlocal started
+        started = True
+        return make(folder)
+
     try:
-        result = run_in_folder(lambda: make(folder), folder, command, settings, args.resume)
+        result = run_in_folder(begin, folder, command, settings, args.resume)
     finally:
-        if folder.metrics.exists() and not complete:
+        if started and folder.metrics.exists():
             draw_curve(folder)  # of an interrupted run too
     if complete:
         print(f"{folder.path} is complete already", file=sys.stderr)

@@ -136,3 +136,16 @@ def test_training_on_from_a_checkpoint(molecules: Path, tmp_path: Path, probes: 
     for name in ("readout.weight", "edge_readout.weight", "conductances.ground.table"):
         moved = (trained[f"encoder.{name}"] - before[name]).abs().max()
         assert 0 < moved < 0.2, "from there, by a few steps"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_seeded_draws_on_a_gpu() -> None:
+    device = torch.device("cuda")
+    before = torch.cuda.get_rng_state()
+    drawn = []
+    for _ in range(2):
+        with seeded(3, device):
+            drawn.append(torch.rand(4, device=device))
+        with seeded(3):
+            pass
+    assert torch.equal(*drawn) and torch.equal(torch.cuda.get_rng_state(), before)

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from scipy.linalg import expm
+from torch_geometric.data import Data
 
 from tg_lpe import Encoder, GramTransformer, Incidence, LinearTransformer
+from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.spectral import HEAT_TIMES, NUM_EIGENSPACES, kernel_channels, kernel_entries
 from tg_lpe.training.build import seeded
 from tg_lpe.training.config import KernelPretrainConfig
-from tg_lpe.training.kernels import KernelPretraining
+from tg_lpe.training.kernels import KernelPretraining, attach_kernels
 from tg_lpe.training.run_folder import RunFolder
 
 RING_AND_TAIL = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 0, 5, 6]])
@@ -106,3 +108,21 @@ def test_an_encoder_without_edges_learns_the_diagonals(splits: MoleculeSplits, t
 def test_encoders_that_do_not_fit_are_refused(splits: MoleculeSplits, encoder: Encoder, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         KernelPretraining(KernelPretrainConfig(kernels=("heat",)), encoder, splits)
+
+
+def test_targets_of_weighted_graphs() -> None:
+    """Kernels at nodes and at edges against dense algebra, on weights over several orders."""
+    edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
+    weight = torch.tensor([1e-2, 3.0, 0.5, 20.0, 1.0], dtype=torch.float64)
+    edge_index = torch.cat([edges, edges.flip(0)], 1)
+    both = Data(edge_index=edge_index, num_nodes=5, edge_weight=weight.repeat(2))
+    target = attach_kernels(GraphDataset.from_data_list([both, both]), ("heat",))[1]
+    adjacency = torch.zeros(5, 5, dtype=torch.float64)
+    adjacency[edge_index[0], edge_index[1]] = weight.repeat(2)
+    scale = adjacency.sum(1).rsqrt()
+    laplacian = torch.eye(5) - scale[:, None] * adjacency * scale
+    for channel, time in enumerate(HEAT_TIMES):
+        heat = torch.from_numpy(expm(-time * laplacian.numpy())).float()
+        torch.testing.assert_close(target.kernel[:, channel], heat.diagonal(), atol=1e-6, rtol=0)
+        entries = heat[edge_index[0], edge_index[1]]
+        torch.testing.assert_close(target.edge_kernel[:, channel], entries, atol=1e-6, rtol=0)

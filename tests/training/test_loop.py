@@ -219,3 +219,33 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert rows[0] == rows[1] and rows[0]
     for name in ("result.json", "model.safetensors"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_run_with_dropout_is_decided_by_its_seed_and_can_be_resumed(splits: MoleculeSplits, tmp_path: Path) -> None:
+    class Stopped(JointTraining):
+        def _checkpoint(self) -> None:
+            super()._checkpoint()
+            if self.epoch == 2:
+                raise KeyboardInterrupt
+
+    folders = [RunFolder(tmp_path / name) for name in ("one", "other", "stopped")]
+    for number, folder in enumerate(folders):
+        folder.path.mkdir()
+        torch.manual_seed(number)  # the caller's generator is not used
+        before = torch.get_rng_state()
+        training = train(splits, EXACT, folder, Stopped if number == 2 else JointTraining, {"dropout": 0.5})
+        if number == 2:
+            with pytest.raises(KeyboardInterrupt):
+                training.fit()
+            torch.manual_seed(17)
+            before = torch.get_rng_state()
+            training = train(splits, EXACT, folder, model={"dropout": 0.5})
+        training.fit(resume=True)
+        assert torch.equal(torch.get_rng_state(), before)
+    assert_same_run(folders[0].path, folders[1].path)
+    assert_same_run(folders[0].path, folders[2].path)
+    without = RunFolder(tmp_path / "without")
+    without.path.mkdir()
+    train(splits, EXACT, without).fit()
+    assert without.model.read_bytes() != folders[0].model.read_bytes(), "dropout had an effect"

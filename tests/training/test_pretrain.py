@@ -10,8 +10,10 @@ import torch
 from helpers import fewer, normal
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 from tg_lpe import LinearTransformer
+from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.build import seeded, start_encoder
@@ -109,3 +111,16 @@ def test_pretraining_learns(splits: MoleculeSplits, tmp_path: Path, probes: str)
     data = splits.test[0]
     expected = training.encoder(data.x, data.edge_index).node
     assert torch.equal(encoder(data.x, data.edge_index).node, expected)
+
+
+def test_targets_of_weighted_graphs() -> None:
+    """Eigenvectors against dense algebra, on weights over several orders."""
+    edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
+    weight = torch.tensor([1e-2, 3.0, 0.5, 20.0, 1.0], dtype=torch.float64)
+    both = Data(edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=5, edge_weight=weight.repeat(2))
+    target = attach_eigenvectors(GraphDataset.from_data_list([both, both]), 3)[1].eigenvectors.double()
+    adjacency = torch.zeros(5, 5, dtype=torch.float64)
+    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = weight
+    scale = adjacency.sum(1).rsqrt()
+    vectors = torch.linalg.eigh(torch.eye(5) - scale[:, None] * adjacency * scale)[1][:, 1:4]
+    torch.testing.assert_close((vectors.mT @ target).abs(), torch.eye(3, dtype=torch.float64), atol=1e-5, rtol=0)

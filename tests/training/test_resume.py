@@ -126,3 +126,13 @@ def test_runs_of_the_first_release_are_left_to_it(
     assert "holds a run of release 0.1" in said and "pip install 'tg-lpe==0.1.*'" in said
     after = {file.name: file.read_bytes() for file in (tmp_path / "old").iterdir() if file.name != ".lock"}
     assert after == before
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_refused_run_draws_no_curve(undisturbed: tuple[Path, Path], molecules: Path, tmp_path: Path) -> None:
+    """The folder is another run's, which may be writing there."""
+    expected, cache = undisturbed
+    for file in ("config.json", "metrics.jsonl"):
+        shutil.copy(expected / file, tmp_path)
+    assert main(arguments(molecules, cache, tmp_path)) == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "config.json", "metrics.jsonl"]

@@ -34,7 +34,10 @@ def begin(path: Path, epochs: int = 1) -> None:
 
 def test_a_used_folder_needs_resume(tmp_path: Path) -> None:
     begin(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"run already holds a run; resume it with --resume or choose another folder"):
+    with pytest.raises(
+        ValueError,
+        match=r"run already holds a run; resume it with --resume \(in Python: resume=True\) or",
+    ):
         RunFolder(tmp_path / "run").start("train", SETTINGS, resume=False)
     folder = RunFolder(tmp_path / "run")
     assert folder.start("train", SETTINGS, resume=True)

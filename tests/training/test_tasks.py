@@ -322,3 +322,10 @@ def test_a_users_own_task() -> None:
                 name = "huber"
     finally:
         TASKS._entries.pop("huber", None)
+
+
+@pytest.mark.parametrize("name", ["binary", "multilabel"])
+def test_a_prediction_that_is_nan_is_of_no_class(name: str) -> None:
+    task = make_task({"name": name, "metric": "accuracy"})
+    predictions = torch.tensor([[torch.nan], [-1.0], [2.0], [torch.nan]])
+    assert task.evaluate(predictions, torch.tensor([[0.0], [0.0], [1.0], [1.0]]))["accuracy"] == 0.5

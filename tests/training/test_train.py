@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.hub.files import read_json
-from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
+from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task, task_for, train
 from tg_lpe.training.state import read_metrics
 
 MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
@@ -143,3 +143,139 @@ print(train(model, splits, task, TrainConfig(epochs=1), progress=False)["test_ma
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_a_complete_run_gives_its_weights_to_the_model(tmp_path: Path) -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    config = TrainConfig(epochs=2, batch_size=8, precision="float32")
+    models = [build_model(splits.spec, task, seed=seed, **MODEL) for seed in (0, 1)]
+    results = [train(model, splits, task, config, folder=tmp_path, resume=True, progress=False) for model in models]
+    assert results[0] == results[1]
+    first, second = (model.state_dict() for model in models)
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert not models[1].training
+
+
+def test_a_folder_that_refused_is_free_again(tmp_path: Path) -> None:
+    """In the same process, while the error is still held, as in a notebook."""
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    config = TrainConfig(epochs=1, precision="float32")
+
+    def run(resume: bool) -> dict[str, Any]:
+        model = build_model(splits.spec, task, **MODEL)
+        return train(model, splits, task, config, folder=tmp_path, resume=resume, progress=False)
+
+    result = run(False)
+    with pytest.raises(ValueError, match=r"holds a run; resume it with --resume \(in Python: resume=True\)") as held:
+        run(False)
+    assert run(True) == result and held.value is not None
+
+
+@pytest.mark.parametrize("changed", ["x", "y", "edge_index", "edge_weight"])
+def test_other_data_is_not_resumed(tmp_path: Path, changed: str) -> None:
+    task = make_task({"name": "regression"})
+
+    def run(splits: GraphSplits) -> None:
+        model = build_model(splits.spec, task, {"class": "EffectiveResistance"}, **MODEL)
+        train(model, splits, task, TrainConfig(epochs=1), folder=tmp_path, resume=True, progress=False)
+
+    parts = [rings(n, seed, weighted=True) for seed, n in enumerate((6, 2, 2))]
+    run(GraphSplits.of(*parts, level="graph"))
+    run(GraphSplits.of(*([data.clone() for data in part] for part in parts), level="graph"))
+    other = parts[1][1].clone()
+    other[changed] = other[changed].flip(0) if changed == "edge_index" else other[changed] + 1
+    parts[1][1] = other
+    with pytest.raises(ValueError, match=r"other settings: data\.digest was '\w{64}', is '\w{64}'"):
+        run(GraphSplits.of(*parts, level="graph"))
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (
+            {"name": "binary", "level": "node"},
+            "labels of a node, those of the data belong to a graph",
+        ),
+        ({"name": "multilabel", "num_targets": 3}, "num_targets=3, the data has 1 columns of labels: y"),
+        ({"name": "multiclass", "num_classes": 2}, r"must be integers in 0\.\.1.*there are 0, 1, 7"),
+        ({"name": "binary"}, r"must be 0 or 1.*there are 0, 1, 7"),
+    ],
+)
+def test_labels_of_another_task(task: dict[str, Any], message: str) -> None:
+    parts = [rings(n, seed) for seed, n in enumerate((10, 4, 4))]
+    parts[2][0].y = torch.tensor([7.0])
+    splits, made = GraphSplits.of(*parts, level="graph"), make_task(task)
+    with pytest.raises(ValueError, match=message):
+        train(build_model(splits.spec, made, **MODEL), splits, made, QUICK, progress=False)
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_labels_of_one_class_are_refused_before_the_first_epoch(part: str, tmp_path: Path) -> None:
+    parts = {name: rings(n, n) for name, n in (("train", 10), ("val", 4), ("test", 6))}
+    for data in parts[part]:
+        data.y = torch.tensor([1.0])
+    splits = GraphSplits.of(**parts, level="graph")
+    task = make_task({"name": "binary"})
+    message = rf"ROC-AUC needs .* both classes; in the {part} set, y has none: .*--task\.metric accuracy.* or seed"
+    with pytest.raises(ValueError, match=message):
+        train(build_model(splits.spec, task, **MODEL), splits, task, QUICK, folder=tmp_path, progress=False)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    task = make_task({"name": "binary", "metric": "accuracy"})
+    config = TrainConfig(epochs=1, precision="float32")
+    train(build_model(splits.spec, task, **MODEL), splits, task, config, folder=tmp_path, progress=False)
+
+
+def test_columns_left_out_of_the_average_are_named() -> None:
+    parts = {name: rings(n, n) for name, n in (("train", 10), ("val", 4), ("test", 6))}
+    for name, graphs in parts.items():
+        for number, data in enumerate(graphs):
+            data.y = torch.tensor([[number % 2, 1 if name == "test" else number % 2, number % 2]]).float()
+            if name == "val":
+                data.y[0, 0] = torch.nan
+    splits = GraphSplits.of(**parts, level="graph", columns=["toxic", "bitter", "sweet"])
+    task = make_task({"name": "multilabel", "num_targets": 3})
+    config = TrainConfig(epochs=1, precision="float32")
+    result = train(build_model(splits.spec, task, **MODEL), splits, task, config, progress=False)
+    assert result["val_undefined_columns"] == ["toxic"] and result["test_undefined_columns"] == ["bitter"]
+    assert (result["val_num_labels"], result["val_num_missing"]) == (8, 4)
+    assert (result["test_num_labels"], result["test_num_missing"]) == (18, 0)
+
+
+@pytest.mark.parametrize("encoder", [None, {"class": "RandomWalk", "steps": 4}], ids=str)
+def test_attributes_that_are_not_read_do_not_matter(encoder: dict[str, Any] | None) -> None:
+    """One-way rings have as many nodes as edges, so it is not clear what the rows of such an attribute belong to."""
+
+    def ring(size: int, extra: bool) -> Data:
+        ends = torch.arange(size)
+        data = Data(edge_index=torch.stack([ends, (ends + 1) % size]), y=torch.tensor([size / 2]))
+        if extra:
+            data.charge = torch.ones(size)
+            data.pos = torch.ones(size, 3)
+            data.name = f"ring of {size}"
+        else:
+            data.num_nodes = size
+        return data
+
+    results = []
+    for extra in (False, True):
+        splits = GraphSplits.of(*([ring(3 + i, extra) for i in range(n)] for n in (6, 1, 4)), level="graph")
+        task = make_task({"name": "regression"})
+        model = build_model(splits.spec, task, encoder, **MODEL)
+        results.append(train(model, splits, task, TrainConfig(epochs=1, precision="float32"), progress=False))
+        assert not extra or splits.test._data.charge.numel() == 18, "the caller's data is as it was"
+    assert results[0] == results[1]
+    assert results[1]["test_mae_relabelled"] == pytest.approx(results[1]["test_mae"], rel=1e-5)
+
+
+def test_predictions_are_not_rounded_to_bfloat16() -> None:
+    """The last map of the read-out is of full precision: predictions near 100 differ by less than bfloat16 can say."""
+    splits = splits_of_rings()
+    task = make_task({"name": "regression"})
+    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 8}, **MODEL)
+    torch.nn.init.constant_(model.readout[-1].bias, 100.0)
+    training = JointTraining(TrainConfig(precision="bfloat16"), model, splits, task, progress=False)
+    model.eval()
+    with torch.no_grad():
+        out = training.predict(Batch.from_data_list([training.test_set[i] for i in range(10)]))
+    assert out.dtype == torch.float32
+    assert not torch.equal(out, out.bfloat16().float()) and len(out.unique()) > 2

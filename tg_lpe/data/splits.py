@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
@@ -17,6 +18,7 @@ from tg_lpe.data.storage import GraphDataset, node_slices, whole
 Level = Literal["graph", "node"]
 LEVELS: tuple[str, ...] = get_args(Level)
 PARTS = ("train", "val", "test")
+DIGESTED = ("edge_index", "x", "edge_attr", "edge_weight", "y")
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,24 @@ class GraphSplits:
         return y.reshape(-1, len(self.target.columns))
 
     def describe(self) -> dict[str, Any]:
-        """Sizes, features and labels, JSON-able, for a run's folder."""
+        """Sizes, features and labels, JSON-able, for a run's folder; ``digest`` is that of all graphs."""
         counts = {f"num_{part}": len(getattr(self, part)) for part in PARTS}
-        return {**counts, "spec": self.spec.to_dict(), "target": self.target.to_dict()}
+        return {**counts, "spec": self.spec.to_dict(), "target": self.target.to_dict(), "digest": self.digest()}
+
+    def digest(self) -> str:
+        """SHA-256 of all edges, weights, features and labels, in their splits and order, hexadecimal."""
+        state = hashlib.sha256()
+        for part in PARTS:
+            dataset: InMemoryDataset = getattr(self, part)
+            state.update(f"{part} {len(dataset)};".encode())
+            _update(state, "nodes", node_slices(dataset))
+            for name in DIGESTED:
+                value = dataset._data.get(name)
+                if isinstance(value, Tensor):
+                    _update(state, name, value)
+                    if dataset.slices is not None:
+                        _update(state, f"{name} slices", dataset.slices[name])
+        return state.hexdigest()
 
 
 def random_split(
@@ -209,6 +226,14 @@ def random_node_masks(data: Data, seed: int, val: float = 0.2, test: float = 0.2
         mask[rows] = True
         result[f"{part}_mask"] = mask
     return result
+
+
+def _update(state: hashlib._Hash, name: str, value: Tensor) -> None:
+    """Add a named tensor to a digest: its dtype, shape and bytes."""
+    state.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+    value = value.detach().cpu().contiguous()
+    if value.numel():
+        state.update(value.view(-1).view(torch.uint8).numpy().data)
 
 
 def _whole(part: str, dataset: Any) -> InMemoryDataset:

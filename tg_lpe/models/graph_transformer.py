@@ -146,7 +146,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         )
         width = hidden_channels if readout == "mlp" else 1
         pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
-        self.readout = nn.Sequential(nn.Linear(pooled, width), nn.ReLU(), nn.Linear(width, out_channels))
+        self.readout = nn.Sequential(nn.Linear(pooled, width), nn.ReLU(), _OutputLinear(width, out_channels))
         if readout == "paper":
             # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
             self.readout[1] = nn.Identity()
@@ -337,6 +337,19 @@ def _refuse(reason: str, **arguments: Any) -> None:
     if any(value is not None for value in arguments.values()):
         names = " and ".join(f"{name}=" for name in arguments)
         raise ValueError(f"{reason}, so {names} must not be given")
+
+
+class _OutputLinear(nn.Linear):
+    """A linear map in the precision of its weights, under autocast as well.
+
+    bfloat16 has eight significant bits: predictions near 100 would be 0.5 apart.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not torch.is_autocast_enabled(input.device.type):
+            return super().forward(input)
+        with torch.autocast(input.device.type, enabled=False):
+            return super().forward(input.to(self.weight.dtype))
 
 
 COMMON_OPTIONS = {"dropout": 0.0, "norm": "batch", "residual": True}

@@ -96,10 +96,20 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Weights drawn inside depend on the seed alone; afterwards the global generator is as it was before."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """What is drawn inside depends on the seed alone; afterwards the global generators are as they were before.
+
+    Args:
+        seed: of the CPU's global generator and that of ``device``.
+        device: where else something is drawn, such as dropout.
+    """
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        # torch.manual_seed would seed every CUDA device, also those whose state is not brought back.
+        torch.default_generator.manual_seed(seed)
+        for one in cuda:
+            with torch.cuda.device(one):
+                torch.cuda.manual_seed(seed)
         yield
 
 

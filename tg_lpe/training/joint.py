@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import GraphSplits
+from tg_lpe.data.storage import node_slices
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.training.build import hash_seed
@@ -18,6 +20,9 @@ from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.training.run_folder import RunFolder, describe_model
 from tg_lpe.training.tasks import Task, task_for
+
+READ = ("x", "edge_index", "edge_attr", "edge_weight", "y")
+"""Attributes of the graphs that a training reads."""
 
 RELABELLING = 2
 """Separates the seed of the test graphs' other numbering from all others."""
@@ -54,19 +59,27 @@ def train(
 
     Returns:
         The result, as in ``result.json``: ``test_<metric>`` for each metric of the task, ``val_<metric>``,
-        ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters.
+        ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters; of the validation and the test set
+        ``<part>_num_labels``, ``<part>_num_missing`` and, where there are any, ``<part>_undefined_columns``, the names
+        of the columns that the average of the metric leaves out.
 
     Raises:
-        ValueError: if labels do not belong to the task, the folder holds another run, or training diverges.
+        ValueError: if labels do not belong to the task (:meth:`Task.check_labels`), the folder holds another run, or
+            training diverges.
     """
     task = task_for(splits) if task is None else task
     config = TrainConfig() if config is None else config
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
-    run = RunFolder(folder)
+    run, model = RunFolder(folder), model.to(device)
     settings = {**describe_model(model), "task": task.to_dict(), "loop": config.to_dict(), "data": splits.describe()}
     return run_in_folder(
-        lambda: JointTraining(config, model, splits, task, run, device, progress), run, "train", settings, resume
+        lambda: JointTraining(config, model, splits, task, run, device, progress),
+        run,
+        "train",
+        settings,
+        resume,
+        model,
     )
 
 
@@ -93,6 +106,7 @@ class JointTraining(TrainingLoop):
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
+        task.check_labels(splits)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
@@ -102,6 +116,7 @@ class JointTraining(TrainingLoop):
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
         self.plain_test_set = splits.test
+        self.label_counts = _label_counts(task, splits)
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -127,7 +142,8 @@ class JointTraining(TrainingLoop):
         """Test figures and sizes."""
         name, figures = self.task.metric, self.figures(self.test_set)
         return {
-            **{f"test_{key}": figures[key] for key in (*self.task.metrics, "undefined_columns") if key in figures},
+            **{f"test_{key}": figures[key] for key in self.task.metrics},
+            **self.label_counts,
             f"test_{name}_relabelled": self.relabelled_test_figure(),
             "encoder_parameters": count_parameters(self.encoder) if isinstance(self.encoder, nn.Module) else 0,
             "num_train": len(self.train_set),
@@ -143,7 +159,7 @@ class JointTraining(TrainingLoop):
         equivariant; eigenvectors have whatever sign and basis the solver finds for the new numbering.
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
-        relabelled = relabel_nodes(self.plain_test_set, generator)
+        relabelled = relabel_nodes(_only_read(self.plain_test_set), generator)
         return self.evaluate(store_precomputed(self.encoder, relabelled))
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
@@ -174,6 +190,31 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.bfloat16 if native else None
+
+
+def _label_counts(task: Task, splits: GraphSplits) -> dict[str, Any]:
+    """Labels there and missing in validation and test set, and the columns that the task's metric leaves out."""
+    counts: dict[str, Any] = {}
+    for part in ("val", "test"):
+        labels = splits.labels(part)
+        missing = int(labels.isnan().sum())
+        counts |= {f"{part}_num_labels": labels.numel() - missing, f"{part}_num_missing": missing}
+        if undefined := task.undefined_columns(labels):
+            counts[f"{part}_undefined_columns"] = [splits.target.columns[number] for number in undefined]
+    return counts
+
+
+def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
+    """A copy without the attributes that :meth:`JointTraining.predict` does not read."""
+    result, data = copy.copy(dataset), copy.copy(dataset._data)
+    data.num_nodes = dataset._data.num_nodes  # PyG may have found it from an attribute that is left out
+    if dataset.slices is not None:
+        data._store._num_nodes = node_slices(dataset).diff().tolist()  # PyG's place for those of each graph
+        result.slices = {name: value for name, value in dataset.slices.items() if name in READ}
+    for name in set(data.keys()) - {*READ, "num_nodes"}:
+        del data[name]
+    result._data, result._data_list = data, None
+    return result
 
 
 def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:

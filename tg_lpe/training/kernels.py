@@ -100,10 +100,19 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
 
 
 def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:
-    """A copy of the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_edges, c]``."""
+    """A copy of the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_edges, c]``.
+
+    Edge weights of the graphs count as conductances.
+    """
     nodes, edges = [], []
-    for chunk in iterate_chunks(dataset, CHUNK):
-        graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
+    for chunk in iterate_chunks(dataset, CHUNK, ("edge_weight",)):
+        graph = Incidence(
+            chunk.edge_index,
+            chunk.num_nodes,
+            edge_weight=chunk.attributes.get("edge_weight"),
+            batch=chunk.batch,
+            num_graphs=chunk.num_graphs,
+        )
         node, edge = kernel_entries(graph, kernels)
         nodes.append(node.float())
         edges.append(graph.spread_to_directed(edge).float())

@@ -14,11 +14,14 @@ from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
-from tg_lpe.hub.files import read_json
-from tg_lpe.training.build import hash_seed
+from tg_lpe.hub.files import load_tensors, read_json
+from tg_lpe.training.build import hash_seed, seeded
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import MetricsLog, pack_optimizer, unpack_optimizer
+
+DROPOUT = 3
+"""Separates the seed of what modules draw from the global generator, such as dropout, from all others."""
 
 
 class TrainingLoop(ABC):
@@ -84,7 +87,8 @@ class TrainingLoop(ABC):
             self._restore()
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
         while self.epoch < self.loop_config.epochs:
-            row = self.train_epoch()
+            with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT), self.device):
+                row = self.train_epoch()
             row[self.metric] = self.evaluate(self.val_set)
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
                 raise ValueError(
@@ -181,7 +185,12 @@ class TrainingLoop(ABC):
 
 
 def run_in_folder(
-    make: Callable[[], TrainingLoop], folder: RunFolder, command: str, settings: Mapping[str, Any], resume: bool
+    make: Callable[[], TrainingLoop],
+    folder: RunFolder,
+    command: str,
+    settings: Mapping[str, Any],
+    resume: bool,
+    model: nn.Module | None = None,
 ) -> dict[str, Any]:
     """Run a training into its folder, from the beginning or from its last whole epoch; read the result of one complete.
 
@@ -189,6 +198,7 @@ def run_in_folder(
         make: makes the loop, once the folder is known to be free.
         folder: where to write.
         command, settings, resume: as :meth:`RunFolder.start`.
+        model: gets the weights of a run that is complete already, in evaluation mode, as after a training.
 
     Returns:
         The result, as in ``result.json``.
@@ -196,9 +206,14 @@ def run_in_folder(
     Raises:
         ValueError: as :meth:`RunFolder.start` and :meth:`TrainingLoop.fit`.
     """
-    going_on = folder.start(command, settings, resume)
     try:
-        return dict(read_json(folder.result)) if folder.result.exists() else make().fit(resume=going_on)
+        going_on = folder.start(command, settings, resume)
+        if not folder.result.exists():
+            return make().fit(resume=going_on)
+        if model is not None:
+            model.load_state_dict(load_tensors(folder.model)[0])
+            model.eval()
+        return dict(read_json(folder.result))
     finally:
         folder.release()
 

@@ -189,10 +189,19 @@ def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tenso
 
 
 def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
-    """A copy of the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero where there is none."""
+    """A copy of the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero where there is none.
+
+    Edge weights of the graphs count as conductances.
+    """
     parts = []
-    for chunk in iterate_chunks(dataset, CHUNK):
-        graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
+    for chunk in iterate_chunks(dataset, CHUNK, ("edge_weight",)):
+        graph = Incidence(
+            chunk.edge_index,
+            chunk.num_nodes,
+            edge_weight=chunk.attributes.get("edge_weight"),
+            batch=chunk.batch,
+            num_graphs=chunk.num_graphs,
+        )
         parts.append(laplacian_eigenvectors(graph, k)[0])
     return with_node_attribute(dataset, TARGET, torch.cat(parts).float())
 

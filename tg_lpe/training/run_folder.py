@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ class RunFolder:
         self.state = self.path / "state.safetensors"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
+        self._lock_file: TextIO | None = None
 
     def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
         """Prepare for a run.
@@ -63,7 +64,10 @@ class RunFolder:
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
         there = self.config.exists() and any(file.exists() for file in (self.metrics, self.state, self.result))
         if there and not resume:
-            raise ValueError(f"{self.path} already holds a run; resume it with --resume or choose another folder")
+            raise ValueError(
+                f"{self.path} already holds a run; resume it with --resume (in Python: resume=True) or choose another "
+                "folder"
+            )
         if there:
             before = read_json(self.config)
             if "layout" not in before:
@@ -93,8 +97,10 @@ class RunFolder:
             raise ValueError(f"{self.path} is in use by another process") from error
 
     def release(self) -> None:
-        """Let other runs into the folder again."""
-        self._lock_file.close()
+        """Let other runs into the folder again; nothing happens where none was started."""
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
         """Write the checkpoint to resume from."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tg_lpe.data.splits import LEVELS, GraphSplits, Level
+from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
 from tg_lpe.hub.registry import Registry
 from tg_lpe.training.metrics import METRICS
 
@@ -154,6 +154,46 @@ class Task(ABC):
             figures["undefined_columns"] = undefined
         return figures
 
+    def undefined_columns(self, targets: Tensor, metric: str | None = None) -> list[int]:
+        """Numbers of the columns of labels for which a metric is not defined, whatever the predictions are.
+
+        Args:
+            targets: labels ``[num_rows, num_targets]``; NaN where missing.
+            metric: one of ``metrics``; :attr:`metric` if absent.
+        """
+        metric = metric or self.metric
+        ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
+        return METRICS[metric](self.scores(ranks, metric), targets).undefined
+
+    def check_labels(self, splits: GraphSplits) -> None:
+        """Refuse a dataset that this task cannot be trained and tested on.
+
+        Raises:
+            ValueError: if its labels are of another level or number, :meth:`check` refuses them, or :attr:`metric` is
+                defined for no column of the validation or the test set.
+        """
+        columns, level = splits.target.columns, splits.target.level
+        if not columns:
+            raise ValueError("the data has no target; choose one before training")
+        if level != self.level:
+            raise ValueError(f"the task predicts labels of a {self.level}, those of the data belong to a {level}")
+        if len(columns) != self.num_targets:
+            raise ValueError(
+                f"the task has num_targets={self.num_targets}, the data has {len(columns)} columns of labels: "
+                f"{', '.join(columns)}"
+            )
+        labels = {part: splits.labels(part) for part in PARTS}
+        self.check(torch.cat(list(labels.values())))
+        for part in ("val", "test"):
+            if len(self.undefined_columns(labels[part])) < self.num_targets:
+                continue
+            others = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
+            choice = f"choose --task.metric {others[0]} (in Python: metric={others[0]!r}), or " if others else "take "
+            raise ValueError(
+                f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}; in the {part} set, "
+                f"{', '.join(columns)} has none: {choice}another split or seed"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Name and arguments, JSON-able; :func:`make_task` reads them."""
         return {"name": self.name, **asdict(self)}
@@ -228,7 +268,10 @@ class _BinaryLabels(Task):
         return prediction.sigmoid()
 
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        return (prediction > 0).to(prediction.dtype) if metric == "accuracy" else prediction
+        if metric != "accuracy":
+            return prediction
+        # Where a prediction is NaN, no class is right.
+        return torch.where(prediction.isnan(), torch.nan, (prediction > 0).to(prediction.dtype))
 
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
