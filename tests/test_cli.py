@@ -19,6 +19,7 @@ from tg_lpe.cli import main
 from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
 from tg_lpe.encoders import ENCODERS
+from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
 COMMANDS = ("train", "pretrain", "encode", "report", "demo")
@@ -71,6 +72,7 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
         and f"usage: tg-lpe {command}" in text
         and "--out" in text + "--out" * (command == "encode")
     )
+    assert "default: null" not in text, "an option without a default says what its absence means"
 
 
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,20 +99,26 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("train nci --encoder none --encoder.k 3", "Option 'k' is not accepted"),
-        ("train nci --encoder LaplacianEigenvectors --encoder.num_filters 9", "Option 'num_filters' is not accepted"),
-        ("train nci --encoder RandomWalk --encoder.num_node_types 9", "Option 'num_node_types' is not accepted"),
+        ("train nci --encoder none --encoder.k 3", "--encoder.k: none takes no options"),
+        ("train nci --encoder LaplacianEigenvectors --encoder.num_filters 9", "--encoder.num_filters: LaplacianEigenv"),
+        ("train nci --encoder RandomWalk --encoder.num_node_types 9", "RandomWalk takes steps, edge_out_channels, met"),
+        ("train nci --encoder RandomWalk --encoder.steps few", "--encoder.steps must be an integer, got few"),
+        ("train nci --task multilabel --task.num_targets 3", "--task.num_targets: Multilabel takes metric"),
         ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: say --pretrained heat-k8"),
         ("train nci --encoder Walk", "--encoder must be one of EffectiveResistance, GramTransformer, HeatKernel, "),
         ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
         ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("train nci --task clustering", "--task must be one of regression, binary, multilabel, multiclass"),
-        ("train nci --model.num_layers three", "model.num_layers"),
-        ("train nci --mdel.num_layers 3", "unrecognized arguments: --mdel.num_layers"),
-        ("train nci --schedule cosine", "schedule"),
+        ("train nci --model.num_layers three", "--model.num_layers must be an integer, got three"),
+        ("train nci --mdel.num_layers 3", "arguments: --mdel.num_layers 3; did you mean --model.num_layers?"),
+        ("train nci --epoch 3", "unrecognized arguments: --epoch 3; did you mean --epochs?"),
+        ("train nci --schedule cosine", "--schedule must be one of one-cycle, halving, constant, got cosine"),
         ("train", "source"),
         ("pretrain nci --encoder.num_filters 3", "--encoder CLASS is missing"),
-        ("pretrain nci --encoder GramTransformer --encoder.out_channels 3", "Option 'out_channels' is not accepted"),
+        (
+            "pretrain nci --encoder GramTransformer --encoder.out_channels 3",
+            "--encoder.out_channels: GramTransformer takes",
+        ),
         ("encode in.smi out.pt --encoder heat-k8", "say --pretrained heat-k8"),
     ],
 )
@@ -153,6 +161,7 @@ def test_options_of_the_first_release_say_what_to_write(
         ("pretrain nci --read_features", "--read_features would have no effect with eigenvectors"),
         ("pretrain nci --kernels heat --eigenvectors 3", "--eigenvectors 3 would have no effect with --kernels"),
         ("pretrain nci --encoder none", "--encoder none has nothing to pretrain"),
+        ("pretrain nci --encoder RandomWalk", "RandomWalk has no parameters to learn"),
         ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
         ("train graph.npz --target size", "--target size would have no effect with graph.npz"),
     ],
@@ -191,6 +200,58 @@ def test_a_configuration_file_says_what_the_options_say(tmp_path: Path, capsys: 
     assert main(other) == 0 and json.loads((tmp_path / "none" / "config.json").read_text())["encoder"] is None
 
 
+OWN_ENCODER = """
+from tg_lpe.encoders import RandomWalk, register
+
+@register
+class {name}(RandomWalk):
+    pass
+"""
+
+
+def printed_config(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--print_config"])
+    printed = capsys.readouterr()
+    assert stopped.value.code == 0, printed.err
+    return printed.out
+
+
+def test_names_in_a_configuration_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and imports mean in a file what they mean as options."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("Walker", "Strider"):
+        (tmp_path / f"house_{name}.py").write_text(OWN_ENCODER.format(name=name), encoding="utf-8")
+    file = tmp_path / "run.yaml"
+    file.write_text("encoder: none\ntask: binary\n", encoding="utf-8")
+    shown = printed_config(capsys, "train", "nci", "--config", str(file))
+    assert (
+        "class_path: tg_lpe.training.build.NoEncoder" in shown and "class_path: tg_lpe.training.tasks.Binary" in shown
+    )
+    file.write_text("encoder:\n  class_path: RandomWalk\n  init_args: {steps: 5}\n", encoding="utf-8")
+    assert "steps: 5" in printed_config(capsys, "train", "nci", "--config", str(file))
+    file.write_text("import: house_Walker\nencoder: Walker\n", encoding="utf-8")
+    assert "house_Walker.Walker" in printed_config(capsys, "train", "nci", "--config", str(file))
+    again = printed_config(capsys, "train", "nci", "--import", "house_Strider", "--encoder", "Strider")
+    file.write_text(again, encoding="utf-8")
+    assert printed_config(capsys, "train", "nci", "--config", str(file)) == again
+    for text, said in {
+        "encoder: Wlak": "--encoder must be one of",
+        "encoder: {class_path: RandomWalk, init_args: {k: 3}}": "--encoder.k: RandomWalk takes steps",
+        "import: nowhere_to_be_found": "No module named 'nowhere_to_be_found'",
+        "encoder: [": "not readable as YAML",
+        "epochs: many": "--epochs must be an integer, got many",
+    }.items():
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(SystemExit):
+            main(["train", "nci", "--config", str(file)])
+        assert said in capsys.readouterr().err
+
+
 def test_columns_of_a_file_and_their_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     molecules = [f"{'C' * n}{end}" for n in range(2, 9) for end in ("O", "N", "C(=O)O")]
     rows = [f"{text},{len(text)}.5,{int('N' in text)},{int('=' in text)}" for text in molecules]
@@ -198,7 +259,8 @@ def test_columns_of_a_file_and_their_task(tmp_path: Path, capsys: pytest.Capture
     common = ["train", str(tmp_path / "own.csv"), "--cache", str(tmp_path / "cache"), "--threads", "1", "--quiet"]
     common += ["--epochs", "2", "--encoder", "none", "--model.hidden_channels", "8", "--model.num_layers", "1"]
     said = refused(capsys, *common)
-    assert "'size', 'amine', 'acid'" in said and "--target" in said and "--computed solubility" in said
+    assert "'size', 'amine', 'acid'" in said and "--target amine" not in said and "targets=" not in said
+    assert "--target" in said and "--computed solubility" in said
     assert "nothing" in refused(capsys, *common, "--target", "nothing")
     assert "--task" in refused(capsys, *common, "--target", "amine"), "integers may be values or classes"
 
@@ -423,3 +485,87 @@ def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     config, result = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "result"))
     assert (config["task"]["level"], config["model"]["level"]) == ("node", "node")
     assert result["test_accuracy"] > 0.9 and result["test_accuracy_relabelled"] == result["test_accuracy"]
+
+
+def test_atom_types_of_a_pretrained_encoder_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Training numbers atom types as the encoder's pretraining did, or says that it cannot."""
+    data = small_folder(tmp_path / "molecules")
+    folder = RunFolder(tmp_path / "pretrained")
+    encoder = str(folder.path / "encoder")
+    randomize_(LinearTransformer(k=4, probes="features", num_node_types=3)).save_pretrained(encoder)
+    common = ["--cache", str(tmp_path / "cache"), "--threads", "1", "--quiet", "--epochs", "1"]
+    common += ["--pretrained", encoder]
+    train = ["train", str(data), *common, "--computed", "solubility"]
+    train += ["--model.hidden_channels", "8", "--model.num_layers", "1"]
+    pretrain = ["pretrain", str(data), *common, "--eigenvectors", "4"]
+    assert "reads atom types" in refused(capsys, *train) and "reads atom types" in refused(capsys, *pretrain)
+    types = ["N", "O", "C"]
+    assert list(read_molecules(data / "train.smi", progress=False)[1].types) != types
+    folder.config.write_text(json.dumps({"data": {"atom_types": types, "bond_types": ["NONE", "SINGLE"]}}))
+    assert "--features types, got --features ogb" in refused(capsys, *train, "--features", "ogb")
+    for number, command in enumerate((train, pretrain)):
+        out = tmp_path / f"run{number}"
+        assert main([*command, "--out", str(out)]) == 0
+        assert json.loads((out / "config.json").read_text())["data"]["atom_types"] == types
+    (data / "atom_dict.txt").write_text("C\nN\nO\n", encoding="utf-8")
+    assert "N, O, C, and atom_dict.txt" in refused(capsys, *train, "--out", str(tmp_path / "other"))
+
+
+def test_progress_into_a_file_is_a_line_per_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    data = small_folder(tmp_path / "molecules")
+    command = ["train", str(data), "--computed", "solubility", "--encoder", "none", "--epochs", "2", "--threads", "1"]
+    command += ["--model.hidden_channels", "8", "--model.num_layers", "1", "--cache", str(tmp_path / "cache")]
+    with caplog.at_level("INFO", logger="tg_lpe"):
+        assert main([*command, "--out", str(tmp_path / "loud")]) == 0
+        assert "\r" not in capsys.readouterr().err, "no bar where stderr is no terminal"
+        assert [text.partition(":")[0] for text in caplog.messages if "epoch" in text] == ["epoch 1/2", "epoch 2/2"]
+        caplog.clear()
+        assert main([*command, "--quiet", "--out", str(tmp_path / "quiet")]) == 0
+        command[1] = f"{tmp_path}/./molecules"
+        assert main([*command, "--quiet", "--resume", "--out", str(tmp_path / "quiet")]) == 0, "the same path"
+    assert not any("epoch" in text for text in caplog.messages)
+
+
+def test_encoding_a_named_column(tmp_path: Path, encoder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.csv").write_text("smiles,clean\nCCO.O,CCO\nN,N\n", encoding="utf-8")
+    out = tmp_path / "out.pt"
+    command = ["encode", str(tmp_path / "in.csv"), str(out), "--pretrained", encoder, "--quiet"]
+    assert main([*command, "--smiles_column", "clean"]) == 0
+    assert torch.load(out, weights_only=True)["node_ptr"].tolist() == [0, 3, 4]
+    (tmp_path / "in.csv").write_text("first,clean\nCCO.O,CCO\n", encoding="utf-8")
+    said = refused(capsys, *command)
+    assert "--smiles_column" in said and "smiles_column=" not in said
+
+
+def test_an_error_inside_training_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is refused is the user's input; a mistake in the user's own code is shown whole."""
+    from tg_lpe.encoders import RandomWalk
+
+    data = small_folder(tmp_path / "molecules")
+    command = ["train", str(data), "--computed", "solubility", "--encoder", "RandomWalk", "--epochs", "1"]
+    command += [
+        "--model.hidden_channels",
+        "8",
+        "--model.num_layers",
+        "1",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--quiet",
+    ]
+
+    def wrong(*args: Any, **kwargs: Any) -> None:
+        raise TypeError("from inside")
+
+    monkeypatch.setattr(RandomWalk, "encode", wrong)
+    with pytest.raises(RuntimeError, match="training with RandomWalk failed: from inside"):
+        main([*command, "--out", str(tmp_path / "run")])
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 2.5}, {"seed": 1.5}, {"batch_size": "64"}])
+def test_whole_numbers(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be an integer, got"):
+        TrainConfig(**wrong)

@@ -7,9 +7,11 @@ signatures by jsonargparse: a new argument, and a new class, need no line here.
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe.training.options import (
     DEFAULT_ENCODER,
+    TASK_SIZES,
     Parser,
     add_encoder,
     arguments_of,
@@ -56,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         COMMANDS[command][1](args)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"tg-lpe {command}: {error}", file=sys.stderr)
+        print(f"tg-lpe {command}: {_with_flags(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         hints = {
@@ -67,6 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\ntg-lpe {command}: stopped{hints.get(command, '')}", file=sys.stderr)
         return 130
     return 0
+
+
+def _with_flags(message: str) -> str:
+    """A message of the library, with options in place of the arguments that they stand for."""
+    message = message.replace("; targets=() asks for no labels", "")
+    message = re.sub(r"\w+=(?:\[[^]]*\]|'[^']*')? \((--[^()]+)\)", r"\1", message)
+    return re.sub(r"\b(computed|features|split)='(\w+)'", r"--\1 \2", message)
 
 
 def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
@@ -85,6 +95,7 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
             except (ValueError, ImportError) as error:
                 inner.error(str(error))
             build(inner)
+            Parser.flags = [*inner._option_string_actions, *(word for word in argv if word.startswith("--"))]
         commands.add_subcommand(name, inner, help=help_text[0].lower() + help_text[1:].rstrip("."))
         inner.prog = f"tg-lpe {name}"
     args = parser.parse_args(argv)
@@ -155,6 +166,8 @@ def _run_training(
 
     try:
         result = run_in_folder(begin, folder, command, settings, args.resume)
+    except TypeError as error:  # of code, such as an encoder of the user's own: the traceback says where
+        raise RuntimeError(f"training with {label} failed: {error}") from error
     finally:
         if started and folder.metrics.exists():
             draw_curve(folder)  # of an interrupted run too
@@ -183,12 +196,12 @@ def _add_train(parser: ArgumentParser) -> None:
         Task,
         "task",
         as_group=False,
-        skip={"level", "num_targets", "num_classes"},
+        skip=TASK_SIZES,
         instantiate=False,
         metavar="TASK",
         help="regression, binary, multilabel, multiclass, or a class of your own; --task.help TASK lists its options",
     )
-    add_encoder(parser, f"default: {DEFAULT_ENCODER}")
+    add_encoder(parser, "train", f"default: {DEFAULT_ENCODER}")
     parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
     parser.add_class_arguments(
         GraphTransformer,
@@ -217,7 +230,7 @@ def _train(args: Namespace) -> None:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     _set_threads(args.threads)
     device = _device(args.device)
-    splits = _load(args, targets=args.target, computed=args.computed)
+    splits = _load(args, chosen, targets=args.target, computed=args.computed)
     task = task_for(splits, **_task(args))
     arguments = {"pooling": "both" if task.level == "graph" else None, **_given(args.model.as_dict())}
     model = build_model(
@@ -228,7 +241,7 @@ def _train(args: Namespace) -> None:
         "pretrained": chosen if isinstance(chosen, str) else None,
         "task": task.to_dict(),
         "loop": config.to_dict(),
-        "data": {"source": args.source, **splits.describe()},
+        "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }
     done = _run_training(
         args,
@@ -288,11 +301,7 @@ def _add_pretrain(parser: ArgumentParser) -> None:
     targets.add_argument(
         "--read_features", action="store_true", help="for kernels: let the encoder read atom and bond types"
     )
-    add_encoder(
-        parser,
-        "default: LinearTransformer for eigenvectors, GramTransformer for kernels",
-        skip=("out_channels", "edge_out_channels"),
-    )
+    add_encoder(parser, "pretrain", "default: LinearTransformer for eigenvectors, GramTransformer for kernels")
     parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
     parser.add_argument("--lr", type=float, help=f"peak learning rate ({eigenvectors.lr}, for kernels {kernels.lr})")
     _add_run(parser)
@@ -342,7 +351,7 @@ def _run_pretraining(
         chosen = {"class": default}
     _set_threads(args.threads)
     device = _device(args.device)
-    splits = _load(args, targets=())
+    splits = _load(args, chosen, targets=())
     spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
     if isinstance(chosen, dict):
         from tg_lpe.encoders.registry import ENCODERS
@@ -351,11 +360,13 @@ def _run_pretraining(
         chosen = {**chosen, **{name: width for name, width in widths.items() if name in taken}}
     with seeded(config.seed):
         encoder = cast("Encoder", start_encoder(chosen, spec))
+    if not any(True for _ in encoder.parameters()):
+        raise ValueError(f"{encoder_label(chosen)} has no parameters to learn; choose another --encoder")
     settings = {
         "encoder": encoder.config_dict(),
         "pretrained": chosen if isinstance(chosen, str) else None,
         "loop": config.to_dict(),
-        "data": {"source": args.source, **splits.describe()},
+        "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }
     label = encoder_label(chosen)
     done = _run_training(
@@ -383,7 +394,8 @@ def _add_encode(parser: ArgumentParser) -> None:
     )
     parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz)")
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file")
-    add_encoder(parser, f"default: the pretrained {DEFAULT}")
+    add_encoder(parser, "encode", f"default: the pretrained {DEFAULT}")
+    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv file (default: smiles)")
     parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
     parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
     parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
@@ -421,7 +433,7 @@ def _encode(args: Namespace) -> None:
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
     known = _atom_types_of(chosen) if isinstance(chosen, str) and "x" in encoder.reads else None
     dataset, vocabulary, report, used = read_molecules(
-        args.input, vocabulary=known, strict=args.strict, progress=not args.quiet
+        args.input, vocabulary=known, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
     )
     for molecule in report.skipped:
         print(f"left out: {molecule}", file=sys.stderr)
@@ -445,23 +457,49 @@ def _encode(args: Namespace) -> None:
     print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
 
 
+def _vocabulary_for(chosen: Mapping[str, Any] | str | None, features: str) -> AtomVocabulary | None:
+    """The atom types that a pretrained encoder knows by number; ``None`` if it reads none, or is not pretrained.
+
+    Raises:
+        ValueError: if it was trained on other features, or nothing says which atom types its numbers mean.
+    """
+    if not isinstance(chosen, str):
+        return None
+    from tg_lpe.encoders.registry import load_encoder
+
+    reads = load_encoder(chosen).reads & {"x", "edge_attr"}
+    if not reads:
+        return None
+    trained = next((data for _, data in _descriptions_of(chosen) if data.get("bond_types") is not None), {})
+    if trained and (before := "types" if trained["bond_types"] else "ogb") != features:
+        raise ValueError(f"encoder {chosen} was trained with --features {before}, got --features {features}")
+    return _atom_types_of(chosen) if "x" in reads and features == "types" else None
+
+
 def _atom_types_of(encoder: str) -> AtomVocabulary:
     """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
-    from tg_lpe import zoo
     from tg_lpe.datasets.molecules import AtomVocabulary
-    from tg_lpe.hub.files import read_json
-    from tg_lpe.training.run_folder import RunFolder
 
-    folder = zoo.path(encoder) if encoder in zoo.names() else Path(encoder).resolve()
-    card, config = folder / "card.json", RunFolder(folder.parent).config
-    for file in (card, config):
-        types = read_json(file).get("data", {}).get("atom_types") if file.is_file() else None
-        if types:
-            return AtomVocabulary(tuple(types))
+    descriptions = _descriptions_of(encoder)
+    for _, data in descriptions:
+        if data.get("atom_types"):
+            return AtomVocabulary(tuple(data["atom_types"]))
+    card, config = (file for file, _ in descriptions)
     raise ValueError(
         f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "
         "the encoder inside the run folder of its training, or one that reads no atom types"
     )
+
+
+def _descriptions_of(encoder: str) -> list[tuple[Path, Mapping[str, Any]]]:
+    """The files that may describe the data that an encoder was trained on, and what they say of it."""
+    from tg_lpe import zoo
+    from tg_lpe.hub.files import read_json
+    from tg_lpe.training.run_folder import RunFolder
+
+    folder = zoo.path(encoder) if encoder in zoo.names() else Path(encoder).resolve()
+    files = folder / "card.json", RunFolder(folder.parent).config
+    return [(file, read_json(file).get("data", {}) if file.is_file() else {}) for file in files]
 
 
 # ------------------------------------------------------------------------------------------------- report, zoo, demo
@@ -552,8 +590,8 @@ COMMANDS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None]]] = {
 the command's help."""
 
 
-def _load(args: Namespace, **targets: Any) -> GraphSplits:
-    """The data that the arguments name."""
+def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: Any) -> GraphSplits:
+    """The data that the arguments name, with atom types as a pretrained encoder numbers them."""
     if args.source.endswith(".npz"):
         return _load_node_graph(args, targets)
     from tg_lpe.datasets.molecules import load_molecules
@@ -570,6 +608,7 @@ def _load(args: Namespace, **targets: Any) -> GraphSplits:
         name=args.source if named else None,
         smiles_column=args.smiles_column,
         features=args.features,
+        vocabulary=_vocabulary_for(chosen, args.features),
         split=args.split,
         cache_dir=args.cache,
         strict=args.strict,
@@ -590,11 +629,12 @@ def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits
     for name, value in given.items():
         if value:
             raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")
-    return GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
+    splits = GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
+    return replace(splits, split={"kind": "random", "seed": args.seed})
 
 
 def _device(name: str) -> torch.device:
-    """The device of a name, refused before anything is read or written if this machine has none such."""
+    """The device of a name, checked before anything is read or written."""
     import torch
 
     try:

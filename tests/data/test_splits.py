@@ -278,3 +278,9 @@ def test_whole() -> None:
     assert [data.num_nodes for data in whole(dataset[1:])] == [4]
     own = GraphDataset.from_data_list([graph(3), graph(4)])
     assert own.whole() is own and len(own[:1].whole()) == 1 and len(GraphDataset.from_data_list([graph()])) == 1
+
+
+def test_description_of_one_graph_counts_labelled_nodes() -> None:
+    data = Data(x=torch.ones(10, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.arange(10) % 2)
+    described = GraphSplits.of_masks(random_node_masks(data, 0)).describe()
+    assert [described[f"num_labelled_{part}"] for part in ("train", "val", "test")] == [6, 2, 2]

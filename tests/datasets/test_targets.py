@@ -258,3 +258,24 @@ def test_moleculenet(
     assert (missing is None) == (empty > 0)
     kept_empty = sum(entry.number for entry in splits.report.missing_labels)
     assert kept_empty <= empty and (empty == 0) == (kept_empty == 0)
+
+
+def test_lines_with_other_than_the_headers_cells(
+    write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A comma that is not quoted moves all later cells by one column."""
+    folder = three(write_folder, "name,smiles,y\na,CCO,1\nb,CC,b,2\n")
+    with pytest.raises(ValueError, match=r"train\.csv:3: 4 cells, the header has 3; quote a cell that holds a comma"):
+        load(folder, tmp_path, targets=["y"])
+    (tmp_path / "short.csv").write_text("smiles,y,z\nCCO,1,2,,\nCC,1\nCCC,2\n", encoding="utf-8")
+    assert len(read_molecules(tmp_path / "short.csv", progress=False)[0]) == 3, "empty cells at the end move nothing"
+    assert "short.csv: 2 lines have fewer cells than the header" in caplog.text
+
+
+def test_description_says_how_the_data_was_divided(write_folder: Write, tmp_path: Path) -> None:
+    (tmp_path / "one.smi").write_text("".join(f"{'C' * n}O\n" for n in range(1, 31)), encoding="utf-8")
+    file = tmp_path / "one.smi"
+    for _ in range(2):  # as read, then from the cache
+        assert load(file, tmp_path, targets=(), seed=3).describe()["split"] == {"kind": "random", "seed": 3}
+    folder = three(write_folder, TABLE)
+    assert load(folder, tmp_path, targets=["expt"]).describe()["split"] == {"kind": "given"}

@@ -452,6 +452,59 @@ def test_split_drawn_by_the_seed(make_run: MakeRun) -> None:
     assert "The split was drawn by the seed" in comparison_table(runs)
 
 
+def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
+    def table(*splits: dict[str, Any]) -> str:
+        runs = []
+        for split in splits:
+            number = next(numbers)
+            data = {"source": "my/molecules.smi", "split": split}
+            runs.append(read_run(make_run(f"a{number}", seed=number, test=0.3, data=data)))
+        return comparison_table(runs)
+
+    numbers = iter(range(9))
+    said = "The split was drawn by the seed"
+    assert said in table({"kind": "random", "seed": 0}, {"kind": "random", "seed": 1})
+    assert said not in table({"kind": "random", "seed": 0}, {"kind": "random", "seed": 0})
+    assert said not in table({"kind": "given"}, {"kind": "given"})
+    apart = table({"kind": "scaffold"}, {"kind": "random", "seed": 0})
+    assert said not in apart and "my/molecules.smi (2)" in apart, "scaffold splits are other data"
+
+
+def test_heading_says_what_is_predicted(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    columns = {"target": {"columns": ["size", "b", "c", "d", "e"], "level": "graph", "computed": None}}
+    folder = make_run("a", test=0.3, data=columns)
+    heading = "zinc, size, b, c, 2 more (MAE)"
+    assert comparison_table([read_run(folder)]).startswith(f"{heading}: ") and heading in page(folder).text
+
+
+def test_labelled_nodes_are_counted(make_run: MakeRun) -> None:
+    counts = {"num_train": 1, "num_val": 1, "num_test": 1}
+    counts |= {"num_labelled_train": 140, "num_labelled_val": 500, "num_labelled_test": 1000}
+    table = comparison_table([read_run(make_run("a", test=0.3, data=counts))])
+    assert "140 train, 500 val, 1,000 test labelled nodes" in table and "1 train" not in table
+
+
+def test_losses_are_compared_by_their_metric(make_run: MakeRun) -> None:
+    """What a run minimised is a setting; what it is ranked by is the metric."""
+    tasks = [{**TASK, "loss_function": loss} for loss in ("l1", "mse")]
+    runs = [read_run(make_run(f"a{n}", test=0.3 - 0.1 * n, task=task)) for n, task in enumerate(tasks)]
+    (group,) = compare(runs)
+    assert [variant.label for variant in group.variants] == [
+        "GramTransformer, loss_function mse",
+        "GramTransformer, loss_function l1",
+    ]
+
+
+def test_scores_have_a_linear_axis() -> None:
+    """A score may be zero; on a logarithmic axis it would be left out."""
+    pytest.importorskip("matplotlib")
+    from tg_lpe.report.figures import Curve, curves_svg
+
+    curve = Curve("none", [[(1, 0.0), (2, 0.0)]], "#000000")
+    assert curves_svg([curve], "validation ROC-AUC", "scores", log=False)
+    assert curves_svg([curve], "validation MAE", "errors") == ""
+
+
 def test_unfinished_runs_are_shown(make_run: MakeRun, page: Callable[..., Page]) -> None:
     folders = [
         make_run("done", encoder=NONE, test=0.5),
@@ -504,7 +557,7 @@ def test_pretraining(make_run: MakeRun, make_pretraining: MakeRun, page: Callabl
     shown = page(*folders)
     (row,) = (row for row in shown.rows if row[0] == "LinearTransformer, k 12")
     assert row[1:3] == ["4.2500", "4.0000"]
-    assert "zinc: pretraining" in shown.text
+    assert "zinc, pretraining" in shown.text
 
 
 def test_kernel_pretraining(tmp_path: Path, make_pretraining: MakeRun, page: Callable[..., Page]) -> None:

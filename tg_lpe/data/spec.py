@@ -22,11 +22,12 @@ class DataSpec:
 
     Attributes:
         num_node_types: number of categories of integer node features, of each column if there are several;
-            ``None`` if there are none.
-        in_channels: width of real node features, likewise.
-        num_edge_types: number of categories of integer edge features, of each column if there are several, likewise.
-        edge_dim: width of real edge features, likewise.
-        max_nodes: nodes of the largest graph, likewise if unknown.
+            ``None`` without such features.
+        in_channels: width of real node features; ``None`` without such features.
+        num_edge_types: number of categories of integer edge features, of each column if there are several; ``None``
+            without such features.
+        edge_dim: width of real edge features; ``None`` without such features.
+        max_nodes: nodes of the largest graph; ``None`` if not known.
     """
 
     num_node_types: Categories | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -50,6 +50,7 @@ class GraphSplits:
             row per graph or node.
         spec: sizes of their features.
         target: what their labels are.
+        split: how the data was divided, such as ``{"kind": "random", "seed": 0}``; ``None`` if that is not known.
     """
 
     train: InMemoryDataset
@@ -57,6 +58,7 @@ class GraphSplits:
     test: InMemoryDataset
     spec: DataSpec
     target: TargetSpec
+    split: Mapping[str, Any] | None = None
 
     @classmethod
     def of(
@@ -156,7 +158,11 @@ class GraphSplits:
     def describe(self) -> dict[str, Any]:
         """Sizes, features and labels, JSON-able, for a run's folder; ``digest`` is that of all graphs."""
         counts = {f"num_{part}": len(getattr(self, part)) for part in PARTS}
-        return {**counts, "spec": self.spec.to_dict(), "target": self.target.to_dict(), "digest": self.digest()}
+        if self.target.level == "node":
+            counts |= {f"num_labelled_{part}": int((~self.labels(part).isnan()).any(1).sum()) for part in PARTS}
+        split = None if self.split is None else dict(self.split)
+        described = {"spec": self.spec.to_dict(), "target": self.target.to_dict(), "split": split}
+        return {**counts, **described, "digest": self.digest()}
 
     def digest(self) -> str:
         """SHA-256 of all edges, weights, features and labels, in their splits and order, hexadecimal."""

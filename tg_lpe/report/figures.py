@@ -61,12 +61,14 @@ def draw_curve(folder: RunFolder) -> Path | None:
     with _figure(6, 4) as (figure, axes):
         named = {"train_loss": "training loss", "val_loss": "validation loss"}
         named |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
+        log = not any(f"val_{name}" in row for row in rows for name in METRICS if METRICS[name].direction == "max")
         for key, label in named.items():
-            points = [(row["epoch"], row[key]) for row in rows if _drawable(row.get(key)) and "epoch" in row]
+            points = [(row["epoch"], row[key]) for row in rows if _drawable(row.get(key), log) and "epoch" in row]
             if points:
                 axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
         if axes.lines:
-            _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
+            if log:
+                _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
             axes.legend(frameon=False)
         axes.set(xlabel="epoch", title=folder.path.name)
         path = folder.path / "curve.png"
@@ -75,16 +77,17 @@ def draw_curve(folder: RunFolder) -> Path | None:
     return path
 
 
-def curves_svg(curves: Sequence[Curve], ylabel: str, description: str) -> str:
-    """Values by epoch on a logarithmic axis, as an ``<svg>`` element for a page.
+def curves_svg(curves: Sequence[Curve], ylabel: str, description: str, *, log: bool = True) -> str:
+    """Values by epoch, as an ``<svg>`` element for a page.
 
     Args:
         curves: lines, in the order of the legend.
         ylabel: what the values are.
         description: read out where the picture is not seen.
+        log: whether the axis is logarithmic, for errors; it is linear for scores, which may be zero.
 
     Returns:
-        The element; empty if there is no finite, positive value to draw.
+        The element; empty if there is no finite value to draw, on a logarithmic axis no positive one.
 
     Raises:
         ModuleNotFoundError: if matplotlib is not installed.
@@ -92,8 +95,8 @@ def curves_svg(curves: Sequence[Curve], ylabel: str, description: str) -> str:
     values: list[float] = []
     with _figure(5.2, 3.4 + 0.2 * len(curves)) as (figure, axes):
         for curve in curves:
-            seeds = [[(x, y if _drawable(y) else math.nan) for x, y in points] for points in curve.seeds]
-            values += [y for points in seeds for _, y in points if _drawable(y)]
+            seeds = [[(x, y if _drawable(y, log) else math.nan) for x, y in points] for points in curve.seeds]
+            values += [y for points in seeds for _, y in points if _drawable(y, log)]
             style: dict[str, Any] = {"color": curve.color, "linestyle": (0, (3, 1.5)) if curve.dashed else "-"}
             marker = {"marker": "o", "markersize": 3} if max(map(len, seeds), default=0) < 40 else {}
             if len(seeds) > 1:
@@ -102,7 +105,8 @@ def curves_svg(curves: Sequence[Curve], ylabel: str, description: str) -> str:
             axes.plot(*_columns(_mean_curve(seeds)), linewidth=1.9, label=curve.label, **marker, **style)
         if not values:
             return ""
-        _log_scale(axes, values)
+        if log:
+            _log_scale(axes, values)
         axes.set(xlabel="epoch", ylabel=ylabel)
         axes.xaxis.get_major_locator().set_params(integer=True)
         # Above the panel: a legend inside it hides lines, and labels beside it take a phone's whole width.
@@ -116,7 +120,7 @@ def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, de
     Args:
         scores: rows, from the top.
         xlabel: what the values are.
-        reference: where to draw an upright line, in pieces.
+        reference: value to mark by a vertical stroke in every row.
         description: read out where the picture is not seen.
 
     Returns:
@@ -212,8 +216,8 @@ def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[f
     return [x for x, _ in points], [y for _, y in points]
 
 
-def _drawable(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value > 0
+def _drawable(value: object, log: bool) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and (value > 0 or not log)
 
 
 def _svg(figure: Any, description: str) -> str:

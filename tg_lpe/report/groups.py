@@ -11,19 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tg_lpe.data.splits import PARTS
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import DATA_SIZES, Run
-from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, number_in
+from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in
 from tg_lpe.training.run_folder import checkpoint_label
 
 ENTRY = ("edge_encoding", "pe_norm")
-"""How an encoding enters the model: where two rows differ in one of these, every row that has it shows it."""
+"""How an encoding enters the model. If two rows differ in one of these settings, all rows that have it show it."""
 
-SIZES = ("num_train", "num_val", "num_test")
+SIZES = tuple(f"num_{part}" for part in PARTS)
 # Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9")
+
+
+RANKED_BY = ("level", "num_targets", "metric")
+"""What a task's figures depend on; runs that agree in these are compared, whatever loss they minimised."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +146,23 @@ class Group:
         return variant.test.mean - base.test.mean
 
     @property
+    def title(self) -> str:
+        """The data, and what is predicted: the columns of the labels and the metric."""
+        if self.kind != "train":
+            return f"{self.source}, pretraining"
+        columns = [str(column) for column in target_of(self.data) if column is not None]
+        more = [f"{len(columns) - 3} more"] if len(columns) > 3 else []
+        named = ", ".join([*columns[:3], *more])
+        return f"{self.source}, {named} ({self.figure_title})" if named else f"{self.source} ({self.figure_title})"
+
+    @property
     def sizes(self) -> str:
-        """Graphs of each split, in words."""
-        counts = [(name.removeprefix("num_"), number_in(self.data, name)) for name in SIZES]
-        return ", ".join(f"{count:,.0f} {name}" for name, count in counts if count is not None)
+        """Graphs of each split, or labelled nodes where nodes are predicted, in words; empty if not known."""
+        for prefix, noun in (("num_labelled_", "labelled nodes"), ("num_", "graphs")):
+            counts = [(part, number_in(self.data, f"{prefix}{part}")) for part in PARTS]
+            if text := ", ".join(f"{count:,.0f} {part}" for part, count in counts if count is not None):
+                return f"{text} {noun}"
+        return ""
 
 
 def compare(runs: Sequence[Run]) -> list[Group]:
@@ -174,13 +192,17 @@ def _data_key(run: Run) -> str:
     A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
     """
     names = (*SIZES, "normalization", "atom_types") if run.source in _NAMED else SIZES
-    what = [dict(run.task), target_of(run.data)] if run.kind == "train" else []
+    task = [run.task.get(name) for name in RANKED_BY]
+    what = [*task, target_of(run.data)] if run.kind == "train" else []
+    if mapping_in(run.data, "split").get("kind") == "scaffold":
+        what.append("scaffold")  # a harder split of the same file
     return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names), *what], sort_keys=True)
 
 
 def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
-    settings = {**_encoder_settings(run), **run.settings}
+    task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name")}
+    settings = {**_encoder_settings(run), **run.settings, **task}
     idle = {"seed"}
     if run.kind == "train" and run.encoder is None:
         idle |= {"pe_norm", "pe_lr", "encoder_lr"}

@@ -81,7 +81,7 @@ def _page(runs: Sequence[Run]) -> str:
 
 def _section(group: Group, places: Mapping[int, str]) -> str:
     """One data set: outcome, table, pictures."""
-    title = group.source if group.kind == "train" else f"{group.source}: pretraining"
+    title = group.title
     rows = [row_of(group, variant) for variant in group.variants]
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in rows[0])
     body = "\n".join(_table_row(group, variant, row, places) for variant, row in zip(group.variants, rows, strict=True))
@@ -92,7 +92,7 @@ def _section(group: Group, places: Mapping[int, str]) -> str:
     )
     return f"""<section>
 <h2>{escape(title)}</h2>
-<p class="quiet">{escape(f"{group.sizes} graphs" if group.sizes else "sizes not known")}</p>
+<p class="quiet">{escape(group.sizes or "sizes not known")}</p>
 {f'<p class="verdict">{escape(verdict)}</p>' if verdict else ""}
 <div class="scroll" tabindex="0" role="region" aria-label="{escape(f"comparison, {title}")}">
 <table>
@@ -140,7 +140,9 @@ def _pictures(group: Group) -> list[tuple[str, str]]:
     ]
     several = " Thin: each seed, thick: their mean." if any(len(v.runs) > 1 for v in group.variants) else ""
     caption = f"V{figure[1:]} by epoch." + several
-    pictures = [(curves_svg(curves, figure, f"{group.source}: {figure} by epoch"), caption)]
+    pictures = [
+        (curves_svg(curves, figure, f"{group.source}: {figure} by epoch", log=not group.larger_is_better), caption)
+    ]
     done = [v for v in group.variants if v.finished and v.test is not None]
     if training and done:
         none = next((v for v in group.ranked if v.encoder is None), None)

@@ -17,7 +17,7 @@ def comparison_table(runs: Sequence[Run]) -> str:
         runs: in any order.
 
     Returns:
-        One aligned table per data set, the best row marked with a star, with what to bear in mind below it.
+        One aligned table per data set; a star marks the best row, and notes on the comparison follow.
     """
     blocks = []
     for group in compare(runs):
@@ -79,8 +79,7 @@ def _parameters(run: Run) -> str:
 
 
 def _heading(group: Group) -> str:
-    title = group.source if group.kind == "train" else f"{group.source}, pretraining"
-    return f"{title}: {group.sizes} graphs" if group.sizes else title
+    return f"{group.title}: {group.sizes}" if group.sizes else group.title
 
 
 def verdict_on(group: Group) -> str:
@@ -113,7 +112,7 @@ def notes_on(group: Group) -> list[str]:
     if others and group.kind == "train":
         names = ", ".join(others)
         notes.append(f"Rows differ in more than the encoding: {names}. `against none` compares like with like.")
-    if len({json.dumps([r.data.get("normalization"), r.data.get("atom_types")], sort_keys=True) for r in runs}) > 1:
+    if _split_by_seed(runs):
         notes.append("The split was drawn by the seed: runs with different seeds were tested on different molecules.")
     machines = {json.dumps([_machine(run), run.environment.get("threads")]) for run in runs if run.environment}
     if len(machines) > 1:
@@ -121,6 +120,14 @@ def notes_on(group: Group) -> list[str]:
     if any(not v.finished for v in variants):
         notes.append("Unfinished runs are not ranked; their validation figure is the best so far.")
     return notes
+
+
+def _split_by_seed(runs: Sequence[Run]) -> bool:
+    """Whether runs on one data set have different splits of it, as far as their folders say."""
+    drawn = {json.dumps(run.data["split"], sort_keys=True) for run in runs if run.data.get("split")}
+    # Earlier folders do not hold the split; what is measured on the training set differs where the split does.
+    earlier = [[run.data.get("normalization"), run.data.get("atom_types")] for run in runs if not run.data.get("split")]
+    return len(drawn) > 1 or len({json.dumps(measured, sort_keys=True) for measured in earlier}) > 1
 
 
 def _machine(run: Run) -> str:

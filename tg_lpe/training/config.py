@@ -22,9 +22,10 @@ class LoopConfig:
         epochs: passes over the training set.
         batch_size: graphs per step.
         lr: peak learning rate of AdamW.
-        schedule: of the learning rate; "halving" halves it every halve_every epochs, as papers/000 does.
+        schedule: of the learning rate; "halving" halves it every halve_every epochs, as `Graph Transformers Dream of
+            Electric Flow <https://arxiv.org/abs/2410.16699>`_ does.
         warmup: share of the steps in which "one-cycle" rises.
-        halve_every: epochs between two halvings; papers/000 has 800 for ZINC and 400 for QM9.
+        halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
         seed: of initial weights, order of the data and random draws.
     """
@@ -41,6 +42,7 @@ class LoopConfig:
     def __post_init__(self) -> None:
         self._one_of("schedule", get_args(Schedule))
         self._at_least_one("epochs", "batch_size", "halve_every")
+        self._integers("seed")
         self._positive("lr", "clip")
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
@@ -49,7 +51,13 @@ class LoopConfig:
         if getattr(self, name) not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
 
+    def _integers(self, *names: str) -> None:
+        for name in names:
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
+
     def _at_least_one(self, *names: str) -> None:
+        self._integers(*names)
         for name in names:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -80,9 +88,10 @@ class TrainConfig(LoopConfig):
         epochs: passes over the training set.
         batch_size: graphs per step.
         lr: peak learning rate of the graph transformer.
-        schedule: of the learning rates; "halving" halves them every halve_every epochs, as papers/000 does.
+        schedule: of the learning rates; "halving" halves them every halve_every epochs, as `Graph Transformers Dream of
+            Electric Flow <https://arxiv.org/abs/2410.16699>`_ does.
         warmup: share of the steps in which "one-cycle" rises.
-        halve_every: epochs between two halvings; papers/000 has 800 for ZINC and 400 for QM9.
+        halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
         seed: of initial weights, order of the data and random draws.
         encoder_lr: peak learning rate of the encoder.

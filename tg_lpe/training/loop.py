@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -23,6 +25,8 @@ from tg_lpe.training.state import MetricsLog, pack_optimizer, unpack_optimizer
 DROPOUT = 3
 """Separates the seed of what modules draw from the global generator, such as dropout, from all others."""
 
+_LOGGER = logging.getLogger("tg_lpe.training")
+
 
 class TrainingLoop(ABC):
     """Trains one model on one dataset and writes settings, metrics, checkpoints and the result into a run folder.
@@ -37,7 +41,7 @@ class TrainingLoop(ABC):
         model: what to train.
         optimizer: over its parameters; each group has a ``peak_lr``.
         folder: where to write; ``None`` keeps nothing (and cannot resume).
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; where stderr is no terminal, log a line per epoch instead.
     """
 
     metric: str
@@ -90,6 +94,11 @@ class TrainingLoop(ABC):
             with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT), self.device):
                 row = self.train_epoch()
             row[self.metric] = self.evaluate(self.val_set)
+            if self.progress and not sys.stderr.isatty():
+                _LOGGER.info(
+                    "epoch %d/%d: train_loss %.4f, %s %.4f",
+                    *(self.epoch, self.loop_config.epochs, row["train_loss"], self.metric, row[self.metric]),
+                )
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
                 raise ValueError(
                     f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
@@ -119,7 +128,9 @@ class TrainingLoop(ABC):
         self.model.train()
         generator = torch.Generator().manual_seed(hash_seed(config.seed, self.epoch))
         loader = DataLoader(self.train_set, config.batch_size, shuffle=True, generator=generator)
-        bar = tqdm(loader, desc=f"epoch {self.epoch + 1}/{config.epochs}", disable=not self.progress, leave=False)
+        bar = tqdm(
+            loader, desc=f"epoch {self.epoch + 1}/{config.epochs}", disable=None if self.progress else True, leave=False
+        )
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         start, seen = time.perf_counter(), 0
         for step, batch in enumerate(bar):
@@ -135,7 +146,7 @@ class TrainingLoop(ABC):
             self.optimizer.step()
             total += loss.detach() * batch.num_graphs
             seen += batch.num_graphs
-            if self.progress and step % 10 == 0:
+            if not bar.disable and step % 10 == 0:
                 speed = seen / (time.perf_counter() - start)
                 left = ((config.epochs - self.epoch) * len(self.train_set) - seen) / speed / 60
                 bar.set_postfix_str(

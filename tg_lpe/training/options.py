@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import json
 import os
+import re
 import sys
+from argparse import HelpFormatter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn, TypeVar
 
+import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe import zoo
@@ -23,6 +28,19 @@ from tg_lpe.training.run_folder import checkpoint_label
 from tg_lpe.training.tasks import TASKS
 
 DEFAULT_ENCODER = "GramTransformer"
+
+REGISTRIES: dict[str, Registry] = {"--encoder": ENCODERS, "--task": TASKS}
+"""Options that choose a class, and the classes with names."""
+
+SIZES = {field.name for field in fields(DataSpec)}
+WIDTHS = ("out_channels", "edge_out_channels")
+TASK_SIZES = {"level", "num_targets", "num_classes"}
+SKIPPED: dict[tuple[str, str], set[str]] = {
+    **{(command, "--encoder"): SIZES for command in ("train", "encode")},
+    ("pretrain", "--encoder"): SIZES | set(WIDTHS),
+    **{(command, "--task"): TASK_SIZES for command in ("train", "pretrain", "encode")},
+}
+"""Arguments of the classes that are no options, by command: they follow from the data and what is learned."""
 
 C = TypeVar("C", bound=LoopConfig)
 
@@ -59,16 +77,50 @@ RENAMED = {
 
 
 class Parser(ArgumentParser):
-    """Says what is wrong in a few lines; the list of all options is left to ``--help``."""
+    """Says what is wrong in a few lines; the list of all options is left to ``--help``. Options have one spelling."""
 
     command = "tg-lpe"
+    flags: Sequence[str] = ()
+    """All options of the command, and the words that were given: what error messages name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def format_help(self, formatter: HelpFormatter | None = None) -> str:
+        """Without the default null: the text of such an option says what its absence means."""
+        return re.sub(r",\s+default:\s+null|\s+\(default:\s+null\)", "", super().format_help(formatter))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        if message.startswith("Option "):  # from the parser of a class's arguments
-            message += "; --encoder.help CLASS and --task.help TASK list the options of a class"
         message = message.replace(f"required: {self.command.rpartition(' ')[2]}.", "required: ")
-        print(f"{self.command}: {message}\nAll options: {self.command} --help", file=sys.stderr)
+        print(
+            f"{self.command}: {_in_words(message, Parser.flags)}\nAll options: {self.command} --help", file=sys.stderr
+        )
         sys.exit(2)
+
+
+_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"}
+
+
+def _in_words(message: str, flags: Sequence[str]) -> str:
+    """A message of the parser, with the option that it is about and the values allowed in plain words."""
+    if found := re.match(r"unrecognized arguments: (--[\w.]+)", message):
+        near = difflib.get_close_matches(found[1], [flag for flag in flags if flag not in message.split()], n=1)
+        return f"{message}; did you mean {near[0]}?" if near else message
+    if message.startswith("Option "):
+        return f"{message}; --encoder.help CLASS and --task.help TASK list the options of a class"
+    found = re.match(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
+    if found is None:
+        return message
+    key, expected, value = found.groups()
+    # A class's own parser knows its arguments by their bare names.
+    flag = next((f for f in flags if f in (f"--{key}", f"--encoder.{key}", f"--task.{key}")), f"--{key}")
+    if literal := re.search(r"Literal\[(.*?)\]", expected):
+        allowed = f"one of {literal[1].replace(chr(39), '')}"
+    elif known := re.fullmatch(r"<class '(\w+)'>", expected):
+        allowed = _TYPES.get(known[1], known[1])
+    else:
+        allowed = expected
+    return f"{flag} must be {allowed}, got {value}"
 
 
 def normalized(command: str, argv: Sequence[str]) -> list[str]:
@@ -92,14 +144,89 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
             words.append(word)
     if command not in ("train", "pretrain", "encode"):
         return words
+    places = [place for place, word in enumerate(words[:-1]) if word == "--config"]
+    configs = {place + 1: content for place in places if (content := _read_config(words[place + 1])) is not None}
     _import_modules([words[place + 1] for place, word in enumerate(words[:-1]) if word == "--import"])
+    for content in configs.values():
+        _import_modules(_flat(content.get("import")))
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if options and not {"--encoder", "--config"} & set(words):
         if command == "train":
             words = ["--encoder", DEFAULT_ENCODER, *words]
+            configs = {place + 2: content for place, content in configs.items()}
         else:
             raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
-    return _with_import_paths(words)
+    words = _with_import_paths(words)
+    for place, content in configs.items():
+        for option, registry in REGISTRIES.items():
+            _name_class(content, option, registry)
+        words[place] = json.dumps(content)
+    for option in REGISTRIES:
+        _check_options(command, option, words, list(configs.values()))
+    return words
+
+
+def _read_config(text: str) -> dict[str, Any] | None:
+    """The content of a configuration; ``None`` where it is none, which the parser then says.
+
+    Raises:
+        ValueError: if the file is not readable as YAML.
+    """
+    try:
+        if os.path.isfile(text):
+            with open(text, encoding="utf-8") as file:
+                text = file.read()
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--config is not readable as YAML: {' '.join(str(error).split())}") from error
+    return content if isinstance(content, dict) else None
+
+
+def _flat(names: Any) -> list[str]:
+    """Names of modules, however deep their lists are nested."""
+    if isinstance(names, list):
+        return [name for part in names for name in _flat(part)]
+    return [] if names is None else [str(names)]
+
+
+def _name_class(content: dict[str, Any], option: str, registry: Registry) -> None:
+    """Replace a registered name in a configuration by the import path of its class."""
+    key = option.removeprefix("--")
+    chosen = content.get(key)
+    if isinstance(chosen, str):
+        content[key] = {"class_path": _import_path(option, chosen, registry)}
+    elif isinstance(chosen, dict) and isinstance(chosen.get("class_path"), str):
+        content[key] = {**chosen, "class_path": _import_path(option, chosen["class_path"], registry)}
+
+
+def _check_options(command: str, option: str, words: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse options that the constructor of the chosen class does not have.
+
+    Raises:
+        ValueError: with the options that there are.
+    """
+    chosen: dict[str, Any] = {}
+    for content in configs:
+        given = content.get(option.removeprefix("--"))
+        chosen = given if isinstance(given, dict) else chosen
+    paths = [words[place + 1] for place, word in enumerate(words[:-1]) if word == option]
+    path = paths[-1] if paths else chosen.get("class_path")
+    module, _, name = (path or "").rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if cls is None:
+        return
+    parameters = inspect.signature(cls).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    allowed = [name for name in parameters if name not in SKIPPED[command, option]]
+    names = [
+        word.removeprefix(f"{option}.").removeprefix("init_args.") for word in words if word.startswith(f"{option}.")
+    ]
+    names += list(chosen.get("init_args") or ()) if chosen.get("class_path") == path else []
+    for given in names:
+        if given.partition(".")[0] not in (*allowed, "help", "class_path", "dict_kwargs"):
+            label = "none" if cls is NoEncoder else cls.__name__
+            raise ValueError(f"{option}.{given}: {label} takes {', '.join(allowed) or 'no options'}")
 
 
 def _import_modules(names: Sequence[str]) -> None:
@@ -112,7 +239,7 @@ def _import_modules(names: Sequence[str]) -> None:
 
 def _with_import_paths(words: Sequence[str]) -> list[str]:
     """The words, where each registered name of an encoder or task is replaced by the import path of its class."""
-    registries = {"--encoder": ENCODERS, "--encoder.help": ENCODERS, "--task": TASKS, "--task.help": TASKS}
+    registries = {**REGISTRIES, **{f"{option}.help": registry for option, registry in REGISTRIES.items()}}
     result = list(words)
     for place, option in enumerate(words[:-1]):
         if option in registries:
@@ -147,7 +274,7 @@ def _is_checkpoint(name: str) -> bool:
     return name in zoo.names() or os.path.isdir(name)
 
 
-def add_encoder(parser: ArgumentParser, default: str, skip: Sequence[str] = ()) -> None:
+def add_encoder(parser: ArgumentParser, command: str, default: str) -> None:
     """``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
     group = parser.add_argument_group("positional encoding")
     group.add_argument(
@@ -157,7 +284,7 @@ def add_encoder(parser: ArgumentParser, default: str, skip: Sequence[str] = ()) 
         (Encoder, NoEncoder),
         "encoder",
         as_group=False,
-        skip={field.name for field in fields(DataSpec)} | set(skip),
+        skip=SKIPPED[command, "--encoder"],
         instantiate=False,
         metavar="CLASS",
         help=f"positional encoding: none, {', '.join(ENCODERS)}, or the import path of your own class ({default}); "

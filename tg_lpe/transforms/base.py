@@ -105,7 +105,7 @@ class GraphTransform(BaseTransform, ABC):
         carried = self.features + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[list[Attribute]] = []
         sizes: list[int] = []
-        with tqdm(total=len(dataset), desc="encoding", unit="graph", disable=not progress) as bar:
+        with tqdm(total=len(dataset), desc="encoding", unit="graph", disable=None if progress else True) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried, CHUNK_PAIRS):
                 given = chunk.attributes.get
                 parts.append(self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, given))

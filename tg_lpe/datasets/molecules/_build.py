@@ -181,7 +181,7 @@ def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = Fal
         features=options.features,
         num_workers=options.num_workers,
     )
-    with tqdm(total=len(rows), desc="molecules", unit="mol", disable=not options.progress) as bar:
+    with tqdm(total=len(rows), desc="molecules", unit="mol", disable=None if options.progress else True) as bar:
         for answer in answers:
             remap = [codes.setdefault(name, len(codes)) for name in answer["types"]]
             for entry in answer["molecules"]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import logging
 import lzma
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+_LOGGER = logging.getLogger("tg_lpe.datasets")
 
 _SUFFIXES = (".smi", ".csv", ".smi.xz", ".csv.xz")
 # The first word of the header that RDKit's own writer puts into .smi files, and its common variants.
@@ -103,7 +106,8 @@ class SourceFile:
             smiles_column: The column that holds the SMILES; `None` takes `smiles`, in any case, or a common variant.
 
         Raises:
-            ValueError: If a csv file lacks the SMILES column or a label column, or has one twice.
+            ValueError: If a csv file lacks the SMILES column or a label column, or has one twice, or a line has more
+                cells than the header.
         """
         if self.is_csv:
             return list(self._csv_rows(labels, smiles_column))
@@ -148,9 +152,21 @@ class SourceFile:
             return
         smiles_at = self._smiles_at(header, smiles_column)
         labels_at = [self._at(header, label) for label in labels]
+        short = 0
         for number, cells in lines:
+            if any(cells[len(header) :]):
+                raise ValueError(
+                    f"{self.name}:{number}: {len(cells)} cells, the header has {len(header)}; quote a cell that holds "
+                    "a comma"
+                )
+            short += len(cells) < len(header)
             cells += [""] * (len(header) - len(cells))
             yield Row(self.name, number, cells[smiles_at], tuple(cells[at] for at in labels_at))
+        if short:
+            lines_have = "1 line has" if short == 1 else f"{short:,} lines have"
+            _LOGGER.warning(
+                "%s: %s fewer cells than the header; the absent cells count as empty", self.name, lines_have
+            )
 
     def _at(self, header: Sequence[str], column: str) -> int:
         if header.count(column) != 1:
@@ -167,13 +183,13 @@ class SourceFile:
                 raise ValueError(
                     f"{self.name} has several columns that may hold the SMILES, "
                     f"{', '.join(repr(header[position]) for position in found)}: choose one with smiles_column= "
-                    "(--smiles-column)"
+                    "(--smiles_column)"
                 )
             if found:
                 return found[0]
         raise ValueError(
             f"{self.name} needs a column named 'smiles'; its first line is {','.join(header)!r}. Another column is "
-            "chosen with smiles_column= (--smiles-column)"
+            "chosen with smiles_column= (--smiles_column)"
         )
 
 

@@ -136,7 +136,7 @@ class _Worker:
         return answer
 
     def stop(self) -> None:
-        # A worker has no state to save, and may be in the middle of a chunk that is no longer needed.
+        # A worker has no state to save, and its current chunk is no longer needed.
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -40,6 +40,7 @@ def load_molecules(
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
     smiles_column: str | None = None,
     features: Features = "types",
+    vocabulary: AtomVocabulary | None = None,
     split: Split | None = None,
     train_files: Sequence[str] = ("train",),
     cache_dir: str | Path | None = None,
@@ -72,6 +73,8 @@ def load_molecules(
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
         features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
             the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
+        vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
+            are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
             MoleculeNet does, which draws nothing.
         train_files: Names of the files that make up the training set.
@@ -88,13 +91,21 @@ def load_molecules(
         FileNotFoundError: If the source or one of its files is missing; the message lists what was looked for.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
         TypeError: If `seed` is not an integer, or `targets` or `train_files` is one string.
-        ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, a file is
-            malformed, a label is not a number, a split has no usable molecule, or `strict` is set and a molecule is
-            unusable.
+        ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
+            differs from `atom_dict.txt` or comes with ogb's features, a file is malformed, a label is not a number, a
+            split has no usable molecule, or `strict` is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
-    files, vocabulary = _open(source, train_files)
+    files, listed_types = _open(source, train_files)
+    if vocabulary is not None:
+        if features != "types":
+            raise ValueError(f"vocabulary numbers atom types, which features={features!r} does not read")
+        if listed_types is not None and listed_types != vocabulary:
+            raise ValueError(
+                f"the atom types asked for are {', '.join(vocabulary)}, and atom_dict.txt in {source} fixes "
+                f"{', '.join(listed_types)}; the same number would mean another type"
+            )
     if split is not None and "all" not in files:
         raise ValueError(f"split={split!r} is for a single file; the folder {source} brings its own split")
     every = [file for part in files.values() for file in part]
@@ -105,7 +116,7 @@ def load_molecules(
         target=target,
         repair_radicals=name == "qm9",
         normalization=constants,
-        vocabulary=vocabulary if features == "types" else None,
+        vocabulary=(vocabulary or listed_types) if features == "types" else None,
         features=features,
         split=split or "random",
         seed=seed,
@@ -122,7 +133,11 @@ def load_molecules(
         splits = build_splits(rows, options)
         _cache.store(splits, path)
     _announce(source, splits.report, strict)
-    return splits
+    if "all" not in files:
+        how: dict[str, object] = {"kind": "given"}
+    else:
+        how = {"kind": options.split, **({"seed": seed} if options.split == "random" else {})}
+    return replace(splits, split=how)
 
 
 def _choose_target(
