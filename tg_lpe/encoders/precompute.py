@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
@@ -22,6 +24,27 @@ CHUNK_PAIRS = 2**24
 _RESERVED = ("index", "batch")
 
 
+def incidences(
+    dataset: InMemoryDataset, chunk_size: int, max_pairs: int | None = None, weighted: bool = True
+) -> Iterator[Incidence]:
+    """The graphs of a dataset in large batches, without features.
+
+    Args:
+        dataset: the graphs, in order.
+        chunk_size: graphs of a batch at most.
+        max_pairs: pairs of nodes of a batch at most, unless a single graph has more.
+        weighted: whether ``edge_weight``, where there is one, holds the conductances.
+    """
+    for chunk in iterate_chunks(dataset, chunk_size, ("edge_weight",) if weighted else (), max_pairs):
+        yield Incidence(
+            chunk.edge_index,
+            chunk.num_nodes,
+            edge_weight=chunk.attributes.get("edge_weight"),
+            batch=chunk.batch,
+            num_graphs=chunk.num_graphs,
+        )
+
+
 def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset) -> InMemoryDataset:
     """A copy of a dataset that holds what :meth:`Encoder.precompute <tg_lpe.Encoder.precompute>` returns.
 
@@ -40,17 +63,9 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset) -> InMe
     if encoder is None or type(encoder).precompute is Encoder.precompute or not len(dataset):
         return dataset
     parts: dict[str, list[Tensor]] = {}
-    reads_weight = "edge_weight" in encoder.reads
     with torch.no_grad():
-        for chunk in iterate_chunks(dataset, CHUNK, ("edge_weight",) if reads_weight else (), CHUNK_PAIRS):
-            graph = Incidence(
-                chunk.edge_index,
-                chunk.num_nodes,
-                edge_weight=chunk.attributes.get("edge_weight"),
-                batch=chunk.batch,
-                num_graphs=chunk.num_graphs,
-            )
-            rows = {"node": chunk.num_nodes, "edge": chunk.edge_index.size(1), "graph": chunk.num_graphs}
+        for graph in incidences(dataset, CHUNK, CHUNK_PAIRS, weighted="edge_weight" in encoder.reads):
+            rows = {"node": graph.num_nodes, "edge": graph.num_directed_edges, "graph": graph.num_graphs}
             for name, values in encoder.precompute(graph).items():
                 level = _level(type(encoder).__name__, name)
                 if values.size(0) != rows[level]:

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.data.storage import iterate_chunks, with_edge_attribute, with_node_attribute
+from tg_lpe.data.storage import with_edge_attribute, with_node_attribute
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.spectral import kernel_channels, kernel_entries
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.pretrain import Pretraining
@@ -105,14 +105,7 @@ def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemo
     Edge weights of the graphs count as conductances.
     """
     nodes, edges = [], []
-    for chunk in iterate_chunks(dataset, CHUNK, ("edge_weight",)):
-        graph = Incidence(
-            chunk.edge_index,
-            chunk.num_nodes,
-            edge_weight=chunk.attributes.get("edge_weight"),
-            batch=chunk.batch,
-            num_graphs=chunk.num_graphs,
-        )
+    for graph in incidences(dataset, CHUNK):
         node, edge = kernel_entries(graph, kernels)
         nodes.append(node.float())
         edges.append(graph.spread_to_directed(edge).float())

@@ -11,10 +11,9 @@ from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import GraphSplits
-from tg_lpe.data.storage import iterate_chunks, with_node_attribute
+from tg_lpe.data.storage import with_node_attribute
 from tg_lpe.encoders.base import Encoder, Encoding
-from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.encoders.precompute import incidences, precomputed_of, store_precomputed
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.config import LoopConfig, PretrainConfig
@@ -194,14 +193,7 @@ def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
     Edge weights of the graphs count as conductances.
     """
     parts = []
-    for chunk in iterate_chunks(dataset, CHUNK, ("edge_weight",)):
-        graph = Incidence(
-            chunk.edge_index,
-            chunk.num_nodes,
-            edge_weight=chunk.attributes.get("edge_weight"),
-            batch=chunk.batch,
-            num_graphs=chunk.num_graphs,
-        )
+    for graph in incidences(dataset, CHUNK):
         parts.append(laplacian_eigenvectors(graph, k)[0])
     return with_node_attribute(dataset, TARGET, torch.cat(parts).float())
 
