@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import lzma
@@ -110,7 +111,8 @@ def test_everything_left_out_is_reported(
     assert splits.train.y.tolist() == [1.0]
     assert splits.train[0].x.view(-1).tolist() == [0, 0, 1]
     assert splits.report.num_read == 11
-    [record] = caplog.records
+    short, record = caplog.records
+    assert short.getMessage().startswith("train.csv: 1 line has fewer cells than the header")
     assert record.levelno == logging.WARNING
     assert "5 of 11 molecules used; left out: 3 its label is missing" in record.getMessage()
     assert "\n" not in record.getMessage()
@@ -296,12 +298,22 @@ def test_rdkits_own_collection(tmp_path: Path) -> None:
     assert (target.mean().item(), target.isfinite().all().item()) == (pytest.approx(0, abs=1e-5), True)
 
 
-def test_progress_bar_is_optional(write_folder: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_is_optional_and_for_terminals(
+    write_folder: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def __init__(self, is_terminal: bool) -> None:
+            super().__init__()
+            self.is_terminal = is_terminal
+
+        def isatty(self) -> bool:
+            return self.is_terminal
+
     folder = write_folder(SMI)
-    load_molecules(folder, computed="solubility", cache_dir=tmp_path / "one", progress=False)
-    assert capfd.readouterr().err == ""
-    load_molecules(folder, computed="solubility", cache_dir=tmp_path / "two")
-    assert "7/7" in capfd.readouterr().err
+    for number, (is_terminal, progress) in enumerate([(True, True), (True, False), (False, True)]):
+        monkeypatch.setattr("sys.stderr", Terminal(is_terminal))
+        load_molecules(folder, computed="solubility", cache_dir=tmp_path / str(number), progress=progress)
+        assert ("7/7" in sys.stderr.getvalue()) == (is_terminal and progress)
 
 
 def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> None:
