@@ -97,14 +97,14 @@ def test_graphs_with_fewer_eigenvectors(splits: MoleculeSplits) -> None:
 
 @pytest.mark.parametrize("probes", ["random", "features", "learned"])
 def test_pretraining_learns(splits: MoleculeSplits, tmp_path: Path, probes: str) -> None:
-    config = PretrainConfig(epochs=30, batch_size=6, num_eigenvectors=2, lr=3e-2)
+    config = PretrainConfig(epochs=60, batch_size=6, num_eigenvectors=2, lr=3e-2)
     with seeded(0):
         chosen = {"class": "LinearTransformer", "k": 4, "out_channels": 2, "probes": probes}
         encoder = start_encoder(chosen, splits.spec)
     training = EigenvectorPretraining(config, encoder, splits, RunFolder(tmp_path), progress=False)
     before = training.evaluate(training.train_set)
     result = training.fit()
-    assert training.evaluate(training.train_set) < 0.95 * before
+    assert training.evaluate(training.train_set) < 0.9 * before
     assert result["kind"] == "pretrain" and len(result["test_loss_by_eigenvector"]) == 2
     assert 0 < result["test_loss"] < result["max_loss"] == 4.0
     encoder = LinearTransformer.from_pretrained(tmp_path / "encoder")
