@@ -1,0 +1,99 @@
+"""PATTERN and CLUSTER: sizes, densities, labels, and that a seed decides everything."""
+
+import pytest
+import torch
+from torch_geometric.utils import is_undirected, to_dense_adj
+
+from tg_lpe.data import GraphSplits
+from tg_lpe.datasets import cluster_graphs, pattern_graphs
+from tg_lpe.datasets.block_models import BLOCK_MODELS
+
+MODELS = pytest.mark.parametrize("name", list(BLOCK_MODELS))
+
+
+def densities(graphs, same):
+    """Share of pairs with an edge, where `same` says of which pairs, over all graphs; and its standard deviation."""
+    edges = pairs = 0.0
+    for data in graphs:
+        adjacency, wanted = to_dense_adj(data.edge_index, max_num_nodes=data.num_nodes)[0], same(data).triu(1)
+        edges, pairs = edges + float(adjacency[wanted].sum()), pairs + float(wanted.sum())
+    return edges / pairs, 0.5 / pairs**0.5
+
+
+def alike(data):
+    return data.y.unsqueeze(1) == data.y
+
+
+@MODELS
+def test_graphs_are_simple_and_symmetric(name):
+    for data in BLOCK_MODELS[name](20, 3):
+        assert data.x.dtype == data.y.dtype == torch.int64
+        assert data.x.shape == data.y.shape == (data.num_nodes,)
+        assert not data.has_self_loops() and data.is_coalesced() and is_undirected(data.edge_index)
+
+
+@MODELS
+def test_a_seed_decides_all(name):
+    make, state = BLOCK_MODELS[name], torch.get_rng_state()
+    few, many, other = make(3, 5), make(6, 5), make(3, 6)
+    assert torch.equal(torch.get_rng_state(), state)
+    for one, same in zip(few, many[:3], strict=True):
+        assert all(torch.equal(one[key], same[key]) for key in ("x", "edge_index", "y"))
+    assert any(one.edge_index.shape != same.edge_index.shape for one, same in zip(few, other, strict=True))
+    assert make(0, 5) == []
+
+
+def test_cluster():
+    graphs = cluster_graphs(60, 0)
+    for data in graphs:
+        sizes = data.y.bincount(minlength=6)
+        assert len(sizes) == 6 and int(sizes.min()) >= 5 and int(sizes.max()) <= 34
+        marked = data.x > 0
+        assert torch.equal(data.x[marked].sort().values, torch.arange(1, 7))
+        assert torch.equal(data.y[marked], data.x[marked] - 1)
+    inside, spread = densities(graphs, alike)
+    assert abs(inside - 0.55) < 4 * spread
+    between, spread = densities(graphs, lambda data: ~alike(data))
+    assert abs(between - 0.25) < 4 * spread
+    assert (
+        abs(sum(data.num_nodes for data in graphs) / 60 - 6 * 19.5) < 4 * (6 * 75 / 60) ** 0.5
+    )  # a block's variance: 75
+
+
+def test_pattern():
+    graphs = pattern_graphs(60, 0)
+    for data in graphs:
+        assert 5 <= int(data.y.sum()) <= 34 and set(data.x.tolist()) <= {0, 1, 2}
+    joined, spread = densities(graphs, lambda data: ~alike(data))
+    assert abs(joined - 0.5) < 4 * spread
+    # Of all pairs outside the pattern, a share of E[sum s^2] / E[(sum s)^2] = 0.231 lies in one block.
+    outside, _ = densities(graphs, lambda data: (data.y.unsqueeze(1) + data.y) == 0)
+    assert abs(outside - (0.35 + 0.15 * 0.231)) < 0.01
+
+
+def test_patterns_return():
+    """More graphs than patterns, so some share one: same features, same edges inside, in another order."""
+
+    def key(data):
+        inside = data.y == 1
+        degree = to_dense_adj(data.edge_index, max_num_nodes=data.num_nodes)[0][inside][:, inside].sum(1)
+        return tuple(sorted(zip(data.x[inside].tolist(), degree.tolist(), strict=True)))
+
+    keys = [key(data) for data in pattern_graphs(150, 1)]
+    assert 40 < len(set(keys)) <= 100
+
+
+@MODELS
+def test_splits_of_nodes(name):
+    graphs = BLOCK_MODELS[name](6, 0)
+    splits = GraphSplits.of(graphs[:4], graphs[4:5], graphs[5:])
+    assert splits.target.level == "node" and splits.spec.num_node_types in (3, 7)
+
+
+@MODELS
+def test_arguments(name):
+    with pytest.raises(ValueError, match="num_graphs must be at least 0, got -1"):
+        BLOCK_MODELS[name](-1, 0)
+    for arguments in ((1.5, 0), (1, "0"), (True, 0)):
+        with pytest.raises(TypeError, match="must be an integer"):
+            BLOCK_MODELS[name](*arguments)

@@ -1,0 +1,133 @@
+"""PATTERN and CLUSTER: node classification on stochastic block models.
+
+`Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_, section 4.3. The graphs are drawn anew, from
+the published sizes and probabilities; a seed decides all of them. None are kept on disk: reading takes as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+MIN_BLOCK, MAX_BLOCK = 5, 34
+"""Nodes of a block, and of a pattern: uniform between these, both included."""
+
+NUM_PATTERNS = 100
+NUM_SIGNALS = 3
+"""Random features of the nodes of PATTERN are integers below this."""
+
+PATTERN_BLOCKS, PATTERN_INSIDE, PATTERN_BETWEEN, PATTERN_EDGE = 5, 0.5, 0.35, 0.5
+CLUSTER_BLOCKS, CLUSTER_INSIDE, CLUSTER_BETWEEN = 6, 0.55, 0.25
+
+
+def pattern_graphs(num_graphs: int, seed: int) -> list[Data]:
+    """Graphs in which a pattern is hidden; a node's class is whether it belongs to the pattern.
+
+    Five blocks of 5 to 34 nodes have an edge between two nodes of one block with probability 0.5, of two blocks with
+    0.35. One of 100 patterns of 5 to 34 nodes, edges inside with probability 0.5, is joined to them by edges of
+    probability 0.5. Nodes are numbered at random.
+
+    Args:
+        num_graphs: how many. The first of a longer list are the same, so cut one list into splits: they share patterns.
+        seed: decides patterns and graphs; the global generator is not used.
+
+    Returns:
+        Graphs with ``x`` int64 ``[num_nodes]`` in 0..2 at random (a pattern brings its own), ``edge_index`` int64
+        ``[2, num_directed_edges]``, sorted, and ``y`` int64 ``[num_nodes]``, 1 in the pattern.
+
+    Raises:
+        ValueError: if ``num_graphs`` is negative.
+        TypeError: if ``num_graphs`` or ``seed`` is no integer.
+    """
+    generator = _generator(num_graphs, seed)
+    patterns = []
+    for size in _sizes(NUM_PATTERNS, generator).tolist():
+        edges = _draw_edges(torch.full((size, size), PATTERN_EDGE), generator)
+        patterns.append((edges, torch.randint(NUM_SIGNALS, (size,), generator=generator)))
+
+    def draw() -> Data:
+        block = _blocks(PATTERN_BLOCKS, generator)
+        host = _draw_edges(_probabilities(block, PATTERN_INSIDE, PATTERN_BETWEEN), generator)
+        inner, signal = patterns[int(torch.randint(NUM_PATTERNS, (), generator=generator))]
+        n, size = len(block), len(signal)
+        joints = torch.rand(n, size, generator=generator) < PATTERN_EDGE
+        adjacency = torch.zeros(n + size, n + size, dtype=torch.bool)
+        adjacency[:n, :n], adjacency[n:, n:] = host, inner
+        adjacency[:n, n:], adjacency[n:, :n] = joints, joints.T
+        x = torch.cat([torch.randint(NUM_SIGNALS, (n,), generator=generator), signal])
+        return _shuffled(adjacency, x, (torch.arange(n + size) >= n).long(), generator)
+
+    return [draw() for _ in range(num_graphs)]
+
+
+def cluster_graphs(num_graphs: int, seed: int) -> list[Data]:
+    """Graphs of six blocks; a node's class is its block, and one node of each block tells its number.
+
+    Six blocks of 5 to 34 nodes have an edge between two nodes of one block with probability 0.55, of two blocks with
+    0.25. Nodes are numbered at random.
+
+    Args:
+        num_graphs: how many. The first of a longer list are the same.
+        seed: decides the graphs; the global generator is not used.
+
+    Returns:
+        Graphs with ``x`` int64 ``[num_nodes]``, 1 to 6 at one node of each block and 0 elsewhere, ``edge_index`` int64
+        ``[2, num_directed_edges]``, sorted, and ``y`` int64 ``[num_nodes]`` in 0..5.
+
+    Raises:
+        ValueError: if ``num_graphs`` is negative.
+        TypeError: if ``num_graphs`` or ``seed`` is no integer.
+    """
+    generator = _generator(num_graphs, seed)
+
+    def draw() -> Data:
+        block = _blocks(CLUSTER_BLOCKS, generator)
+        adjacency = _draw_edges(_probabilities(block, CLUSTER_INSIDE, CLUSTER_BETWEEN), generator)
+        first = torch.searchsorted(block, torch.arange(CLUSTER_BLOCKS))  # nodes of a block are alike before shuffling
+        x = torch.zeros_like(block).index_put_((first,), torch.arange(1, CLUSTER_BLOCKS + 1))
+        return _shuffled(adjacency, x, block, generator)
+
+    return [draw() for _ in range(num_graphs)]
+
+
+BLOCK_MODELS: dict[str, Callable[[int, int], list[Data]]] = {"pattern": pattern_graphs, "cluster": cluster_graphs}
+"""Generators ``(num_graphs, seed)`` by the name of the data set."""
+
+
+def _generator(num_graphs: int, seed: int) -> torch.Generator:
+    for name, value in (("num_graphs", num_graphs), ("seed", seed)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, got {value!r}")
+    if num_graphs < 0:
+        raise ValueError(f"num_graphs must be at least 0, got {num_graphs}")
+    return torch.Generator().manual_seed(seed)
+
+
+def _sizes(count: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(MIN_BLOCK, MAX_BLOCK + 1, (count,), generator=generator)
+
+
+def _blocks(count: int, generator: torch.Generator) -> Tensor:
+    """Block of each node, ascending."""
+    return torch.repeat_interleave(torch.arange(count), _sizes(count, generator))
+
+
+def _probabilities(block: Tensor, inside: float, between: float) -> Tensor:
+    """Probability of an edge between any two nodes, ``[num_nodes, num_nodes]``."""
+    return torch.where(block.unsqueeze(1) == block, inside, between)
+
+
+def _draw_edges(probability: Tensor, generator: torch.Generator) -> Tensor:
+    """A symmetric adjacency matrix without self-loops, bool ``[num_nodes, num_nodes]``."""
+    upper = (torch.rand(probability.shape, generator=generator) < probability).triu(1)
+    return upper | upper.T
+
+
+def _shuffled(adjacency: Tensor, x: Tensor, y: Tensor, generator: torch.Generator) -> Data:
+    """The graph with its nodes in random order."""
+    order = torch.randperm(len(x), generator=generator)
+    edge_index = adjacency[order][:, order].nonzero().T.contiguous()
+    return Data(x=x[order], edge_index=edge_index, y=y[order])
