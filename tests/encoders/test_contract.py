@@ -175,8 +175,8 @@ def _set(name: str, value: Any) -> Encoder:
     [
         (_set("reads", frozenset({"pos"})), ValueError, r"reads .*\('x', 'edge_attr', 'edge_weight'\), got {'pos'}"),
         (_set("reads", "edge_weight"), TypeError, "must set reads to a set of names from .*, got 'edge_weight'"),
-        (_set("out_channels", None), TypeError, "Degrees must set out_channels to an integer of at least 1, got None"),
-        (_set("out_channels", 0), ValueError, "Degrees must set out_channels to an integer of at least 1, got 0"),
+        (_set("out_channels", None), TypeError, "Degrees must set out_channels to an integer of at least 0, got None"),
+        (_set("out_channels", -1), ValueError, "Degrees must set out_channels to an integer of at least 0, got -1"),
         (_set("edge_out_channels", 1.5), TypeError, "edge_out_channels to an integer of at least 0, got 1.5"),
     ],
 )
@@ -184,6 +184,38 @@ def test_what_an_encoder_says_of_itself_is_checked(encoder: Encoder, error: type
     for use in (AddPositionalEncoding, lambda own: GraphTransformer(encoder=own, hidden_channels=8)):
         with pytest.raises(error, match=message):
             use(encoder)
+
+
+class EdgesAlone(Degrees):
+    """Sums of degrees at the edges, nothing at the nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_channels = 0
+
+    def encode(self, *args: Any, **kwargs: Any) -> Encoding:
+        encoding = super().encode(*args, **kwargs)
+        return Encoding(encoding.node[:, :0], encoding.edge)
+
+
+def test_an_encoder_of_edges_alone() -> None:
+    data = ring()
+    encoded = AddPositionalEncoding(EdgesAlone(), edge_attr_name="edge_pe")(data)
+    assert "pe" not in encoded and torch.equal(encoded.edge_pe, torch.full((4, 1), 4.0))
+    with pytest.raises(ValueError, match="EdgesAlone encodes edges alone, so it needs edge_attr_name, got None"):
+        AddPositionalEncoding(EdgesAlone())
+    with pytest.raises(ValueError, match="without them nothing is left"):
+        EdgesAlone().without_edges()
+    model = GraphTransformer(encoder=EdgesAlone(), hidden_channels=8)
+    assert model.pe_embedding is None and model.edge_pe_embedding is not None
+    given = GraphTransformer(edge_pe_channels=1, hidden_channels=8)
+    given.load_state_dict(model.state_dict())
+    expected = given.eval()(None, data.edge_index, edge_pe=encoded.edge_pe, num_nodes=4)
+    assert torch.equal(model.eval()(None, data.edge_index, num_nodes=4), expected)
+    empty = Degrees()
+    empty.out_channels = empty.edge_out_channels = 0
+    with pytest.raises(ValueError, match="Degrees encodes nothing: out_channels and edge_out_channels are both 0"):
+        GraphTransformer(encoder=empty)
 
 
 class Wrong(Degrees):

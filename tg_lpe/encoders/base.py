@@ -29,7 +29,7 @@ class Encoding(NamedTuple):
     """A positional encoding."""
 
     node: Tensor
-    """Of the nodes, ``[num_nodes, out_channels]``."""
+    """Of the nodes, ``[num_nodes, out_channels]``; without columns where the encoder encodes edges alone."""
     edge: Tensor | None = None
     """Of the directed edges in the order of ``edge_index``, ``[num_directed_edges, edge_out_channels]``; the same in
     both directions of an edge, zero at self-loops. ``None`` where the encoder has no edge channels."""
@@ -45,7 +45,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     :class:`~tg_lpe.GraphTransformer`, in ``tg-lpe train``, in checkpoints and in reports.
 
     Attributes:
-        out_channels: width of the node encoding.
+        out_channels: width of the node encoding; 0 for an encoder of edges alone.
         edge_out_channels: width of the edge encoding; 0 for none.
         reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
     """
@@ -138,7 +138,12 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         An encoder returns itself, unless it overrides this method, if its constructor has no argument
         ``edge_out_channels``, or was given an argument that a configuration cannot hold.
+
+        Raises:
+            ValueError: if it encodes edges alone.
         """
+        if not self.out_channels:
+            raise ValueError(f"{type(self).__name__} encodes edges alone: without them nothing is left")
         if not self.edge_out_channels or "edge_out_channels" not in inspect.signature(type(self)).parameters:
             return self
         if self._not_jsonable:
@@ -207,12 +212,14 @@ def check_encoder(encoder: Encoder) -> None:
         ValueError: if a width is out of range, or ``reads`` names something else than :data:`FEATURES`.
     """
     name = type(encoder).__name__
-    for attribute, least in (("out_channels", 1), ("edge_out_channels", 0)):
+    for attribute in ("out_channels", "edge_out_channels"):
         width = getattr(encoder, attribute, None)
         if not isinstance(width, int) or isinstance(width, bool):
-            raise TypeError(f"{name} must set {attribute} to an integer of at least {least}, got {width!r}")
-        if width < least:
-            raise ValueError(f"{name} must set {attribute} to an integer of at least {least}, got {width}")
+            raise TypeError(f"{name} must set {attribute} to an integer of at least 0, got {width!r}")
+        if width < 0:
+            raise ValueError(f"{name} must set {attribute} to an integer of at least 0, got {width}")
+    if encoder.out_channels == encoder.edge_out_channels == 0:
+        raise ValueError(f"{name} encodes nothing: out_channels and edge_out_channels are both 0")
     reads = encoder.reads
     if not isinstance(reads, Set):
         raise TypeError(f"{name} must set reads to a set of names from {FEATURES}, got {reads!r}")

@@ -122,7 +122,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             if not isinstance(encoder, Encoder):
                 raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}")
             check_encoder(encoder)
-            own = encoder.out_channels, encoder.edge_out_channels or None
+            own = encoder.out_channels or None, encoder.edge_out_channels or None
             for name, given, has in zip(
                 ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
             ):

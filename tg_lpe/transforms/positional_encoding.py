@@ -31,7 +31,8 @@ class AddPositionalEncoding(GraphTransform):
 
     Args:
         encoder: the encoder. A frozen copy is taken: training it further later, or moving it, changes nothing here.
-        attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``.
+        attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``. Not written
+            by an encoder of edges alone.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``, one row for each column of
             ``edge_index``; ``None`` for no edge encoding, which is then not computed either.
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. An encoder that does
@@ -39,8 +40,8 @@ class AddPositionalEncoding(GraphTransform):
 
     Raises:
         TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`, or does not say its widths and what it reads.
-        ValueError: if edges are to be encoded and the encoder does not encode them, both attributes have one name, or
-            PyG would read a name as one of node numbers.
+        ValueError: if edges are to be encoded and the encoder does not encode them, or it encodes edges alone and
+            they are not to be, both attributes have one name, or PyG would read a name as one of node numbers.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class AddPositionalEncoding(GraphTransform):
             )
         check_encoder(encoder)
         check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
+        if edge_attr_name is None and not encoder.out_channels:
+            raise ValueError(f"{type(encoder).__name__} encodes edges alone, so it needs edge_attr_name, got None")
         if edge_attr_name is None:
             encoder = encoder.without_edges()
         elif not encoder.edge_out_channels:
@@ -91,7 +94,9 @@ class AddPositionalEncoding(GraphTransform):
             encoder = self._on_device[graph.device] = copy.deepcopy(master).to(graph.device)
         encoding = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
         node, edge = checked_encoding(encoder, graph.num_nodes, graph.num_directed_edges, encoding)
-        computed = [Attribute(self.attr_name, "node", node[:, : self.out_channels])]
+        computed = []
+        if self.out_channels:
+            computed.append(Attribute(self.attr_name, "node", node[:, : self.out_channels]))
         if self.edge_attr_name is not None and edge is not None:
             computed.append(Attribute(self.edge_attr_name, "edge", edge))
         return computed
