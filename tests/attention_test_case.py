@@ -13,12 +13,30 @@ from helpers import normal, randomize_, relative_error
 from host_reads import HostReads
 from torch import Tensor, nn
 
-from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention
+from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, make_shared
 
 CHANNELS, HEADS = 8, 2
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges
 EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6, 6, 5], [1, 0, 1, 2, 1, 0, 4, 5, 5, 4, 5]])  # repeated, loops, one-way
 GRAPHS = 4
+
+
+class WithShared(nn.Module):
+    """A layer and what the layers of a model share, called like a layer without."""
+
+    def __init__(self, layer: nn.Module, shared: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.shared = layer, shared
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))
+        return h, e
+
+
+def make_layer(name: str, options: dict[str, Any]) -> nn.Module:
+    """A layer of the tests' size by itself."""
+    layer, shared = (make(name, CHANNELS, HEADS, options) for make in (make_attention, make_shared))
+    return layer if shared is None else WithShared(layer, shared)
 
 
 class AttentionTestCase:
@@ -39,7 +57,7 @@ class AttentionTestCase:
         return [self._randomized({**variant, **options}).train(train) for variant in self.variants]
 
     def _randomized(self, options: dict[str, Any]) -> nn.Module:
-        layer = randomize_(make_attention(self.name, CHANNELS, HEADS, options), scale=0.7).double()
+        layer = randomize_(make_layer(self.name, options), scale=0.7).double()
         for module in layer.modules():
             if isinstance(module, nn.BatchNorm1d):
                 module.running_mean.copy_(normal(module.num_features, seed=1) / 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import relative_error
+from helpers import normal, relative_error
 from torch import Tensor, nn
 
 from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, Incidence, LinearTransformer
@@ -171,6 +171,12 @@ def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], mes
         ({"attention": "gps", "residual": False}, ValueError, "takes the options .* got residual=False"),
         ({"attention_options": {"tau": 1}}, ValueError, "takes the options .* got tau=1"),
         ({"attention_options": {"norm": "layer"}}, ValueError, "norm is an argument of the model"),
+        ({"pe_merge": "sum"}, ValueError, r"pe_merge must be one of \('add', 'concat'\), got 'sum'"),
+        (
+            {"pe_merge": "concat", "pe_channels": 8},
+            ValueError,
+            "leaves no channels for features: hidden_channels=8, .* 8",
+        ),
         ({"encoder": nn.Identity()}, TypeError, r"must be a tg_lpe.Encoder or the arguments of one, got Identity\(\)"),
     ],
 )
@@ -182,3 +188,30 @@ def test_constructor_refuses(options: dict[str, Any], error: type[Exception], me
 def test_weights_from_a_seed_do_not_depend_on_options_without_weights() -> None:
     plain, other = small().state_dict(), small(dropout=0.3, residual=False, level="node").state_dict()
     assert list(plain) == list(other) and all(torch.equal(plain[name], other[name]) for name in plain)
+
+
+@pytest.mark.parametrize("pe_norm", [False, True])
+def test_an_encoding_may_stand_beside_the_features(pe_norm: bool) -> None:
+    """Adding through maps that put it there is the same."""
+    pe, edge_pe = normal(6, 3, seed=1), normal(EDGES.size(1), 2, seed=2)
+    widths = {"pe_channels": 3, "edge_pe_channels": 2, "pe_norm": pe_norm}
+    beside, added = small(**widths, pe_merge="concat").eval(), small(**widths).eval()
+    weights = beside.state_dict()
+    assert not any(name.startswith(("pe_embedding.weight", "edge_pe_embedding.weight")) for name in weights)
+    for name, width in (("node", 3), ("edge", 2)):
+        rows = weights.pop(f"{name}_embedding.rows.weight")
+        assert rows.size(1) == 8 - width
+        weights[f"{name}_embedding.rows.weight"] = nn.functional.pad(rows, (0, width))
+        pe_name = "pe_embedding" if name == "node" else "edge_pe_embedding"
+        weights[f"{pe_name}.weight"] = torch.eye(8, dtype=torch.float64)[:, 8 - width :]
+        weights[f"{pe_name}.bias"] = torch.zeros(8, dtype=torch.float64)
+    added.load_state_dict(weights)
+    assert relative_error(beside(**INPUTS, pe=pe, edge_pe=edge_pe), added(**INPUTS, pe=pe, edge_pe=edge_pe)) < 1e-12
+    with pytest.raises(ValueError, match=r"pe must have shape \(6, 3\), got \(6, 2\)"):
+        beside(**INPUTS, pe=pe[:, :2], edge_pe=edge_pe)
+
+
+def test_a_readout_of_three_maps() -> None:
+    sizes = [tuple(part.weight.shape) for part in small(readout="pyramid").readout if isinstance(part, nn.Linear)]
+    assert sizes == [(4, 8), (2, 4), (1, 2)]
+    assert bool(small(readout="pyramid")(**INPUTS).isfinite().all())

@@ -157,6 +157,53 @@ def test_a_users_own_layer(names: Registry) -> None:
         GraphTransformer(hidden_channels=8, attention="mine", dropout=0.1)
 
 
+def test_layers_that_share_weights_and_hand_on_a_state(names: Registry) -> None:
+    class First(nn.Module):
+        def __init__(self, hidden_channels: int) -> None:
+            super().__init__()
+            self.row = nn.Parameter(torch.randn(hidden_channels))
+
+        def reset_parameters(self) -> None:
+            nn.init.normal_(self.row)
+
+        def forward(self, neighbourhoods: Neighbourhoods) -> Tensor:
+            return self.row.expand(neighbourhoods.num_graphs, -1)
+
+    @register_attention("running sum")
+    class RunningSum(nn.Module):
+        """Adds to the state of each graph the mean of its nodes, and to each node the state of its graph."""
+
+        @staticmethod
+        def shared(hidden_channels: int, heads: int, *, scale: float = 1.0) -> First:
+            return First(hidden_channels)
+
+        def __init__(self, hidden_channels: int, heads: int, *, scale: float = 1.0) -> None:
+            super().__init__()
+            self.scale = scale
+
+        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: Tensor) -> tuple[Tensor, ...]:
+            state = state + self.scale * neighbourhoods.graphs.mean(h)
+            return h + neighbourhoods.graphs.gather(state), e, state
+
+    torch.manual_seed(0)
+    model = GraphTransformer(
+        hidden_channels=8, num_layers=2, attention="running sum", attention_options={"scale": 2.0}
+    ).double()
+    row, state = model.node_embedding.rows.weight, model.shared.row
+    assert "shared.row" in model.state_dict()
+    h = row
+    for _ in range(2):
+        state = state + 2 * h
+        h = h + state
+    got = model(None, EDGES[:, :0], num_nodes=3)
+    assert relative_error(got, model.readout(h)) < 1e-12
+    before = model.shared.row.detach().clone()
+    model.reset_parameters()
+    assert not torch.equal(model.shared.row, before)
+    with pytest.raises(ValueError, match=r"attention 'running sum' takes the options \['scale'\], got tau=1"):
+        GraphTransformer(hidden_channels=8, attention="running sum", attention_options={"tau": 1})
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -13,14 +13,15 @@ from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding
 from tg_lpe.encoders.registry import ENCODERS, make_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
-from tg_lpe.nn.attention import Neighbourhoods, make_attention
+from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.checks import ValueChecks
-from tg_lpe.nn.embeddings import EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.embeddings import EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import RowBatchNorm
 from tg_lpe.nn.reset import reset_all
 from tg_lpe.ops.segment import group_pointers
 
-READOUTS = ("mlp", "paper")
+READOUTS = ("mlp", "paper", "pyramid")
+PE_MERGES = ("add", "concat")
 POOLINGS = ("mean", "sum", "both")
 LEVELS = ("graph", "node")
 INDICES = (torch.int64, torch.int32)
@@ -51,6 +52,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         edge_pe_channels: width of the encoding of edges that :meth:`forward` is given; ``None`` for none.
             With an encoder that encodes edges too, its ``edge_out_channels``.
         pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm.
+        pe_merge: ``"add"`` adds a linear map of the encoding to the embedded features; ``"concat"`` puts the encoding
+            itself beside them, and they are embedded into as many channels less, as spectral attention does.
         encoder: an :class:`~tg_lpe.Encoder` that computes the positional encoding, trained jointly; or the class and
             arguments of one, as checkpoints hold them.
         hidden_channels: hidden width.
@@ -64,7 +67,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             ``GPSConv`` around a ``GINEConv``; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
         attention_options: further arguments of the attention layers.
-        readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably) or ``"paper"`` (hidden -> 1 -> out).
+        readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"``
+            (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.).
         level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
         dropout: share of values that each attention layer drops in training, where its documentation says.
         norm: normalisation in the attention layers: ``"batch"``, ``"layer"``, ``"graph"`` or ``"none"``.
@@ -93,6 +97,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         readout: str = "mlp",
         pooling: str = "mean",
         pe_norm: bool = False,
+        pe_merge: str = "add",
         attention: str = "edge",
         attention_options: Mapping[str, Any] | None = None,
         level: str = "graph",
@@ -104,13 +109,14 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         for name, value, allowed in (
             ("readout", readout, READOUTS),
             ("pooling", pooling, POOLINGS),
+            ("pe_merge", pe_merge, PE_MERGES),
             ("level", level, LEVELS),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
         counts = {"hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
-        widths = {"pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
-        counts |= {name: width for name, width in widths.items() if width is not None}
+        given_widths = {"pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
+        counts |= {name: width for name, width in given_widths.items() if width is not None}
         for name, count in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
@@ -133,10 +139,17 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         self.pooling = pooling
         self.level = level
         self.encoder = encoder
-        self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, hidden_channels)
-        self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, hidden_channels, by_product=True)
-        self.pe_embedding: EncodingEmbedding | None
-        self.edge_pe_embedding: EncodingEmbedding | None
+        beside = (pe_channels or 0, edge_pe_channels or 0) if pe_merge == "concat" else (0, 0)
+        if max(beside) >= hidden_channels:
+            raise ValueError(
+                f"pe_merge='concat' leaves no channels for features: hidden_channels={hidden_channels}, and the "
+                f"encodings of nodes and edges have {beside[0]} and {beside[1]}"
+            )
+        widths = [hidden_channels - width for width in beside]
+        self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, widths[0])
+        self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, widths[1], by_product=True)
+        self.pe_embedding: EncodingEmbedding | EncodingChannels | None
+        self.edge_pe_embedding: EncodingEmbedding | EncodingChannels | None
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # their place in the order of parameters
         options = _layer_options({"dropout": dropout, "norm": norm, "residual": residual}, attention_options)
@@ -144,22 +157,22 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             make_attention(attention, hidden_channels, heads, options, update_edges=i + 1 < num_layers)
             for i in range(num_layers)
         )
-        width = hidden_channels if readout == "mlp" else 1
+        self.shared = make_shared(attention, hidden_channels, heads, options)
         pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
-        self.readout = nn.Sequential(nn.Linear(pooled, width), nn.ReLU(), _OutputLinear(width, out_channels))
-        if readout == "paper":
-            # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
-            self.readout[1] = nn.Identity()
+        self.readout = _readout(readout, pooled, hidden_channels, out_channels)
         self.pool_norm = RowBatchNorm(pooled) if pooling == "both" else None
-        if pe_channels is not None:  # drawn last: under one seed all else starts the same with and without
-            self.pe_embedding = EncodingEmbedding("pe", pe_channels, hidden_channels, pe_norm)
-        if edge_pe_channels is not None:
-            self.edge_pe_embedding = EncodingEmbedding("edge_pe", edge_pe_channels, hidden_channels, pe_norm)
+        # Drawn last: under one seed all else starts the same with and without.
+        self.pe_merge = pe_merge
+        for name, channels in (("pe", pe_channels), ("edge_pe", edge_pe_channels)):
+            if channels is not None and pe_merge == "add":
+                setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe_norm))
+            elif channels is not None:
+                setattr(self, f"{name}_embedding", EncodingChannels(name, channels, pe_norm))
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, those of the encoder first, and forget running statistics."""
-        first = [self.encoder, self.node_embedding, self.edge_embedding, *self.layers, *self.readout, self.pool_norm]
-        for module in (*first, self.pe_embedding, self.edge_pe_embedding):  # in the order of the constructor
+        first = [self.encoder, self.node_embedding, self.edge_embedding, *self.layers, self.shared]  # as constructed
+        for module in (*first, *self.readout, self.pool_norm, self.pe_embedding, self.edge_pe_embedding):
             if module is not None:
                 reset_all(module)
 
@@ -213,8 +226,13 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             pe, edge_pe = checked_encoding(self.encoder, n, edge_index.size(1), encoding)
         h = self._embed_nodes(x, pe, neighbourhoods)
         e = self._embed_edges(edge_attr, edge_pe, neighbourhoods)
-        for layer in self.layers:
-            h, e = layer(h, e, neighbourhoods)
+        if self.shared is None:
+            for layer in self.layers:
+                h, e = layer(h, e, neighbourhoods)
+        else:
+            state = self.shared(neighbourhoods)
+            for layer in self.layers:
+                h, e, state = layer(h, e, neighbourhoods, state)
         return self.readout(self._pool(h, neighbourhoods))
 
     def _refuse_unread(
@@ -291,7 +309,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, num_nodes)
         if self.pe_embedding is None:
             return h
-        return h + self.pe_embedding(self.pe_embedding.checked(pe, num_nodes), h.dtype)
+        return self._merge(h, self.pe_embedding(self.pe_embedding.checked(pe, num_nodes), h.dtype))
 
     def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
         """First edge features ``[num_edges, hidden_channels]``, in the order of the layers."""
@@ -300,7 +318,11 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         e: Tensor = self.edge_embedding(sort(edge_attr) if expected else None, num_edges)  # type: ignore[arg-type]
         if self.edge_pe_embedding is None:
             return e
-        return e + self.edge_pe_embedding(sort(self.edge_pe_embedding.checked(pe, num_edges)), e.dtype)
+        return self._merge(e, self.edge_pe_embedding(sort(self.edge_pe_embedding.checked(pe, num_edges)), e.dtype))
+
+    def _merge(self, features: Tensor, pe: Tensor) -> Tensor:
+        """Embedded features and encoding as one, ``[num_rows, hidden_channels]``."""
+        return features + pe if self.pe_merge == "add" else torch.cat([features, pe], dim=1)
 
     def _pool(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
         """One row per prediction."""
@@ -337,6 +359,21 @@ def _refuse(reason: str, **arguments: Any) -> None:
     if any(value is not None for value in arguments.values()):
         names = " and ".join(f"{name}=" for name in arguments)
         raise ValueError(f"{reason}, so {names} must not be given")
+
+
+def _readout(kind: str, in_channels: int, hidden_channels: int, out_channels: int) -> nn.Sequential:
+    """The map from pooled features, or from those of a node, to predictions."""
+    widths = {
+        "mlp": [hidden_channels],
+        "paper": [1],
+        "pyramid": [max(hidden_channels // 2, 1), max(hidden_channels // 4, 1)],
+    }[kind]
+    modules: list[nn.Module] = []
+    for width in widths:
+        # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
+        modules += [nn.Linear(in_channels, width), nn.Identity() if kind == "paper" else nn.ReLU()]
+        in_channels = width
+    return nn.Sequential(*modules, _OutputLinear(in_channels, out_channels))
 
 
 class _OutputLinear(nn.Linear):

@@ -122,12 +122,43 @@ class EncodingEmbedding(nn.Linear):
         Raises:
             ValueError: if it is missing or of another shape.
         """
-        if pe is None or pe.shape != (num_rows, self.in_features):
-            got = None if pe is None else tuple(pe.shape)
-            raise ValueError(f"{self.what} must have shape {(num_rows, self.in_features)}, got {got}")
-        return pe
+        return _checked_encoding(self.what, pe, num_rows, self.in_features)
 
     def forward(self, pe: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
         """Embedded encoding ``[num_rows, channels]``, computed in ``dtype``."""
         pe = pe.to(dtype)
         return super().forward(pe if self.norm is None else self.norm(pe))
+
+
+class EncodingChannels(nn.Module):
+    """A positional encoding as it is, or after batch norm, to stand beside embedded features.
+
+    Args:
+        what: ``"pe"`` or ``"edge_pe"``, for error messages.
+        channels: width of the encoding.
+        norm: whether each channel is brought to mean zero and variance one.
+    """
+
+    def __init__(self, what: str, channels: int, norm: bool) -> None:
+        super().__init__()
+        self.what, self.channels = what, channels
+        self.norm = RowBatchNorm(channels, affine=False) if norm else None
+
+    def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
+        """``pe``, if it has the right shape.
+
+        Raises:
+            ValueError: if it is missing or of another shape.
+        """
+        return _checked_encoding(self.what, pe, num_rows, self.channels)
+
+    def forward(self, pe: Tensor, dtype: torch.dtype) -> Tensor:
+        """The encoding ``[num_rows, channels]`` in ``dtype``."""
+        pe = pe.to(dtype)
+        return pe if self.norm is None else self.norm(pe)
+
+
+def _checked_encoding(what: str, pe: Tensor | None, num_rows: int, width: int) -> Tensor:
+    if pe is None or pe.shape != (num_rows, width):
+        raise ValueError(f"{what} must have shape {(num_rows, width)}, got {None if pe is None else tuple(pe.shape)}")
+    return pe

@@ -3,7 +3,7 @@
 from tg_lpe.nn.attention.edge import EdgeAttention, EdgeAttentionLayer
 from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
-from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention
+from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, make_shared, register_attention
 
 __all__ = [
     "ATTENTIONS",
@@ -12,5 +12,6 @@ __all__ = [
     "GPSLayer",
     "Neighbourhoods",
     "make_attention",
+    "make_shared",
     "register_attention",
 ]

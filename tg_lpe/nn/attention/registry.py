@@ -31,6 +31,11 @@ def register_attention(name: str) -> Callable[[L], L]:
     of its own; the model's options ``dropout``, ``norm`` and ``residual`` reach it if it has arguments of these names.
     If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` is not used.
 
+    Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, define a static method
+    ``shared(hidden_channels, heads, **options)`` that makes one module for all of them. Called with the neighbourhoods,
+    that module returns the first state of a batch, and the layers are ``forward(h, e, neighbourhoods, state)`` and
+    return ``(h, e, state)``.
+
     Raises:
         ValueError: if another class has that name.
     """
@@ -53,14 +58,35 @@ def make_attention(
     Raises:
         ValueError: if there is no such layer, or it has no such option, or refuses its value.
     """
-    cls = ATTENTIONS[name]
-    parameters = inspect.signature(cls).parameters
+    hint = {"update_edges": update_edges} if _checked(name, options) else {}
+    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **hint, **options)
+    return layer
+
+
+def make_shared(name: str, hidden_channels: int, heads: int, options: Mapping[str, Any]) -> nn.Module | None:
+    """What all attention layers of a model share, with fresh weights; ``None`` for layers that share nothing.
+
+    Args:
+        name, hidden_channels, heads, options: as :func:`make_attention`.
+
+    Raises:
+        ValueError: as :func:`make_attention`.
+    """
+    make = getattr(ATTENTIONS[name], "shared", None)
+    if make is None:
+        return None
+    _checked(name, options)
+    shared: nn.Module = make(hidden_channels, heads, **options)
+    return shared
+
+
+def _checked(name: str, options: Mapping[str, Any]) -> bool:
+    """Refuse options that a layer does not have; returns whether it has an argument ``update_edges``."""
+    parameters = inspect.signature(ATTENTIONS[name]).parameters
     taken = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     allowed = [option for option in taken if option not in ("hidden_channels", "heads", "update_edges")]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for option, value in options.items():
         if option not in allowed and (option in taken or not takes_all):
             raise ValueError(f"attention {name!r} takes the options {allowed}, got {option}={value!r}")
-    hint = {"update_edges": update_edges} if "update_edges" in taken else {}
-    layer: nn.Module = cls(hidden_channels, heads, **hint, **options)
-    return layer
+    return "update_edges" in taken
