@@ -14,6 +14,7 @@ from host_reads import HostReads
 from torch import Tensor, nn
 
 from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, make_shared
+from tg_lpe.nn.norms import RunningNorm
 
 CHANNELS, HEADS = 8, 2
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges
@@ -93,6 +94,8 @@ class AttentionTestCase:
     @pytest.mark.parametrize("train", [False, True])
     def test_gradients(self, train: bool) -> None:
         for layer in self.layers(train):
+            if train and any(isinstance(module, RunningNorm) for module in layer.modules()):
+                continue  # no gradient goes through its statistics, which differences of values would see
             names = [name for name, _ in layer.named_parameters()]
             buffers = {name: value.clone() for name, value in layer.named_buffers()}
 
@@ -197,11 +200,14 @@ class AttentionTestCase:
                 sum(rows.sum() for rows in out if rows.requires_grad).backward()
             assert reads.seen == []
 
-    def test_dropout_follows_the_seed_and_ends_with_training(self) -> None:
-        if "dropout" not in inspect.signature(ATTENTIONS[self.name]).parameters:
-            pytest.skip(f"attention {self.name!r} has no dropout")
+    @pytest.mark.parametrize("option", ["dropout", "attention_dropout", "drop_path"])
+    def test_dropout_follows_the_seed_and_ends_with_training(self, option: str) -> None:
+        if option not in inspect.signature(ATTENTIONS[self.name]).parameters:
+            pytest.skip(f"attention {self.name!r} has no {option}")
         h, e = self.inputs()
-        for plain, layer in zip(self.layers(), self.layers(dropout=0.5), strict=True):
+        variants = [variant for variant in self.variants if option != "drop_path" or variant.get("residual", True)]
+        for variant in variants:
+            plain, layer = (self._randomized({**variant, **given}).eval() for given in ({}, {option: 0.5}))
             expected = self.apply(plain, h, e)
             assert all(torch.equal(a, b) for a, b in zip(self.apply(layer, h, e), expected, strict=True))
             drawn = []

@@ -11,21 +11,24 @@ from helpers import few, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch_geometric.nn import GINEConv
 
 from tg_lpe import GraphTransformer
 from tg_lpe.hub.registry import Registry
 from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, register_attention, registry
+from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.norms import NORMS
+from tg_lpe.ops.segment import RowGroups
 
 NORM_VARIANTS: list[dict[str, Any]] = [{"norm": norm} for norm in NORMS]
 
 
 class TestEdgeAttention(AttentionTestCase):
     name = "edge"
-    variants: ClassVar[list[dict[str, Any]]] = [*NORM_VARIANTS, {"residual": False}]
+    variants: ClassVar[list[dict[str, Any]]] = [*NORM_VARIANTS, {"residual": False}, {"local": "gine"}]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Dwivedi & Bresson's equations with dense incidence matrices, head by head."""
+        """Dwivedi & Bresson's equations with dense incidence matrices, head by head, and PyG's GINE beside them."""
         nodes = torch.eye(len(h), dtype=h.dtype)
         source, target = nodes[edge_index[0]], nodes[edge_index[1]]  # [num_edges, num_nodes]
         attention = layer.attention
@@ -38,14 +41,15 @@ class TestEdgeAttention(AttentionTestCase):
             weight = target.T * score[:, part].sum(1).clamp(-5, 5).exp()  # [num_nodes, num_edges]
             share = weight / weight.sum(1, keepdim=True).clamp(min=1e-6)
             out[:, part] = share @ value[:, part]
+        local = 0.0 if layer.local is None else GINEConv(layer.local.net)(h, edge_index, e)
         return (
-            self._update(layer.node_update, h, out, batch),
+            self._update(layer.node_update, h, out, batch, local),
             self._update(layer.edge_update, e, score, batch[edge_index[1]]),
         )
 
-    def _update(self, update: Any, x: Tensor, change: Tensor, graph: Tensor) -> Tensor:
+    def _update(self, update: Any, x: Tensor, change: Tensor, graph: Tensor, local: Tensor | float = 0.0) -> Tensor:
         old = x if update.residual else 0.0
-        x = dense_norm(update.norm_attention, old + update.out(change), graph)
+        x = dense_norm(update.norm_attention, old + update.out(change) + local, graph)
         old = x if update.residual else 0.0
         hidden = update.feed_forward[0](x).clamp(min=0)
         return dense_norm(update.norm_feed_forward, old + update.feed_forward[2](hidden), graph)
@@ -208,10 +212,18 @@ def test_layers_that_share_weights_and_hand_on_a_state(names: Registry) -> None:
     ("name", "options", "message"),
     [
         ("other", {}, r"attention must be one of \['edge', 'gps'.*\], got 'other'"),
-        ("edge", {"tau": 1.0}, r"attention 'edge' takes the options \['dropout', 'norm', 'residual'\], got tau=1.0"),
+        (
+            "edge",
+            {"tau": 1.0},
+            r"attention 'edge' takes the options \['dropout', 'norm', 'residual', .*\], got tau=1.0",
+        ),
+        ("edge", {"local": "gcn"}, r"local must be one of \('none', 'gine'\), got 'gcn'"),
+        ("edge", {"drop_path": 1.0}, "drop_path must be at least 0 and below 1, got 1.0"),
+        ("edge", {"drop_path": 0.1, "residual": False}, "drop_path=0.1 needs residual=True"),
+        ("edge", {"attention_dropout": 2.0}, "dropout probability has to be between 0 and 1, but got 2.0"),
         ("edge", {"update_edges": False}, "takes the options .*, got update_edges=False"),
         ("gps", {"residual": False}, r"attention 'gps' takes the options \['dropout', 'norm'\], got residual=False"),
-        ("edge", {"norm": "row"}, r"norm must be one of \['batch', 'layer', 'graph', 'none'\], got 'row'"),
+        ("edge", {"norm": "row"}, r"norm must be one of \['batch', 'running', 'layer', 'graph', 'none'\], got 'row'"),
         ("edge", {"dropout": 1.5}, "dropout probability has to be between 0 and 1, but got 1.5"),
         ("gps", {"dropout": -1.0}, "dropout probability has to be between 0 and 1, but got -1.0"),
     ],
@@ -228,3 +240,29 @@ def test_the_last_layer_may_leave_edges_out() -> None:
     h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
     assert torch.equal(last.eval()(h, e, found)[0], other.eval()(h, e, found)[0])
     assert last(h, e, found)[1] is e
+
+
+def test_attention_dropout_leaves_the_mean_of_the_values() -> None:
+    """The weights that are kept are scaled up, so that the mean over many draws is attention without dropout."""
+    plain, dropping = (make_attention("edge", 8, 2, {"attention_dropout": p}).attention.double() for p in (0.0, 0.5))
+    dropping.load_state_dict(plain.state_dict())
+    found = Neighbourhoods(EDGES, BATCH, GRAPHS)
+    h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
+    torch.manual_seed(0)
+    drawn = torch.stack([dropping(h, e, found)[0] for _ in range(400)])
+    expected = plain(h, e, found)[0]
+    assert ((drawn.mean(0) - expected).abs() <= 5 * drawn.std(0) / 20 + 1e-12).all()
+    assert (drawn.std(0)[EDGES[1].unique()] > 0).all()
+
+
+def test_drop_path_skips_whole_graphs() -> None:
+    graphs = RowGroups(torch.arange(500).repeat_interleave(2), 500, is_sorted=True)
+    x, drop = normal(1000, 3), DropPath(0.25)
+    torch.manual_seed(0)
+    factor = drop(x, graphs) / x
+    by_graph = factor.view(500, 6)
+    assert relative_error(by_graph, by_graph[:, :1].expand(-1, 6)) < 1e-12
+    kept = by_graph[:, 0] > 0
+    assert relative_error(by_graph[kept], torch.full((int(kept.sum()), 6), 1 / 0.75, dtype=torch.float64)) < 1e-12
+    assert abs(float(kept.double().mean()) - 0.75) < 0.1
+    assert drop.eval()(x, graphs) is x and DropPath(0.0)(x, graphs) is x

@@ -50,6 +50,43 @@ def test_batch_norm_of_one_row_uses_running_statistics() -> None:
     assert norm(torch.zeros(0, 4).double(), groups).shape == (0, 4)
 
 
+def test_running_norm_uses_the_same_statistics_in_training_and_evaluation() -> None:
+    norm = make_norm("running", 3).double().train()
+    randomize_(norm)
+    batches = [scale * normal(size, 3, seed=size) + scale for size, scale in ((5, 1.0), (40, 2.0), (7, 0.5))]
+    for number, batch in enumerate(batches, start=1):
+        rows = batch.clone().requires_grad_()
+        got = norm(rows)
+        assert torch.equal(got, norm.eval()(rows))
+        norm.train()
+        of_batches = [(part.mean(0), part.var(0)) for part in batches[:number]]
+        mean, variance = (torch.stack(parts).mean(0) for parts in zip(*of_batches, strict=True))
+        expected = (batch - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
+        assert relative_error(got, expected) < 1e-6  # the step is a float32
+        # No gradient through the statistics: each row has that of a linear map of it.
+        (grad,) = torch.autograd.grad(got.sum(), rows)
+        assert relative_error(grad, (norm.weight / (variance + 1e-5).sqrt()).expand_as(rows)) < 1e-6
+
+
+def test_running_norm_moves_a_hundredth_of_the_way_in_the_end() -> None:
+    norm = make_norm("running", 2).double().train()
+    norm.num_batches_tracked.fill_(500)
+    x = normal(10, 2) * 3 + 5
+    norm(x)
+    assert relative_error(norm.running_mean, 0.01 * x.mean(0)) < 1e-6
+    assert relative_error(norm.running_var, 0.99 + 0.01 * x.var(0)) < 1e-6
+    before = norm.running_mean.clone()
+    norm(x[:1]), norm(x[:0]), norm.eval()(x)
+    assert torch.equal(norm.running_mean, before) and int(norm.num_batches_tracked) == 501
+
+
+def test_running_norm_may_be_called_twice_before_its_gradient() -> None:
+    norm, x = make_norm("running", 2).double().train(), normal(10, 2).requires_grad_()
+    first, second = norm(x), norm(3 * x)
+    (first.square().sum() + second.sum()).backward()
+    assert bool(x.grad.isfinite().all())
+
+
 @pytest.mark.parametrize("name", NORMS)
 def test_reset_parameters(name: str) -> None:
     norm = make_norm(name, 4).double()

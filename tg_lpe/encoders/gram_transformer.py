@@ -16,7 +16,14 @@ from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.estimates import estimated_polynomials
-from tg_lpe.ops.polynomials import BASES, EdgePositions, dense_polynomials, is_faster, matrix_polynomials
+from tg_lpe.ops.polynomials import (
+    BASES,
+    EdgePositions,
+    dense_polynomials,
+    dense_products,
+    is_faster,
+    matrix_polynomials,
+)
 
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
@@ -48,6 +55,10 @@ class GramTransformer(Encoder):
     ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size. Multiplicative layers
     ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need ``V = I``.
 
+    With ``num_blocks`` the layers are divided into blocks with conductances of their own, as eq. (16) allows each layer
+    its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
+    ``P`` is not symmetric; what is read at an edge is the mean of its two entries.
+
     A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
 
     `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
@@ -59,6 +70,8 @@ class GramTransformer(Encoder):
         num_filters: filters, each with conductances of its own.
         num_layers: layers, each of them read.
         num_squarings: multiplicative layers after them, read too; exact probes only.
+        num_blocks: blocks of layers, each with conductances of its own; divides ``num_layers``. All start alike. More
+            than one need ``probes="identity"``, the basis ``"power"`` and no squarings.
         basis: ``"power"`` as above, or ``"chebyshev"``: ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``, the same space of
             filters in a basis that does not decay.
         probes: ``"identity"``, ``"rademacher"``, or ``"auto"``: exact up to 256 nodes, random above.
@@ -95,9 +108,11 @@ class GramTransformer(Encoder):
         learned_conductances: bool = True,
         ground: bool = True,
         end_features: bool = False,
+        num_blocks: int = 1,
     ) -> None:
         super().__init__()
         counts = {"num_filters": num_filters, "num_layers": num_layers, "num_probes": num_probes}
+        counts["num_blocks"] = num_blocks
         if out_channels is not None:
             counts["out_channels"] = out_channels
         for name, value in counts.items():
@@ -112,6 +127,13 @@ class GramTransformer(Encoder):
             raise ValueError(f"probes must be one of {GRAM_PROBES}, got {probes!r}")
         if num_squarings and probes != "identity":
             raise ValueError(f"num_squarings={num_squarings} needs probes='identity', got {probes!r}")
+        if num_layers % num_blocks:
+            raise ValueError(f"num_blocks must divide num_layers={num_layers}, got {num_blocks}")
+        if num_blocks > 1 and (probes != "identity" or basis != "power" or num_squarings):
+            raise ValueError(
+                f"num_blocks={num_blocks} needs probes='identity', basis='power' and num_squarings=0, got "
+                f"{probes!r}, {basis!r} and {num_squarings}"
+            )
         sizes = {"num_edge_types": num_edge_types, "edge_dim": edge_dim}
         sizes |= {"num_node_types": num_node_types, "in_channels": in_channels}
         given = {name: size for name, size in sizes.items() if size is not None}
@@ -121,6 +143,7 @@ class GramTransformer(Encoder):
                 f"{', '.join(f'{name}={size}' for name, size in given.items())}"
             )
         self.num_filters, self.num_layers, self.num_squarings = num_filters, num_layers, num_squarings
+        self.num_blocks = num_blocks
         self.basis, self.probe_kind, self.num_probes, self.seed = basis, probes, num_probes, seed
         self.conductances = LearnedConductances(
             num_filters,
@@ -131,6 +154,7 @@ class GramTransformer(Encoder):
             learned_conductances,
             ground,
             end_features,
+            num_blocks,
         )
         c = self.conductances
         by_nodes = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
@@ -212,7 +236,8 @@ class GramTransformer(Encoder):
             )
         adjacency = self._adjacency(graph, x, edge_attr)
         num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
-        if self.num_squarings == 0 and max_nodes <= exact and is_faster(adjacency, num_nodes, max_nodes):
+        plain = self.num_squarings == 0 and self.num_blocks == 1
+        if plain and max_nodes <= exact and is_faster(adjacency, num_nodes, max_nodes):
             structure = graph.tail, graph.head, graph.ptr, num_nodes, max_nodes
             return matrix_polynomials(adjacency, *structure, self.basis, self.num_layers)
         padded = PaddedBatch(graph, dense_nodes=exact, max_padding=MAX_PADDING)
@@ -232,13 +257,13 @@ class GramTransformer(Encoder):
         return padded.unpad_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(order)))
 
     def _adjacency(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
-        """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
+        """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_blocks * num_filters, num_edges]``."""
         w, q = self.conductances(graph, x, edge_attr)
         if w is None:
-            diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
+            diagonal = graph.laplacian_diagonal(self.unit).expand(self.conductances.num_sets, -1)
         else:
             w = w.to(self.unit.dtype)
-            diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
+            diagonal = w.new_zeros(self.conductances.num_sets, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
             if graph.ground is not None:  # the graph's own, added to the learned one
                 diagonal = diagonal + graph.ground.to(self.unit.dtype)
@@ -250,7 +275,11 @@ class GramTransformer(Encoder):
 
     def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of the padded graphs of one bucket."""
-        diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers, self.num_squarings)
+        if self.num_blocks == 1:
+            diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers, self.num_squarings)
+        else:
+            blocks = adjacency.unflatten(0, (self.num_blocks, self.num_filters))
+            diagonals, entries = dense_products(blocks, where, self.num_layers // self.num_blocks)
         return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
 
     def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
@@ -274,7 +303,8 @@ class GramTransformer(Encoder):
         return (
             f"out_channels={self.out_channels}, edge_out_channels={self.edge_out_channels}, "
             f"num_filters={self.num_filters}, num_layers={self.num_layers}, num_squarings={self.num_squarings}, "
-            f"basis={self.basis!r}, probes={self.probe_kind!r}, num_probes={self.num_probes}, seed={self.seed}, "
+            f"num_blocks={self.num_blocks}, basis={self.basis!r}, probes={self.probe_kind!r}, "
+            f"num_probes={self.num_probes}, seed={self.seed}, "
             f"num_edge_types={c.num_edge_types}, edge_dim={c.edge_dim}, "
             f"num_node_types={c.num_node_types}, in_channels={c.in_channels}, end_features={c.ends is not None}"
         )

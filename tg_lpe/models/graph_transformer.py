@@ -16,9 +16,9 @@ from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
 from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.embeddings import EncodingChannels, EncodingEmbedding, FeatureEmbedding
-from tg_lpe.nn.norms import RowBatchNorm
+from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
-from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.segment import RowGroups, group_pointers
 
 READOUTS = ("mlp", "paper", "pyramid")
 PE_MERGES = ("add", "concat")
@@ -61,17 +61,20 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         num_layers: attention layers.
         out_channels: number of predictions per graph or node.
         pooling: ``"mean"`` over the nodes, the paper's, their ``"sum"``, for targets that grow with the
-            graph, or ``"both"``, one beside the other and each channel brought to variance one by batch norm, since
+            graph, or ``"both"``, one beside the other and each channel brought to variance one by ``pool_norm``, since
             sums are as many times larger than means as there are nodes.
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
             ``GPSConv`` around a ``GINEConv``; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
-        attention_options: further arguments of the attention layers.
+        attention_options: further arguments of the attention layers, such as ``{"local": "gine"}`` for ``"edge"``.
         readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"``
             (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.).
         level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
         dropout: share of values that each attention layer drops in training, where its documentation says.
-        norm: normalisation in the attention layers: ``"batch"``, ``"layer"``, ``"graph"`` or ``"none"``.
+        norm: normalisation in the attention layers: ``"batch"``, ``"running"``, ``"layer"``, ``"graph"`` or ``"none"``,
+            see :mod:`tg_lpe.nn.norms`.
+        pool_norm: normalisation of the pooled features by the same names but ``"graph"``; if absent, ``"batch"`` with
+            ``pooling="both"`` and else ``"none"``.
         residual: whether the attention layers add their input to their output.
 
     Raises:
@@ -104,6 +107,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         dropout: float = 0.0,
         norm: str = "batch",
         residual: bool = True,
+        pool_norm: str | None = None,
     ) -> None:
         super().__init__()
         for name, value, allowed in (
@@ -122,6 +126,10 @@ class GraphTransformer(CheckpointMixin, nn.Module):
                 raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
         if level == "node" and pooling != "mean":
             raise ValueError(f"level='node' does not pool, got pooling={pooling!r}")
+        if pool_norm is not None and level == "node":
+            raise ValueError(f"level='node' does not pool, got pool_norm={pool_norm!r}")
+        if pool_norm == "graph":
+            raise ValueError("pool_norm='graph' would leave nothing: pooled features have one row for each graph")
         if isinstance(encoder, Mapping):
             encoder = make_encoder(encoder)
         if encoder is not None:
@@ -160,7 +168,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         self.shared = make_shared(attention, hidden_channels, heads, options)
         pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
         self.readout = _readout(readout, pooled, hidden_channels, out_channels)
-        self.pool_norm = RowBatchNorm(pooled) if pooling == "both" else None
+        pool_norm = pool_norm or ("batch" if pooling == "both" else None)
+        self.pool_norm = None if pool_norm is None else make_norm(pool_norm, pooled)
         # Drawn last: under one seed all else starts the same with and without.
         self.pe_merge = pe_merge
         for name, channels in (("pe", pe_channels), ("edge_pe", edge_pe_channels)):
@@ -329,9 +338,14 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         if self.level == "node":
             return h
         graphs = neighbourhoods.graphs
-        if self.pool_norm is not None:
-            return self.pool_norm(torch.cat([graphs.mean(h), graphs.sum(h)], dim=1))
-        return graphs.mean(h) if self.pooling == "mean" else graphs.sum(h)
+        if self.pooling == "both":
+            pooled = torch.cat([graphs.mean(h), graphs.sum(h)], dim=1)
+        else:
+            pooled = graphs.mean(h) if self.pooling == "mean" else graphs.sum(h)
+        if self.pool_norm is None:
+            return pooled
+        row = torch.arange(pooled.size(0), device=pooled.device)
+        return self.pool_norm(pooled, RowGroups(row, pooled.size(0), is_sorted=True))
 
     def config_dict(self) -> dict[str, Any]:
         """The class and the constructor's arguments, those of the encoder included."""

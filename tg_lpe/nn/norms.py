@@ -16,7 +16,7 @@ def make_norm(name: str, channels: int) -> nn.Module:
     """The normalisation of a name.
 
     Args:
-        name: ``"batch"``, ``"layer"``, ``"graph"``, ``"none"``, or what was registered in :data:`NORMS`.
+        name: ``"batch"``, ``"running"``, ``"layer"``, ``"graph"``, ``"none"``, or what was registered in :data:`NORMS`.
         channels: width of the rows.
 
     Raises:
@@ -37,6 +37,43 @@ class RowBatchNorm(nn.BatchNorm1d):
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
         return super().forward(x)
+
+
+@NORMS.register(name="running")
+class RunningNorm(RowBatchNorm):
+    """Normalisation by running statistics in training as well: what a row becomes hardly depends on the other rows.
+
+    A training batch moves the statistics a hundredth of the way to its own before it is normalised; up to the hundredth
+    batch they are the plain mean. No gradient goes through them. The statistics of a small batch are noise: pooled
+    features have one row for each graph.
+
+    Args:
+        channels: width of the rows.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, momentum=0.01)
+
+    def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
+        """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
+        mean, variance = self.running_mean, self.running_var
+        if self.training and x.size(0) > 1:
+            mean, variance = self._move(x.detach().to(mean.dtype))
+        return nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
+
+    def _move(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the statistics, and return copies: a backward pass reads them after the next batch has moved them."""
+        self.num_batches_tracked.add_(1)
+        step = (1 / self.num_batches_tracked).to(x.dtype).clamp(min=self.momentum or 0.0)
+        variance, mean = torch.var_mean(x, dim=0)
+        mean, variance = self.running_mean.lerp(mean, step), self.running_var.lerp(variance, step)
+        self.running_mean.copy_(mean)
+        self.running_var.copy_(variance)
+        return mean, variance
 
 
 @NORMS.register(name="layer")

@@ -322,3 +322,29 @@ def dense_polynomials(
     if torch.compiler.is_compiling():  # it derives the gradient itself
         return _dense_reference(adjacency, where, alpha, gamma, num_layers, num_squarings)
     return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers, num_squarings)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def dense_products(adjacency: Tensor, where: EdgePositions, num_loops: int) -> tuple[Tensor, Tensor]:
+    """Layers ``Phi_t = P_b Phi_{t-1}`` from ``Phi_0 = I``, ``num_loops`` of them with the matrix of each block ``b``.
+
+    A product of different symmetric matrices is not symmetric: what is read at an edge is the mean of its two entries.
+
+    Args:
+        adjacency: entries of each symmetric ``P_b`` at the edges, ``[num_blocks, num_filters, num_edges]``.
+        where: where the edges lie in the matrices.
+        num_loops: layers of each block.
+
+    Returns:
+        Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``,
+        ``T = num_blocks * num_loops``.
+    """
+    phi: Tensor | None = None
+    diagonals, entries = [], []
+    for block in adjacency:
+        p = where.dense(block)
+        for _ in range(num_loops):
+            phi = p if phi is None else torch.bmm(p, phi)
+            diagonals.append(where.diagonal(phi))
+            flat = phi.view(block.size(0), -1)
+            entries.append(0.5 * (flat.index_select(1, where.upper) + flat.index_select(1, where.lower)))
+    return torch.stack(diagonals, dim=1), torch.stack(entries, dim=1)

@@ -28,6 +28,8 @@ class LoopConfig:
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
         seed: of initial weights, order of the data and random draws.
+        ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
+            the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
     """
 
     epochs: int = 20
@@ -38,6 +40,7 @@ class LoopConfig:
     halve_every: int = 800
     clip: float = 1.0
     seed: int = 0
+    ema: float = 0.0
 
     def __post_init__(self) -> None:
         self._one_of("schedule", get_args(Schedule))
@@ -46,6 +49,8 @@ class LoopConfig:
         self._positive("lr", "clip")
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
 
     def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         if getattr(self, name) not in allowed:
@@ -94,16 +99,21 @@ class TrainConfig(LoopConfig):
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
         seed: of initial weights, order of the data and random draws.
+        ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
+            the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
         encoder_lr: peak learning rate of the encoder.
         pe_lr: peak learning rate of the linear maps from the encoding into the graph transformer; that of lr if absent.
         weight_decay: of the graph transformer; the encoder's weights are not decayed.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
+        recalibrate: number of training graphs over which the statistics of batch norms are taken anew before each
+            evaluation, for it and for the weights that are kept; 0 for the running statistics.
     """
 
     encoder_lr: float = 1e-2
     pe_lr: float | None = None
     weight_decay: float = 1e-2
     precision: Precision = "auto"
+    recalibrate: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +121,9 @@ class TrainConfig(LoopConfig):
         self._positive("encoder_lr", *(("pe_lr",) if self.pe_lr is not None else ()))
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be finite and at least 0, got {self.weight_decay}")
+        self._integers("recalibrate")
+        if self.recalibrate < 0 or self.recalibrate == 1:
+            raise ValueError(f"recalibrate must be 0 or at least 2, which have statistics, got {self.recalibrate}")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.training.run_folder import RunFolder, describe_model
+from tg_lpe.training.state import kept_state
 from tg_lpe.training.tasks import Task, task_for
 
 READ = ("x", "edge_index", "edge_attr", "edge_weight", "y")
@@ -122,6 +125,33 @@ class JointTraining(TrainingLoop):
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The task's loss of a training batch."""
         return self.task.loss(self.predict(batch, generator), batch.y)
+
+    @contextmanager
+    def evaluated_weights(self) -> Iterator[None]:
+        """Averaged weights and statistics taken anew, if the settings ask for them."""
+        with super().evaluated_weights():
+            if not self.config.recalibrate:
+                yield
+                return
+            with kept_state(self.model):
+                self._recalibrate()
+                yield
+
+    @torch.no_grad()
+    def _recalibrate(self) -> None:
+        """Set the statistics of batch norms to the mean of those of batches of the first training graphs."""
+        norms = [module for module in self.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        self.model.eval()  # without dropout
+        for norm in norms:
+            norm.train()
+            norm.reset_running_stats()
+            norm.momentum = None  # all batches count alike
+        graphs = self.train_set[: self.config.recalibrate]
+        for batch in DataLoader(graphs, batch_size=4 * self.config.batch_size, generator=torch.Generator()):
+            self.predict(batch.to(self.device))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """The task's metric of the current weights."""

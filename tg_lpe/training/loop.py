@@ -7,7 +7,8 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,7 +21,15 @@ from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.build import hash_seed, seeded
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import MetricsLog, pack_optimizer, unpack_optimizer
+from tg_lpe.training.state import (
+    AveragedWeights,
+    MetricsLog,
+    copy_state,
+    kept_state,
+    pack_optimizer,
+    unpack_optimizer,
+    with_prefix,
+)
 
 DROPOUT = 3
 """Separates the seed of what modules draw from the global generator, such as dropout, from all others."""
@@ -64,7 +73,8 @@ class TrainingLoop(ABC):
         self.device = next(model.parameters()).device
         self.epoch, self.best_epoch = 0, 0
         self.best_value = -math.inf if self.larger_is_better else math.inf
-        self.best_state = _copy_state(model)
+        self.best_state = copy_state(model)
+        self.average = AveragedWeights(model, config.ema) if config.ema else None
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -93,7 +103,11 @@ class TrainingLoop(ABC):
         while self.epoch < self.loop_config.epochs:
             with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT), self.device):
                 row = self.train_epoch()
-            row[self.metric] = self.evaluate(self.val_set)
+            with self.evaluated_weights():
+                row[self.metric] = value = self.evaluate(self.val_set)
+                if value > self.best_value if self.larger_is_better else value < self.best_value:
+                    self.best_value, self.best_epoch = value, self.epoch
+                    self.best_state = copy_state(self.model)
             if self.progress and not sys.stderr.isatty():
                 _LOGGER.info(
                     "epoch %d/%d: train_loss %.4f, %s %.4f",
@@ -104,9 +118,6 @@ class TrainingLoop(ABC):
                     f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
                     f"{row[self.metric]}, at learning rate {row['lr']:.3g}; a lower one, or a smaller clip, may help"
                 )
-            if row[self.metric] > self.best_value if self.larger_is_better else row[self.metric] < self.best_value:
-                self.best_value, self.best_epoch = row[self.metric], self.epoch
-                self.best_state = _copy_state(self.model)
             if log is not None:
                 log.append(row)
                 self._checkpoint()
@@ -121,6 +132,16 @@ class TrainingLoop(ABC):
         if self.folder is not None:
             self.folder.save_result(result, self.model)
         return result
+
+    @contextmanager
+    def evaluated_weights(self) -> Iterator[None]:
+        """Within this context the model has the weights to evaluate and keep, afterwards those to train on."""
+        if self.average is None:
+            yield
+            return
+        with kept_state(self.model):
+            self.model.load_state_dict(self.average.state)
+            yield
 
     def train_epoch(self) -> dict[str, Any]:
         """One pass over the training set; returns a row of metrics without the validation figure."""
@@ -144,6 +165,8 @@ class TrainingLoop(ABC):
                 # Group by group: large gradients of an encoder's few scalars would shrink the steps of all others.
                 nn.utils.clip_grad_norm_(group["params"], config.clip)
             self.optimizer.step()
+            if self.average is not None:
+                self.average.update(self.model)
             total += loss.detach() * batch.num_graphs
             seen += batch.num_graphs
             if not bar.disable and step % 10 == 0:
@@ -180,6 +203,8 @@ class TrainingLoop(ABC):
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best_state.items()}
         tensors |= pack_optimizer(self.optimizer)
+        if self.average is not None:
+            tensors |= self.average.pack()
         best = {"best_epoch": self.best_epoch, "best_value": self.best_value}
         self.folder.save_state(tensors, {"epoch": self.epoch, **best})
 
@@ -188,9 +213,11 @@ class TrainingLoop(ABC):
         if state is None:
             return
         tensors, metadata = state
-        self.model.load_state_dict(_with_prefix(tensors, "model."))
-        self.best_state = {k: v.to(self.device) for k, v in _with_prefix(tensors, "best.").items()}
+        self.model.load_state_dict(with_prefix(tensors, "model."))
+        self.best_state = {k: v.to(self.device) for k, v in with_prefix(tensors, "best.").items()}
         unpack_optimizer(self.optimizer, tensors)
+        if self.average is not None:
+            self.average.unpack(tensors)
         self.epoch, self.best_epoch = metadata["epoch"], metadata["best_epoch"]
         self.best_value = metadata["best_value"]
 
@@ -232,11 +259,3 @@ def run_in_folder(
 def count_parameters(module: nn.Module) -> int:
     """Number of trainable scalars."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
-
-
-def _copy_state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

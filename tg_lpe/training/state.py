@@ -1,13 +1,15 @@
-"""State of a run between epochs: optimizer moments as named tensors, metrics as lines of JSON."""
+"""State of a run between epochs: weights and optimizer moments as named tensors, metrics as lines of JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tg_lpe.hub.files import replacing
 
@@ -29,6 +31,65 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
             _, index, name = key.split(".", 2)
             state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def copy_state(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of a module's parameters and persistent buffers."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@contextmanager
+def kept_state(model: nn.Module) -> Iterator[None]:
+    """Whatever happens to a module's parameters and buffers in this context is undone after it."""
+    before = copy_state(model)
+    try:
+        yield
+    finally:
+        model.load_state_dict(before)
+
+
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start so, under the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+class AveragedWeights:
+    """Exponential moving average of a module's parameters and buffers.
+
+    Step ``t`` leaves the share ``min(decay, (1 + t) / (10 + t))`` of the average: the first weights, far from all later
+    ones, are soon forgotten. Buffers of integers are those of the last step.
+
+    Args:
+        model: whose weights to begin with.
+        decay: of the average, below 1.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay, self.steps, self.state = decay, 0, copy_state(model)
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Move the average towards the module's weights."""
+        self.steps += 1
+        share = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        averages, values = [], []
+        for name, value in model.state_dict().items():
+            if value.is_floating_point():
+                averages.append(self.state[name])
+                values.append(value)
+            else:
+                self.state[name].copy_(value)
+        torch._foreach_lerp_(averages, values, 1 - share)
+
+    def pack(self) -> dict[str, Tensor]:
+        """As named tensors."""
+        return {f"average.{name}": value for name, value in self.state.items()} | {"averaged": torch.tensor(self.steps)}
+
+    def unpack(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what :meth:`pack` made."""
+        for name, value in with_prefix(tensors, "average.").items():
+            self.state[name].copy_(value)
+        self.steps = int(tensors["averaged"])
 
 
 class MetricsLog:

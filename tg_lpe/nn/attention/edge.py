@@ -10,10 +10,13 @@ from torch import Tensor, nn
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
 
 SCORE_BOUND = 5.0
 """Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
+
+LOCALS = ("none", "gine")
 
 
 class EdgeAttention(nn.Module):
@@ -32,14 +35,15 @@ class EdgeAttention(nn.Module):
     Args:
         hidden_channels: width of node and edge features.
         heads: number of heads; divides ``hidden_channels``.
+        dropout: share of the attention weights that is dropped in training.
 
     Raises:
-        ValueError: if ``heads`` does not divide ``hidden_channels``.
+        ValueError: if ``heads`` does not divide ``hidden_channels``, or ``dropout`` is out of range.
     """
 
     membership: Tensor
 
-    def __init__(self, hidden_channels: int, heads: int) -> None:
+    def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         if heads < 1 or hidden_channels % heads:
             raise ValueError(
@@ -50,6 +54,7 @@ class EdgeAttention(nn.Module):
         self.query = nn.Linear(hidden_channels, hidden_channels)
         self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels)
         self.edge = nn.Linear(hidden_channels, hidden_channels)
+        self.dropout = nn.Dropout(dropout)
         # Which head a channel belongs to, for sums within heads in half precision, see _by_products.
         membership = torch.eye(heads).repeat_interleave(hidden_channels // heads, dim=1)
         self.register_buffer("membership", membership, persistent=False)
@@ -80,7 +85,8 @@ class EdgeAttention(nn.Module):
         weight = precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp().to(value.dtype)
         # The sum of weights is at least exp(-5) wherever there is an edge; the floor only serves nodes without one.
         total = target.sum(weight).clamp(min=1e-6)
-        return self._scale_heads(target.sum(self._scale_heads(value, weight)), total.reciprocal()), score
+        weighted = target.sum(self._scale_heads(value, self.dropout(weight)))
+        return self._scale_heads(weighted, total.reciprocal()), score
 
     def _sum_within_heads(self, x: Tensor) -> Tensor:
         """Sums over the channels of each head: ``[num_rows, hidden_channels]`` to ``[num_rows, heads]``."""
@@ -111,6 +117,11 @@ class EdgeAttentionLayer(nn.Module):
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
+        local: ``"gine"`` adds a net of ``h_i + sum_j relu(h_j + e_ij)`` to what attention adds to the nodes, see
+            :class:`LocalPart`; ``"none"`` adds nothing.
+        attention_dropout: share of the attention weights that is dropped in training.
+        drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
+            features in training; needs ``residual``.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
@@ -124,11 +135,19 @@ class EdgeAttentionLayer(nn.Module):
         dropout: float = 0.0,
         norm: str = "batch",
         residual: bool = True,
+        local: str = "none",
+        attention_dropout: float = 0.0,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.attention = EdgeAttention(hidden_channels, heads)
-        self.node_update = _FeatureUpdate(hidden_channels, dropout, norm, residual)
-        self.edge_update = _FeatureUpdate(hidden_channels, dropout, norm, residual) if update_edges else None
+        if local not in LOCALS:
+            raise ValueError(f"local must be one of {LOCALS}, got {local!r}")
+        if drop_path and not residual:
+            raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
+        self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)
+        self.node_update = _FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path)
+        self.edge_update = _FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path) if update_edges else None
+        self.local = LocalPart(hidden_channels) if local == "gine" else None
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
@@ -136,46 +155,113 @@ class EdgeAttentionLayer(nn.Module):
         self.node_update.reset_parameters()
         if self.edge_update is not None:
             self.edge_update.reset_parameters()
+        if self.local is not None:
+            self.local.reset_parameters()
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""
         out, score = self.attention(h, e, neighbourhoods)
-        h = self.node_update(h, out, neighbourhoods.graphs)
+        local = None if self.local is None else self.local(h, e, neighbourhoods)
+        h = self.node_update(h, out, neighbourhoods.graphs, local)
         if self.edge_update is not None:
             e = self.edge_update(e, score, neighbourhoods.edge_graphs)
         return h, e
 
 
+class LocalPart(nn.Module):
+    r"""Message passing beside the attention: GINE, of which PyTorch Geometric has a ``GINEConv``.
+
+    .. math:: \mathrm{MLP}\Bigl(h_i + \sum_j \mathrm{relu}(h_j + e_{ij})\Bigr)
+
+    Softmax makes means of what the neighbours send; this sum tells how many there are. `Strategies for Pre-training
+    Graph Neural Networks <https://arxiv.org/abs/1905.12265>`_, with the epsilon of GIN zero.
+
+    Args:
+        hidden_channels: width of node and edge features.
+    """
+
+    def __init__(self, hidden_channels: int) -> None:
+        super().__init__()
+        self.net = _feed_forward(hidden_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self.net)
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        """What the nodes gather, ``[num_nodes, hidden_channels]``; arguments as :class:`EdgeAttention`'s."""
+        messages = (neighbourhoods.source.gather(h) + e).relu_()
+        return self.net(h + neighbourhoods.target.sum(messages))
+
+
 class _FeatureUpdate(nn.Module):
     """Output projection and feed-forward net, each followed by residual and norm: eqs. (8)-(11)'s second half."""
 
-    def __init__(self, channels: int, dropout: float, norm: str, residual: bool) -> None:
+    def __init__(self, channels: int, dropout: float, norm: str, residual: bool, drop_path: float) -> None:
         super().__init__()
         self.residual = residual
         self.out = nn.Linear(channels, channels)
         self.norm_attention = make_norm(norm, channels)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(channels, channels), nn.ReLU(inplace=True), nn.Linear(channels, channels)
-        )
+        self.feed_forward = _feed_forward(channels)
         self.norm_feed_forward = make_norm(norm, channels)
         self.dropout = nn.Dropout(dropout)
+        self.drop_path = DropPath(drop_path)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
         self.out.reset_parameters()
         self.norm_attention.reset_parameters()  # type: ignore[operator]
-        for linear in (self.feed_forward[0], self.feed_forward[2]):
-            linear.reset_parameters()  # type: ignore[operator]
+        reset_parts(self.feed_forward)
         self.norm_feed_forward.reset_parameters()  # type: ignore[operator]
 
-    def forward(self, x: Tensor, update: Tensor, graphs: RowGroups) -> Tensor:
-        """New features ``[num_rows, channels]`` from the old and what attention found."""
-        x = self.norm_attention(self._add(x, self.out(self.dropout(update))), graphs)
+    def forward(self, x: Tensor, update: Tensor, graphs: RowGroups, local: Tensor | None = None) -> Tensor:
+        """New features ``[num_rows, channels]`` from the old, what attention found, and the local part's output."""
+        update = self.out(self.dropout(update))
+        if local is not None:
+            update = _add(local, update)
+        x = self.norm_attention(self._add_residual(x, update, graphs), graphs)
         first, activation, second = self.feed_forward
-        return self.norm_feed_forward(self._add(x, second(self.dropout(activation(first(x))))), graphs)
+        update = second(self.dropout(activation(first(x))))
+        return self.norm_feed_forward(self._add_residual(x, update, graphs), graphs)
 
-    def _add(self, x: Tensor, update: Tensor) -> Tensor:
-        """Residual sum, written over ``update``: no backward pass reads it, and new memory costs more than the sum."""
-        if not self.residual:
-            return update
-        return update.add_(x) if update.dtype == x.dtype else x + update
+    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups) -> Tensor:
+        return _add(x, self.drop_path(update, graphs)) if self.residual else update
+
+
+def _add(x: Tensor, update: Tensor) -> Tensor:
+    """Sum, written over ``update``: no backward pass reads it, and new memory costs more than the sum."""
+    return update.add_(x) if update.dtype == x.dtype else x + update
+
+
+def _feed_forward(channels: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(channels, channels), nn.ReLU(inplace=True), nn.Linear(channels, channels))
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training, the rows of some graphs become zero and all others are scaled up for it.
+
+    `Deep Networks with Stochastic Depth <https://arxiv.org/abs/1603.09382>`_.
+
+    Args:
+        p: probability that a graph's rows become zero.
+
+    Raises:
+        ValueError: unless ``0 <= p < 1``.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"drop_path must be at least 0 and below 1, got {p}")
+        self.p = p
+
+    def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:
+        """``x``, ``[num_rows, channels]``, where ``graphs`` says which graph each row belongs to."""
+        if not self.training or self.p == 0:
+            return x
+        kept = torch.rand(graphs.num_groups, 1, device=x.device) >= self.p
+        return x * graphs.gather(kept.to(x.dtype) / (1 - self.p))
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"
