@@ -199,6 +199,12 @@ class TestGramTransformer(EncoderTestCase):
         return GramTransformer(3, 2, num_filters=2, num_layers=3, num_node_types=3, num_edge_types=2)
 
 
+class TestGramTransformerInBlocks(TestGramTransformer):
+    def make(self) -> Encoder:
+        options = {"num_filters": 2, "num_layers": 4, "num_blocks": 2, "probes": "identity"}
+        return GramTransformer(3, 2, num_node_types=3, num_edge_types=2, **options)
+
+
 class TestPlainGramTransformer(TestRandomWalk):
     """Without learned conductances, its read-outs are return probabilities."""
 

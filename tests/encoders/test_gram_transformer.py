@@ -67,7 +67,7 @@ def numpy_filters(
     x: Tensor | None,
     edge_attr: Tensor | None,
 ) -> list[np.ndarray]:
-    """``P`` of each filter: ``I - S``, zero at nodes without edge and ground."""
+    """``P`` of each filter, block by block: ``I - S``, zero at nodes without edge and ground."""
     state = {name: value.numpy() for name, value in model.conductances.state_dict().items()}
 
     def raw(name: str, feature: Tensor | None, num_rows: int) -> np.ndarray:
@@ -76,7 +76,7 @@ def numpy_filters(
         rows = np.zeros(num_rows, dtype=int) if feature is None else feature.numpy()
         return state[f"{name}.table"][rows]
 
-    n, num_listed, num_filters = graph.num_nodes, index.size(1), model.num_filters
+    n, num_listed, num_filters = graph.num_nodes, index.size(1), model.num_filters * model.num_blocks
     conductance = np.ones((num_listed, num_filters))
     if "edge.table" in state:
         conductance = np.logaddexp(0, raw("edge", edge_attr, num_listed))
@@ -106,6 +106,14 @@ def layers_of(P: np.ndarray, basis: str, num_layers: int, num_squarings: int = 0
     return [(vectors * value) @ vectors.T for value in found]
 
 
+def products_of(blocks: list[np.ndarray], num_loops: int) -> list[np.ndarray]:
+    found = [np.eye(len(blocks[0]))]
+    for P in blocks:
+        for _ in range(num_loops):
+            found.append(P @ found[-1])
+    return [(phi + phi.T) / 2 for phi in found[1:]]
+
+
 def numpy_encoding(
     model: GramTransformer,
     graph: Graph,
@@ -116,8 +124,13 @@ def numpy_encoding(
 ) -> tuple[np.ndarray, np.ndarray]:
     node, edge = [], []
     tail, head = index.numpy()
-    for P in numpy_filters(model, graph, index, weight, x, edge_attr):
-        for layer in layers_of(P, model.basis, model.num_layers, model.num_squarings) if graph.num_nodes else []:
+    matrices = numpy_filters(model, graph, index, weight, x, edge_attr)
+    for number, P in enumerate(matrices[: model.num_filters] if graph.num_nodes else []):
+        if model.num_blocks == 1:
+            layers = layers_of(P, model.basis, model.num_layers, model.num_squarings)
+        else:
+            layers = products_of(matrices[number :: model.num_filters], model.num_layers // model.num_blocks)
+        for layer in layers:
             node.append(np.diag(layer))
             edge.append(np.where(tail == head, 0.0, layer[tail, head]))
     width = model.num_filters * (model.num_layers + model.num_squarings)
@@ -182,6 +195,35 @@ def test_corner_cases_against_numpy(basis: str, ground: bool) -> None:
         features["edge_attr"] = features["edge_attr"][: len(graph.edges)].repeat(2)
         got = model(edge_index=index, num_nodes=graph.num_nodes, edge_weight=weight, **features)
         check(got, numpy_encoding(model, graph, index, weight, **features), 1e-9)
+
+
+@few
+@given(st.data(), st.sampled_from([(2, 4), (3, 3), (3, 9)]), st.booleans(), st.booleans())
+def test_blocks_against_numpy(data: st.DataObject, depth, ground: bool, weighted: bool) -> None:
+    graph = data.draw(graphs())
+    index, weight = data.draw(listings(graph))
+    options = {"num_blocks": depth[0], "num_layers": depth[1], "ground": ground, **EXACT, **TYPES}
+    model = gram(out_channels=3, edge_out_channels=2, **options)
+    given_weight, features = weight if weighted else None, types_of(graph, index.size(1))
+    got = model(edge_index=index, num_nodes=graph.num_nodes, edge_weight=given_weight, **features)
+    check(got, numpy_encoding(model, graph, index, given_weight, **features))
+
+
+def test_blocks_in_corner_cases_and_where_they_are_alike() -> None:
+    model = gram(num_blocks=2, **EXACT, **TYPES)
+    plain = gram(**EXACT, **TYPES)
+    alike = {name: value[:, :2] for name, value in model.conductances.state_dict().items()}
+    plain.conductances.load_state_dict(alike)
+    same = copy.deepcopy(model)
+    same.conductances.load_state_dict({name: value.repeat(1, 2) for name, value in alike.items()})
+    for graph in corner_cases():
+        index, weight = graph.both_ways()
+        features = types_of(graph, index.size(1))
+        features["edge_attr"] = features["edge_attr"][: len(graph.edges)].repeat(2)
+        arguments = {"edge_index": index, "num_nodes": graph.num_nodes, "edge_weight": weight, **features}
+        check(model(**arguments), numpy_encoding(model, graph, index, weight, **features), 1e-9)
+        expected = tuple(part.detach().numpy() for part in plain(**arguments))
+        check(same(**arguments), expected, 1e-9)
 
 
 def test_the_first_filter_starts_as_a_random_walk() -> None:
@@ -540,12 +582,15 @@ def test_identity_probes_draw_nothing() -> None:
         {**EXACT, **TYPES, "num_squarings": 2, "end_features": True},
         {**EXACT, "in_channels": 2, "edge_dim": 3, "num_squarings": 1, "end_features": True},
         {**EXACT, "ground": False, "num_edge_types": 3},
+        {**EXACT, **TYPES, "num_blocks": 3, "end_features": True},
         {"probes": "rademacher", "num_probes": 3, **TYPES},
         {"probes": "rademacher", "num_probes": 2, "in_channels": 2, "edge_dim": 3, "end_features": True},
     ],
-    ids=["types", "squarings", "features", "no ground", "random", "random features"],
+    ids=["types", "squarings", "features", "no ground", "blocks", "random", "random features"],
 )
 def test_gradients_of_every_parameter(basis: str, options: dict[str, Any]) -> None:
+    if "num_blocks" in options and basis != "power":
+        pytest.skip("blocks have the basis of powers alone")
     # (0, 1) both ways with types that differ, a loop, one-way edges, a node without edges, two graphs in two buckets
     index = torch.tensor([[0, 1, 1, 1, 2, 5, 6, 4], [1, 0, 1, 2, 0, 6, 7, 8]])
     batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 1])
@@ -740,6 +785,11 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
         ({"num_edge_types": 2, "edge_dim": 3}, "edges have either types or channels, got 2 types and 3"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either types or channels, got 2 types and 3"),
         ({"end_features": True}, "must be learned and need edge and node features"),
+        ({"num_blocks": 0}, "num_blocks must be an integer of at least 1, got 0"),
+        ({"num_blocks": 3}, "num_blocks must divide num_layers=16, got 3"),
+        ({"num_blocks": 2}, "num_blocks=2 needs probes='identity', basis='power' and num_squarings=0, got 'auto'"),
+        ({"num_blocks": 2, "num_squarings": 1, **EXACT}, "num_blocks=2 needs .*, got 'identity', 'power' and 1"),
+        ({"num_blocks": 2, "basis": "chebyshev", **EXACT}, "num_blocks=2 needs .*, got 'identity', 'chebyshev' and 0"),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
@@ -779,6 +829,7 @@ OPTIONS = {
     "defaults": {},
     "read-outs": {"out_channels": 5, "edge_out_channels": 3, "num_filters": 3, "num_layers": 2},
     "squarings": {"probes": "identity", "num_squarings": 2, "basis": "chebyshev", "edge_out_channels": 0},
+    "blocks": {"probes": "identity", "num_layers": 9, "num_blocks": 3, **TYPES},
     "random": {"probes": "rademacher", "num_probes": 3, "seed": 2**40},
     "types": {**TYPES, "end_features": True},
     "features": {"in_channels": 4, "edge_dim": 3},
@@ -837,7 +888,7 @@ def test_structure_is_in_the_repr() -> None:
     changes += [{"num_layers": 3}, {"num_squarings": 1}, {"basis": "chebyshev"}, {"num_probes": 5}, {"seed": 1}]
     changes += [{"learned_conductances": False}, {"ground": False}, {"end_features": True}, {"edge_out_channels": 0}]
     changes += [{"out_channels": 64}, {"edge_out_channels": 64}, {"num_edge_types": 4}, {"num_node_types": 9}]
-    changes += [{"num_edge_types": None, "edge_dim": 3}, {"num_node_types": None, "in_channels": 4}]
+    changes += [{"num_edge_types": None, "edge_dim": 3}, {"num_node_types": None, "in_channels": 4}, {"num_blocks": 2}]
     assert len({repr(GramTransformer(**{**base, **change})) for change in changes}) == len(changes)
 
 

@@ -112,6 +112,20 @@ def test_start() -> None:
     torch.testing.assert_close(torch.nn.functional.softplus(linear.edge.table[0, 0]), torch.tensor(1.0))
 
 
+def test_blocks_start_alike_and_each_learns_its_own() -> None:
+    torch.manual_seed(0)
+    one = LearnedConductances(3, num_edge_types=4, in_channels=2, num_blocks=1)
+    torch.manual_seed(0)
+    three = LearnedConductances(3, num_edge_types=4, in_channels=2, num_blocks=3)
+    for name, value in one.state_dict().items():
+        assert torch.equal(three.state_dict()[name], value.repeat(1, 3)), name
+    w, q = three.double()(Incidence(EDGES, 5), normal(5, 2), EDGE_TYPES)
+    assert w.shape == (9, 3) and q.shape == (9, 5)
+    w[3:6].sum().backward()
+    used = three.edge.table.grad != 0
+    assert used[:, 3:6].any() and not used[:, :3].any() and not used[:, 6:].any()
+
+
 def test_ends_start_without_effect_and_learn() -> None:
     torch.manual_seed(0)
     model = LearnedConductances(2, num_edge_types=3, num_node_types=3, ends=True)

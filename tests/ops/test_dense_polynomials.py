@@ -14,7 +14,7 @@ from numpy.polynomial.chebyshev import chebval
 from ops_support import bases
 from torch import Tensor
 
-from tg_lpe.ops.polynomials import EdgePositions, dense_polynomials
+from tg_lpe.ops.polynomials import EdgePositions, dense_polynomials, dense_products
 
 F64 = torch.float64
 layers = st.tuples(st.integers(1, 6), st.integers(0, 2))
@@ -217,3 +217,27 @@ def test_positions(parts: list[Graph], padding: int) -> None:
     diagonal, entries = read(full.view(expected.shape).numpy(), where)
     assert np.array_equal(where.diagonal(full).numpy(), diagonal)
     assert np.array_equal(where.at_edges(full).numpy(), entries)
+
+
+@few
+@given(blocks, st.integers(0, 2), st.integers(1, 3), st.integers(1, 3))
+def test_products_against_numpy(parts: list[Graph], padding: int, num_blocks: int, num_loops: int) -> None:
+    where = positions(parts, padding)
+    adjacency = torch.stack([entries_at_edges(where, seed=seed) for seed in range(num_blocks)])
+    diagonals, entries = dense_products(adjacency, where, num_loops)
+    phi, layer = np.eye(where.max_nodes), 0
+    assert diagonals.size(1) == entries.size(1) == num_blocks * num_loops
+    for p in (dense(block, where) for block in adjacency):
+        for _ in range(num_loops):
+            phi = p @ phi
+            expected = read((phi + np.swapaxes(phi, -1, -2)) / 2, where)
+            scale = max(np.abs(part).max(initial=1e-3) for part in expected)
+            for got, want in zip((diagonals, entries), expected, strict=True):
+                assert np.abs(got[:, layer].numpy() - want).max(initial=0.0) < 1e-12 * scale
+            layer += 1
+
+
+def test_gradients_of_products() -> None:
+    where = positions([CYCLE, TRIANGLE])
+    adjacency = torch.stack([entries_at_edges(where, seed=seed) for seed in range(2)]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a: dense_products(a, where, 2), [adjacency])

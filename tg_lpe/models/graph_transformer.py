@@ -66,7 +66,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
             ``GPSConv`` around a ``GINEConv``; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
-        attention_options: further arguments of the attention layers, such as ``{"local": "gine"}`` for ``"edge"``.
+        attention_options: further arguments of the attention layers; ``"edge"`` has ``local="gine"``,
+            ``attention_dropout`` and ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`.
         readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"``
             (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.).
         level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
