@@ -68,6 +68,7 @@ def test_dropout_draws_from_torchs_generator_in_training(attention: str) -> None
     [
         {},
         {"norm": "graph", "pooling": "both", "pe_norm": True, "pe_channels": 2, "edge_pe_channels": 3},
+        {"norm": "running", "pool_norm": "running", "attention_options": {"local": "gine", "drop_path": 0.1}},
         {"num_node_types": None, "num_edge_types": None, "in_channels": 2, "edge_dim": 3, "residual": False},
     ],
 )
@@ -79,6 +80,26 @@ def test_reset_parameters_gives_the_initial_weights(options: dict[str, Any]) -> 
     torch.manual_seed(0)
     model.reset_parameters()
     assert all(torch.equal(value, initial[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
+@pytest.mark.parametrize("pool_norm", [None, "none", "batch", "running", "layer"])
+def test_pooled_features_are_normalised_by_name(pooling: str, pool_norm: str | None) -> None:
+    model, plain = small(pooling=pooling, pool_norm=pool_norm).eval(), small(level="node").eval()
+    layers = {name: value for name, value in model.state_dict().items() if name.startswith(("layers", "node", "edge"))}
+    plain.load_state_dict({**plain.state_dict(), **layers})
+    plain.readout = nn.Identity()
+    rows = plain(**INPUTS)
+    graphs = [rows[graph == BATCH] for graph in range(3)]
+    parts = {"mean": [part.mean(0) for part in graphs], "sum": [part.sum(0) for part in graphs]}
+    pooled = torch.cat([torch.stack(parts[name]) for name in (("mean", "sum") if pooling == "both" else (pooling,))], 1)
+    kind = pool_norm or ("batch" if pooling == "both" else "none")
+    if kind == "layer":
+        pooled = nn.functional.layer_norm(pooled, pooled.shape[1:])
+    elif kind != "none":
+        pooled = pooled / (1 + 1e-5) ** 0.5  # fresh running statistics
+    assert relative_error(model(**INPUTS), model.readout(pooled)) < 1e-12
+    assert "pool_norm.running_mean" not in model.state_dict() or kind in ("batch", "running")
 
 
 @pytest.mark.parametrize("attention", ["edge", "gps"])
@@ -168,6 +189,9 @@ def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], mes
         ({"level": "edge"}, ValueError, r"level must be one of \('graph', 'node'\), got 'edge'"),
         ({"level": "node", "pooling": "sum"}, ValueError, "level='node' does not pool, got pooling='sum'"),
         ({"norm": "row"}, ValueError, r"norm must be one of .* got 'row'"),
+        ({"pool_norm": "row"}, ValueError, r"norm must be one of .* got 'row'"),
+        ({"pool_norm": "graph"}, ValueError, "pool_norm='graph' would leave nothing: pooled features have one row"),
+        ({"level": "node", "pool_norm": "batch"}, ValueError, "level='node' does not pool, got pool_norm='batch'"),
         ({"attention": "gps", "residual": False}, ValueError, "takes the options .* got residual=False"),
         ({"attention_options": {"tau": 1}}, ValueError, "takes the options .* got tau=1"),
         ({"attention_options": {"norm": "layer"}}, ValueError, "norm is an argument of the model"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.datasets.molecules import MoleculeSplits
@@ -17,7 +17,7 @@ from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import read_metrics
+from tg_lpe.training.state import copy_state, read_metrics
 from tg_lpe.training.tasks import Regression
 
 MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1, "pooling": "both", "pe_norm": True}
@@ -221,8 +221,25 @@ def assert_same_run(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+REGULAR: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dropout": ({"dropout": 0.5}, {}),
+    "dropout of attention and paths": ({"attention_options": {"attention_dropout": 0.5, "drop_path": 0.3}}, {}),
+    "message passing": ({"attention_options": {"local": "gine"}}, {}),
+    "running norms": ({"norm": "running", "pool_norm": "running"}, {}),
+    "averaged weights": ({}, {"ema": 0.9}),
+    "statistics taken anew": ({"pool_norm": "running"}, {"recalibrate": 20}),
+    "averaged weights, statistics taken anew": ({"pool_norm": "running"}, {"ema": 0.9, "recalibrate": 20}),
+}
+"""Arguments of the model and settings of the loop against noise and overfitting."""
+
+
+@pytest.mark.parametrize("name", REGULAR)
 @pytest.mark.usefixtures("one_thread")
-def test_a_run_with_dropout_is_decided_by_its_seed_and_can_be_resumed(splits: MoleculeSplits, tmp_path: Path) -> None:
+def test_a_run_with_options_is_decided_by_its_seed_and_can_be_resumed(
+    splits: MoleculeSplits, tmp_path: Path, name: str
+) -> None:
+    model, loop = REGULAR[name]
+
     class Stopped(JointTraining):
         def _checkpoint(self) -> None:
             super()._checkpoint()
@@ -234,13 +251,13 @@ def test_a_run_with_dropout_is_decided_by_its_seed_and_can_be_resumed(splits: Mo
         folder.path.mkdir()
         torch.manual_seed(number)  # the caller's generator is not used
         before = torch.get_rng_state()
-        training = train(splits, EXACT, folder, Stopped if number == 2 else JointTraining, {"dropout": 0.5})
+        training = train(splits, EXACT, folder, Stopped if number == 2 else JointTraining, model, **loop)
         if number == 2:
             with pytest.raises(KeyboardInterrupt):
                 training.fit()
             torch.manual_seed(17)
             before = torch.get_rng_state()
-            training = train(splits, EXACT, folder, model={"dropout": 0.5})
+            training = train(splits, EXACT, folder, model=model, **loop)
         training.fit(resume=True)
         assert torch.equal(torch.get_rng_state(), before)
     assert_same_run(folders[0].path, folders[1].path)
@@ -248,4 +265,63 @@ def test_a_run_with_dropout_is_decided_by_its_seed_and_can_be_resumed(splits: Mo
     without = RunFolder(tmp_path / "without")
     without.path.mkdir()
     train(splits, EXACT, without).fit()
-    assert without.model.read_bytes() != folders[0].model.read_bytes(), "dropout had an effect"
+    assert without.model.read_bytes() != folders[0].model.read_bytes(), "the options had an effect"
+
+
+def recorded(training: JointTraining) -> list[dict[str, Tensor]]:
+    """The state of the model after each step of the optimizer, filled in by the run."""
+    states: list[dict[str, Tensor]] = []
+    training.optimizer.register_step_post_hook(lambda *_: states.append(copy_state(training.model)))
+    return states
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_averaged_weights_are_evaluated_and_kept(splits: MoleculeSplits) -> None:
+    plain, averaged = train(splits, WALK), train(splits, WALK, cls=Watched, ema=0.8)
+    start, steps, same = copy_state(averaged.model), recorded(averaged), recorded(plain)
+    plain.fit()
+    result = averaged.fit()
+    for one, other in zip(steps, same, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one), "training goes on from the last weights"
+    average = {name: value.double() for name, value in start.items()}
+    by_epoch = []
+    for number, state in enumerate(steps, start=1):
+        share = min(0.8, (1 + number) / (10 + number))
+        average = {name: share * value + (1 - share) * state[name] for name, value in average.items()}
+        if number % 3 == 0:  # batches of an epoch
+            by_epoch.append(average)
+    assert len(by_epoch) == len(averaged.by_epoch) == 4
+    for got, expected in zip([*averaged.by_epoch, averaged.model.state_dict()], [*by_epoch, None], strict=True):
+        expected = by_epoch[result["best_epoch"] - 1] if expected is None else expected
+        for name, value in got.items():
+            if value.is_floating_point():
+                torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_graphs", [20, 24])
+@pytest.mark.usefixtures("one_thread")
+def test_statistics_taken_anew_are_the_mean_over_batches_and_are_kept(splits: MoleculeSplits, num_graphs: int) -> None:
+    settings: dict[str, Any] = {"batch_size": 2, "epochs": 1, "precision": "float32"}
+    model = {"norm": "batch", "pool_norm": "running", "dropout": 0.5}
+    plain = train(splits, WALK, model=model, **settings)
+    anew = train(splits, WALK, model=model, recalibrate=num_graphs, **settings)
+    after, same = recorded(anew), recorded(plain)
+    plain.fit()
+    anew.fit()
+    last = after[-1]
+    assert all(torch.equal(value, same[-1][name]) for name, value in last.items())
+    norms = {name: module for name, module in anew.model.named_modules() if isinstance(module, nn.BatchNorm1d)}
+    assert len(norms) == 5, "encodings of nodes and edges, two in the layer, one of pooled features"
+    assert all(norm.momentum == (0.01 if name == "pool_norm" else 0.1) for name, norm in norms.items())
+    kept = copy_state(anew.model)
+    assert all(torch.equal(kept[name], last[name]) for name, _ in anew.model.named_parameters())
+    seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in norms}
+    for name, norm in norms.items():
+        norm.register_forward_pre_hook(lambda _, x, name=name: seen[name].append(torch.var_mean(x[0], dim=0)))
+        norm.train()  # the model is in evaluation mode: no dropout
+    for first in range(0, num_graphs, 8):
+        anew.predict(Batch.from_data_list([anew.train_set[i] for i in range(first, min(first + 8, num_graphs))]))
+    for name, parts in seen.items():
+        variance, mean = (torch.stack(values).mean(0) for values in zip(*parts, strict=True))
+        torch.testing.assert_close(kept[f"{name}.running_mean"], mean, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(kept[f"{name}.running_var"], variance, rtol=1e-4, atol=1e-5)
