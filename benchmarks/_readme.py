@@ -56,6 +56,12 @@ def molecules_row(entry: dict[str, Any]) -> list[str]:
     return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
 
 
+def budget_row(entry: dict[str, Any]) -> list[str]:
+    """An encoder and a number of epochs of benchmarks/_budget_figure.py."""
+    encoding, *errors = molecules_row({**entry, "num_parameters": 0, "seconds": 0.0})[:3]
+    return [encoding, f"{entry['epochs']:,}", *errors, str(len(entry["seeds"]))]
+
+
 def throughput_row(entry: dict[str, Any]) -> list[str]:
     """A method of benchmarks/throughput.py."""
     return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
@@ -123,6 +129,7 @@ def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
 
 
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
+    "zinc12k_budget": (["encoding", "epochs", "test MAE", "after relabelling", "seeds"], budget_row),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training": (

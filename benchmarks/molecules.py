@@ -2,6 +2,7 @@
 
     python benchmarks/molecules.py zinc12k --data DIR [--rows ROW ...] [--seeds 0 1 2] [--epochs 15]
     python benchmarks/molecules.py zinc12k --data DIR --rows ablations
+    python benchmarks/molecules.py zinc12k --data DIR --rows budget --seeds 0 1 2 --epochs 100
 
 DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
 `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped run is resumed,
@@ -105,7 +106,14 @@ GPS = {
     f"gps, {name}": [*ENCODINGS[name], "--model.attention", "gps"]
     for name in ("none", "laplacian", "random-walk", GRAM)
 }
-ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS}
+REGULAR = [
+    *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
+    *["--model.pool_norm", "running", "--recalibrate", "2560"],
+]
+"""Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
+
+BUDGET = {f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)}
+ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS, **BUDGET}
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
     "encodings": list(ENCODINGS),
@@ -114,6 +122,7 @@ GROUPS = {
     "small": list(SMALL),
     "summed": list(SUMMED),
     "gps": list(GPS),
+    "budget": list(BUDGET),
 }
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark runs with --quick and writes its JSON."""
+"""Every benchmark runs with --quick and writes its JSON; the figure of error over budget is drawn from run folders."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-SCRIPTS = sorted((Path(__file__).parent.parent / "benchmarks").glob("[!_]*.py"))
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+SCRIPTS = sorted(BENCHMARKS.glob("[!_]*.py"))
 
 
 @pytest.mark.slow
@@ -27,3 +29,55 @@ def test_benchmark_runs(script: Path, tmp_path: Path) -> None:
 
 def test_there_are_benchmarks() -> None:
     assert SCRIPTS
+
+
+def budget_figure(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / "_budget_figure.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def write_run(folder: Path, encoder: str | None, epochs: int, seed: int, error: float | None, **settings: Any) -> Path:
+    """A run folder as `tg-lpe train` leaves it; without an error, one that was stopped."""
+    folder.mkdir()
+    config = {
+        "layout": 2,
+        "command": "train",
+        "encoder": None if encoder is None else {"class": encoder},
+        "model": {"class": "GraphTransformer", "hidden_channels": 64, **settings},
+        "loop": {"epochs": epochs, "seed": seed},
+        "data": {"source": "zinc12k"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    if error is not None:
+        result = {"test_mae": error, "test_mae_relabelled": error, "val_mae": error + 0.02}
+        (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+def test_error_over_budget(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "a", "RandomWalk", 100, 0, 0.11),
+        write_run(tmp_path / "b", "RandomWalk", 15, 0, 0.2),
+        write_run(tmp_path / "c", "RandomWalk", 15, 1, 0.3),
+        write_run(tmp_path / "d", "GramTransformer", 15, 0, 0.1),
+        write_run(tmp_path / "e", None, 15, 0, 0.4),
+        write_run(tmp_path / "f", None, 100, 0, None),
+    ]
+    out = tmp_path / "budget.json"
+    done = budget_figure(*runs, "--json", out)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["results"]
+    assert [(row["row"], row["epochs"], row["seeds"]) for row in rows] == [
+        ("linear-transformer", 15, [0]),
+        ("none", 15, [0]),
+        ("random-walk", 15, [0, 1]),
+        ("random-walk", 100, [0]),
+    ]
+    assert rows[2]["test_mae"] == pytest.approx(0.25) and rows[2]["val_mae_std"] == pytest.approx(0.005**0.5)
+    assert rows[3]["test_mae_std"] is None and rows[2]["test_mae_by_seed"] == [0.2, 0.3]
+    assert (tmp_path / "budget.png").read_bytes().startswith(b"\x89PNG")
+
+    other = write_run(tmp_path / "g", "RandomWalk", 40, 0, 0.15, num_layers=2)
+    assert "differ in more than encoder, epochs and seed" in budget_figure(*runs, other, "--json", out).stderr
+    assert "are the same run" in budget_figure(*runs, runs[0], "--json", out).stderr
+    assert "none of these runs is complete" in budget_figure(runs[-1], "--json", out).stderr

@@ -1,0 +1,109 @@
+"""Draw the test error over the number of epochs, from run folders.
+
+    python benchmarks/_budget_figure.py RUN [RUN ...] [--json FILE]
+
+RUN is a folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs of one
+encoder and one number of epochs are the seeds of one point; runs that are not complete are left out. The figure is
+written beside the JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from tg_lpe.hub.files import replacing, write_json
+from tg_lpe.report.runs import Run, read_run
+
+NAMES = {
+    "LaplacianEigenvectors": "laplacian",
+    "RandomWalk": "random-walk",
+    "GramTransformer": "linear-transformer",
+}
+COLORS = {"none": "#8a8a8a", "laplacian": "#b04a5a", "random-walk": "#3b7dd8", "linear-transformer": "#1f8a5b"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_budget.json)")
+    args = parser.parse_args()
+    runs = [run for run in map(read_run, args.runs) if run.finished]
+    if not runs:
+        sys.exit("none of these runs is complete")
+    rows = points(runs)
+    file = Path(args.json or f"benchmarks/results/{runs[0].source}_budget.json")
+    draw(rows, runs[0].source, file.with_suffix(".png"))
+    write_json(file, {"set": runs[0].source, "results": rows})
+
+
+def points(runs: list[Run]) -> list[dict[str, Any]]:
+    """One row for each encoder and number of epochs: mean and spread of the test error, and that of each seed.
+
+    Raises:
+        ValueError: if runs differ in more than encoder, epochs and seed, or a seed is there twice.
+    """
+    groups: dict[tuple[str, int], dict[int, Run]] = defaultdict(dict)
+    of_encoder: dict[str, Run] = {}
+    for run in runs:
+        if (run.source, _shared(run)) != (runs[0].source, _shared(runs[0])):
+            raise ValueError(f"{run.path} and {runs[0].path} differ in more than encoder, epochs and seed")
+        name = "none" if run.encoder is None else NAMES.get(run.encoder["class"], run.encoder["class"])
+        first = of_encoder.setdefault(name, run)
+        if (run.encoder, run.pretrained is None) != (first.encoder, first.pretrained is None):
+            raise ValueError(f"{run.path} and {first.path} have the same encoder with other arguments")
+        seeds, seed = groups[name, int(run.settings["epochs"])], int(run.settings["seed"])
+        if seed in seeds:
+            raise ValueError(f"{run.path} and {seeds[seed].path} are the same run")
+        seeds[seed] = run
+    return [_point(name, epochs, groups[name, epochs]) for name, epochs in sorted(groups)]
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    return {name: value for name, value in run.settings.items() if name not in ("epochs", "seed")}
+
+
+def _point(name: str, epochs: int, runs: dict[int, Run]) -> dict[str, Any]:
+    row: dict[str, Any] = {"row": name, "epochs": epochs, "seeds": sorted(runs)}
+    for figure in ("test_mae", "test_mae_relabelled", "val_mae"):
+        values = [(runs[seed].result or {})[figure] for seed in sorted(runs)]
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        row |= {figure: statistics.fmean(values), f"{figure}_std": spread, f"{figure}_by_seed": values}
+    return row
+
+
+def draw(rows: list[dict[str, Any]], source: str, path: Path) -> None:
+    """Write the figure: mean over seeds with its standard deviation, and each seed as a dot."""
+    figure = Figure(figsize=(5.2, 3.7), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name in dict.fromkeys(row["row"] for row in rows):
+        own, color = [row for row in rows if row["row"] == name], COLORS.get(name)
+        epochs, means = [row["epochs"] for row in own], [row["test_mae"] for row in own]
+        spread = [row["test_mae_std"] or 0.0 for row in own]
+        bars = axes.errorbar(epochs, means, spread, color=color, label=name, linewidth=1.2, capsize=3)
+        dots = [(row["epochs"], value) for row in own for value in row["test_mae_by_seed"]]
+        axes.scatter(*zip(*dots, strict=True), s=9, color=bars[0].get_color())
+    budgets = sorted({row["epochs"] for row in rows})
+    axes.set(xlabel="epochs", ylabel="test MAE", xscale="log", yscale="log", title=source)
+    axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:.2f}")
+    axes.yaxis.set_minor_formatter("{x:.2f}")
+    axes.tick_params(axis="y", which="both", labelsize=7)
+    axes.grid(alpha=0.25, which="both")
+    axes.legend(frameon=False, fontsize=8)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
