@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.norms import RunningNorm
+from tg_lpe.nn.reset import reset_all
 
 CHANNELS, HEADS = 8, 2
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges
@@ -28,6 +29,10 @@ class WithShared(nn.Module):
     def __init__(self, layer: nn.Module, shared: nn.Module) -> None:
         super().__init__()
         self.layer, self.shared = layer, shared
+
+    def reset_parameters(self) -> None:
+        reset_all(self.layer)
+        reset_all(self.shared)
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
         h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))

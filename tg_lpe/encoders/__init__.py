@@ -9,6 +9,7 @@ from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder, register
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
+from tg_lpe.encoders.spectral import SpectralEncoder, SpectralKernel
 
 __all__ = [
     "ENCODERS",
@@ -21,6 +22,8 @@ __all__ = [
     "LinearTransformer",
     "RandomWalk",
     "ResistiveEmbedding",
+    "SpectralEncoder",
+    "SpectralKernel",
     "load_encoder",
     "make_encoder",
     "register",

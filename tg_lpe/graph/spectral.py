@@ -55,6 +55,7 @@ def laplacian_eigenvectors(
     which: str = "bottom",
     method: str = "auto",
     seed: int = 0,
+    keep_null: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The first ``k`` non-trivial Laplacian eigenvectors of each graph of a batch, of any size.
 
@@ -78,6 +79,9 @@ def laplacian_eigenvectors(
         method: ``"dense"``, ``"iterative"`` (Lanczos' method, with a sparse factorisation where it needs one), or
             ``"auto"``: dense for components of up to 512 nodes.
         seed: of the first vectors of the iteration.
+        keep_null: whether to count the null vectors of the components too, each supported on its component; for
+            ``which="bottom"``. The eigenvalue of a node without edges is then that of ``I - D^-1/2 A D^-1/2``, 1, with
+            ``normalization="sym"``, as in published code, and 0 otherwise.
 
     Returns:
         Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``, float64.
@@ -89,6 +93,8 @@ def laplacian_eigenvectors(
     """
     check_eigenvectors(k, normalization, which)
     check_method(method)
+    if keep_null and which != "bottom":
+        raise ValueError(f"keep_null=True counts from the bottom of the spectrum, got which={which!r}")
     parts = Components(graph)
     scale = None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
@@ -105,11 +111,31 @@ def laplacian_eigenvectors(
             norm = np.linalg.norm(basis, axis=1, keepdims=True)
             basis = basis / np.where(norm > 0, norm, 1.0)
         vectors[group.nodes], values[group.components] = basis, found
+    if keep_null:
+        vectors, values = _with_null_vectors(parts, vectors, values, scale, normalization)
     if parts.count:
         vectors *= _canonical_signs(parts, vectors)
     if parts.count != graph.num_graphs or (parts.count > 1 and not (np.diff(parts.graph_of) > 0).all()):
         vectors, values = _by_eigenvalue(parts, vectors, values, which)
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
+
+
+def _with_null_vectors(
+    parts: Components, vectors: Array, values: Array, scale: Array | None, normalization: str | None
+) -> tuple[Array, Array]:
+    """The first ``k`` eigenvectors of each component, the null vector of one without ground included."""
+    null = np.ones(len(vectors)) if scale is None or normalization == "rw" else 1 / scale
+    norm = np.sqrt(np.bincount(parts.label, null**2, minlength=parts.count))
+    null /= norm[parts.label]
+    first = np.where((parts.size == 1) & (normalization == "sym"), 1.0, 0.0)
+    vectors = np.concatenate([null[:, None], vectors], axis=1)
+    values = np.concatenate([first[:, None], values], axis=1)
+    if parts.graph.ground is not None:  # a component with ground has no null vector: its columns move back by one
+        moved = parts.grounded
+        values[moved] = np.roll(values[moved], -1, axis=1)
+        rows = moved[parts.label]
+        vectors[rows] = np.roll(vectors[rows], -1, axis=1)
+    return vectors[:, :-1], values[:, :-1]
 
 
 def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:

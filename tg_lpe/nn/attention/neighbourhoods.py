@@ -50,6 +50,11 @@ class Neighbourhoods:
         return self.graphs.index
 
     @property
+    def local_index(self) -> Tensor:
+        """Number of each node within its graph, int64 ``[num_nodes]``."""
+        return torch.arange(self.num_nodes, device=self.batch.device) - self.graphs.ptr.index_select(0, self.batch)
+
+    @property
     def edge_graphs(self) -> RowGroups:
         """The graph of each edge, as :attr:`graphs`; an edge between two graphs belongs to that of its target."""
         if self._edge_graphs is None:
@@ -82,6 +87,5 @@ class Neighbourhoods:
     def _padded_rows(self) -> Tensor:
         """Row of each node in a padded batch, int64 ``[num_nodes]``."""
         if self._padded_row is None:
-            local = torch.arange(self.num_nodes, device=self.batch.device) - self.graphs.ptr.index_select(0, self.batch)
-            self._padded_row = self.batch * self.max_nodes + local
+            self._padded_row = self.batch * self.max_nodes + self.local_index
         return self._padded_row

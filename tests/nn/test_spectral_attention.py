@@ -1,0 +1,170 @@
+"""Spectral attention against the dense formulas, pair by pair."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
+from helpers import normal, randomize_, relative_error
+from torch import Tensor
+
+from tg_lpe import GraphTransformer
+from tg_lpe.nn.attention import Neighbourhoods, make_attention
+from tg_lpe.nn.attention.spectral import missing_pairs
+
+
+def dense_attention(
+    attention: Any, feature: Tensor | None, h: Tensor, e: Tensor, index: Tensor, batch: Tensor
+) -> Tensor:
+    """Sums over all ordered pairs of nodes, written out."""
+    n, width = len(h), h.size(1) // attention.heads
+    gamma = attention.log_gamma.exp()
+    joined = {(int(j), int(i)) for j, i in index.T}
+    out = torch.zeros_like(h)
+    for head in range(attention.heads):
+        part = slice(head * width, (head + 1) * width)
+
+        def weight(query: Any, key: Any, edge: Tensor, i: int, j: int, part: slice = part) -> Tensor:
+            product = query(h)[i, part] * key(h)[j, part] * edge[part]
+            return (product.sum() / width**0.5).clamp(-5, 5).exp()
+
+        for i in range(n):
+            found, total = h.new_zeros(width), h.new_zeros(())
+            for row, (j, target) in enumerate(index.T.tolist()):
+                if target == i:
+                    a = weight(attention.query, attention.key, attention.edge(e)[row], i, j)
+                    found, total = found + a * attention.value(h)[j, part], total + a
+            other, rest = h.new_zeros(width), h.new_zeros(())
+            for j in range(n) if feature is not None else []:
+                if j != i and batch[i] == batch[j] and (j, i) not in joined:
+                    b = weight(attention.missing_query, attention.missing_key, attention.missing_edge(feature), i, j)
+                    other, rest = other + b * attention.value(h)[j, part], rest + b
+            if feature is None:
+                out[i, part] = found / (total + 1e-6)
+            elif attention.softmax == "joint":
+                out[i, part] = (found + gamma * other) / (total + gamma * rest + 1e-6 * (1 + gamma))
+            else:
+                first = found / total if total > 0 else found
+                second = other / rest if rest > 0 else other
+                out[i, part] = (first + gamma * second) / (1 + gamma)
+    return out
+
+
+FULL: dict[str, Any] = {"full": True, "gamma": 0.3}
+
+
+class TestSpectralAttention(AttentionTestCase):
+    name = "spectral"
+    variants: ClassVar[list[dict[str, Any]]] = [
+        {},
+        {"residual": False, "norm": "none"},
+        FULL,
+        {**FULL, "softmax": "separate"},
+        {**FULL, "learn_gamma": True},
+    ]
+
+    def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        feature = None if layer.shared.embedding is None else layer.shared.embedding.weight[0]
+        layer = layer.layer
+
+        def normed(norm: Any, x: Tensor) -> Tensor:
+            if not hasattr(norm, "running_mean"):
+                return x
+            return (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt() * norm.weight + norm.bias
+
+        update = layer.out(dense_attention(layer.attention, feature, h, e, edge_index, batch))
+        h = normed(layer.norm_attention, h + update if layer.residual else update)
+        first, second = layer.feed_forward[0], layer.feed_forward[3]
+        update = second(first(h).clamp(min=0))
+        return normed(layer.norm_feed_forward, h + update if layer.residual else update), e
+
+
+def test_missing_pairs() -> None:
+    sizes = [3, 9, 1, 0, 5, 2]
+    batch = torch.repeat_interleave(torch.arange(6), torch.tensor(sizes))
+    edges = torch.tensor([[0, 1, 3, 8, 6, 18, 18], [1, 0, 8, 3, 6, 19, 19]])
+    missing = missing_pairs(Neighbourhoods(edges, batch, 6))
+    assert missing.shape == (6, 9, 9)
+    first = torch.tensor([0, 3, 12, 13, 13, 18])
+    found = {(int(first[graph] + j), int(first[graph] + i)) for graph, i, j in missing.nonzero().tolist()}
+    every = {(j, i) for i in range(20) for j in range(20) if i != j and batch[i] == batch[j]}
+    assert found == every - {tuple(edge) for edge in edges.T.tolist()}
+
+
+def attended(layer: Any, h: Tensor, e: Tensor, index: Tensor, batch: Tensor) -> Tensor:
+    neighbourhoods = Neighbourhoods(index, batch, int(batch[-1]) + 1)
+    return layer.layer.attention(h, e, neighbourhoods, layer.shared(neighbourhoods))
+
+
+def layer_of(**options: Any) -> Any:
+    return randomize_(make_layer("spectral", {**FULL, **options}), scale=0.2).double().eval()
+
+
+@pytest.mark.parametrize("softmax", ["joint", "separate"])
+def test_small_gamma(softmax: str) -> None:
+    """The error falls as gamma at nodes with edges; nodes without are continuous only because of the floor."""
+    h, e = normal(4, CHANNELS, seed=1), normal(4, CHANNELS, seed=2)
+    index, batch = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.zeros(4, dtype=torch.int64)  # node 3 has no edges
+    sparse = layer_of(softmax=softmax)
+    without = sparse.layer.attention(h, e, Neighbourhoods(index, batch, 1), None).detach()
+    errors = {}
+    for gamma in (1e-5, 1e-7, 1e-12):
+        sparse.layer.attention.log_gamma.fill_(math.log(gamma))
+        errors[gamma] = (attended(sparse, h, e, index, batch) - without).abs().detach()
+    joined = {gamma: float(error[:3].max()) for gamma, error in errors.items()}
+    isolated = {gamma: float(error[3].max()) for gamma, error in errors.items()}
+    if softmax == "joint":
+        assert joined[1e-5] < 0.02 and joined[1e-12] < 1e-9
+        assert joined[1e-7] == pytest.approx(joined[1e-5] / 100, rel=0.05)
+        assert isolated[1e-5] > 0.1, "above the floor of the sum, any gamma is as good as one"
+        assert isolated[1e-12] < 1e-4
+    else:
+        # Without the floor the sparse attention is larger by a share of 1e-6 e^5 at most.
+        assert joined[1e-12] < 1e-3
+        assert isolated[1e-5] < 1e-3 and isolated[1e-12] < 1e-10
+
+
+def test_a_complete_graph_has_no_missing_pairs() -> None:
+    h, batch = normal(4, CHANNELS, seed=1), torch.zeros(4, dtype=torch.int64)
+    index = torch.ones(4, 4).fill_diagonal_(0).nonzero().T
+    e = normal(index.size(1), CHANNELS, seed=2)
+    for softmax in ("joint", "separate"):
+        layer = layer_of(softmax=softmax)
+        full = attended(layer, h, e, index, batch)
+        without = layer.layer.attention(h, e, Neighbourhoods(index, batch, 1), None)
+        share = 1.0 if softmax == "joint" else 1 / 1.3
+        assert relative_error(full, share * without) < 1e-3
+    single = attended(layer_of(), h[:1], e[:0], index[:, :0], batch[:1])
+    assert torch.equal(single, torch.zeros_like(single))
+
+
+def test_gamma_is_learned_if_asked_for() -> None:
+    assert "attention.log_gamma" in dict(
+        make_attention("spectral", 8, 2, {**FULL, "learn_gamma": True}).named_parameters()
+    )
+    fixed = make_attention("spectral", 8, 2, FULL)
+    assert "attention.log_gamma" not in fixed.state_dict()
+    assert float(fixed.attention.log_gamma.exp()) == pytest.approx(0.3)
+
+
+def test_layers_share_the_feature_of_missing_edges() -> None:
+    model = GraphTransformer(attention="spectral", attention_options=FULL, hidden_channels=8, heads=2, num_layers=3)
+    assert [name for name in model.state_dict() if name.startswith("shared")] == ["shared.embedding.weight"]
+    assert model.layers[0].attention.missing_edge is not model.layers[1].attention.missing_edge
+    assert model(None, EDGES, batch=BATCH, num_graphs=GRAPHS).shape == (GRAPHS, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 0.0}, "gamma must be positive and finite, got 0.0"),
+        ({"softmax": "one"}, r"softmax must be one of \('joint', 'separate'\), got 'one'"),
+        ({"hidden": 3}, "attention 'spectral' takes the options .*full.*, got hidden=3"),
+    ],
+)
+def test_arguments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_attention("spectral", CHANNELS, HEADS, options)

@@ -1,0 +1,364 @@
+"""Learned encodings of the spectrum: those of spectral attention, and forms of them without signs and bases."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.computed import check_count
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.reset import reset_parts
+
+TOKENS = ("eigenspaces", "eigenvectors")
+NORMALIZATIONS = (None, "sym")
+
+
+class SpectrumEncoder(Encoder):
+    """What encoders of the ``num_eigenpairs`` smallest eigenvalues have in common: what they precompute.
+
+    Eigenpairs are computed in float64 and in batches. Null vectors are among them, with eigenvalue 0; a node without
+    edges has eigenvalue 1 with ``normalization="sym"``, as in the published code.
+    """
+
+    def __init__(
+        self,
+        out_channels: int,
+        edge_out_channels: int,
+        num_eigenpairs: int,
+        tokens: str,
+        normalization: str | None,
+        row_norm: bool,
+    ) -> None:
+        super().__init__()
+        check_count("num_eigenpairs", num_eigenpairs)
+        for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
+            if not isinstance(width, int) or isinstance(width, bool) or width < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {width!r}")
+        if not out_channels and not edge_out_channels:
+            raise ValueError("out_channels and edge_out_channels are both 0: nothing would be encoded")
+        for name, value, allowed in (
+            ("tokens", tokens, TOKENS),
+            ("normalization", normalization, NORMALIZATIONS),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
+        self.num_eigenpairs, self.tokens = num_eigenpairs, tokens
+        self.normalization, self.row_norm = normalization, row_norm
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        """Eigenvalues and what stands at nodes and edges, in the dtype of the weights.
+
+        Returns:
+            ``graph_eigenvalues``, ``[num_graphs, num_eigenpairs]``, NaN where a graph has fewer; ``node_spectrum``,
+            ``[num_nodes, num_eigenpairs]``: entries of the eigenvectors, or ``sqrt(P_ii)`` of each eigenspace; and
+            ``edge_spectrum``, ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded:
+            ``sqrt(P_ii + P_jj - 2 P_ij)`` and ``P_ij``, where ``P = phi phi^T`` for an eigenvector.
+        """
+        options = {"normalization": self.normalization, "row_norm": self.row_norm}
+        dtype = next(self.parameters()).dtype
+        if self.tokens == "eigenvectors":
+            vectors, values = bottom_eigenvectors(graph, self.num_eigenpairs, **options)  # type: ignore[arg-type]
+            node, first, second = vectors, vectors[graph.tail], vectors[graph.head]
+            distance, product = (first - second).abs(), first * second
+        else:
+            spaces = eigenspaces(graph, self.num_eigenpairs, edges=bool(self.edge_out_channels), **options)  # type: ignore[arg-type]
+            values, node, distance, product = spaces
+        found = {"graph_eigenvalues": values.to(dtype), "node_spectrum": node.to(dtype)}
+        if self.edge_out_channels:
+            found["edge_spectrum"] = graph.spread_to_directed(torch.cat([distance, product], dim=1)).to(dtype)
+        return found
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        """Encode a graph, or each graph of a batch by itself.
+
+        Args:
+            graph: the graph or batch.
+            x, edge_attr: not read.
+            generator: the source of random signs of eigenvectors.
+            precomputed: what :meth:`precompute` returns for this graph; computed if absent.
+
+        Raises:
+            ValueError: if ``precomputed`` is that of another encoder or graph.
+        """
+        if precomputed is None:
+            with torch.no_grad():
+                precomputed = self.precompute(graph)
+        else:
+            self._check_precomputed(graph, precomputed)
+        dtype = next(self.parameters()).dtype
+        values, node = (precomputed[name].to(dtype) for name in ("graph_eigenvalues", "node_spectrum"))
+        absent = values.isnan()
+        values = values.masked_fill(absent, 0.0)
+        if self.out_channels:
+            node = self.encode_nodes(self._signed(node, graph, generator), values, absent, graph.batch)
+        else:
+            node = node[:, :0]
+        if not self.edge_out_channels:
+            return Encoding(node)
+        distance, product = precomputed["edge_spectrum"].to(dtype)[_representatives(graph)].chunk(2, dim=1)
+        edge = self.encode_edges(distance, product, values, absent, graph.batch[graph.tail])
+        return Encoding(node, graph.spread_to_directed(edge))
+
+    @abstractmethod
+    def encode_nodes(self, node: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+        """Encode the nodes.
+
+        Args:
+            node: what stands at them, ``[num_nodes, m]``.
+            values: eigenvalues ``[num_graphs, m]``; zero where there is none.
+            absent: where there is none, bool ``[num_graphs, m]``.
+            batch: graph of each node, int64 ``[num_nodes]``.
+
+        Returns:
+            ``[num_nodes, out_channels]``.
+        """
+
+    @abstractmethod
+    def encode_edges(self, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+        """Encode undirected edges, ``[num_edges, edge_out_channels]``; as :meth:`encode_nodes`."""
+
+    def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+        """What stands at the nodes, with random signs for each graph and eigenvector, if signs are arbitrary."""
+        return node
+
+    def _check_precomputed(self, graph: Incidence, precomputed: Mapping[str, Tensor]) -> None:
+        m = self.num_eigenpairs
+        expected = {"graph_eigenvalues": [graph.num_graphs, m], "node_spectrum": [graph.num_nodes, m]}
+        if self.edge_out_channels:
+            expected["edge_spectrum"] = [graph.num_directed_edges, 2 * m]
+        if not all(name in precomputed and [*precomputed[name].shape] == shape for name, shape in expected.items()):
+            got = {name: list(found.shape) for name, found in precomputed.items()}
+            raise ValueError(f"precomputed of this {type(self).__name__} must hold tensors of {expected}, got {got}")
+
+
+def _representatives(graph: Incidence) -> Tensor:
+    """A directed edge of each undirected one, int64 ``[num_edges]``."""
+    index = graph.undirected_index
+    rows = torch.arange(index.numel(), device=index.device)
+    # Self-loops have the index -1: they go to one row more, which is cut off. Of several, the last one listed.
+    found = rows.new_zeros(graph.num_edges + 1)
+    return found.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")[:-1]
+
+
+@register
+class SpectralEncoder(SpectrumEncoder):
+    r"""A transformer over the spectrum: learned encodings of nodes and edges from Laplacian eigenvectors.
+
+    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4. For each
+    node or edge the ``num_eigenpairs`` smallest eigenvalues are tokens: ``(phi_li, lambda_l)`` at a node,
+    ``(|phi_li - phi_lj|, phi_li phi_lj, lambda_l)`` at an edge. A linear map and ``num_layers`` transformer encoder
+    layers work on the tokens of one node or edge; the outputs are added up.
+
+    ``tokens="eigenvectors"`` are the published tokens. The node encoding depends on the signs of the eigenvectors,
+    which are therefore drawn anew, for each graph, from the ``generator`` that training gives; and where an eigenvalue
+    repeats, both encodings depend on an arbitrary basis. ``tokens="eigenspaces"``, the default, has a token for each
+    eigenspace, with its projector ``P``: ``(sqrt(P_ii), lambda)`` at a node,
+    ``(sqrt(P_ii + P_jj - 2 P_ij), P_ij, lambda)`` at an edge. It depends on no sign and no basis, and is the published
+    edge encoding where no eigenvalue repeats.
+
+    Args:
+        out_channels: width ``k`` of the node encoding; 0 for none. Divisible by ``heads``.
+        edge_out_channels: width of the edge encoding, likewise.
+        num_eigenpairs: number of eigenvalues ``m``, counted with multiplicity, null ones included. A graph may have
+            fewer.
+        num_layers: transformer layers.
+        heads: their attention heads.
+        feedforward_channels: hidden width of their feed-forward nets. The published models have 2048, which is nearly
+            all of their work.
+        tokens: ``"eigenspaces"`` or ``"eigenvectors"``.
+        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        row_norm: whether the entries of each node are scaled to norm one, as in the published code.
+        flip_signs: whether signs of ``"eigenvectors"`` are random where a generator is given.
+        dropout: of the transformer layers, in training. The published code has 0.1 in all its models.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 8,
+        edge_out_channels: int = 8,
+        num_eigenpairs: int = 10,
+        num_layers: int = 2,
+        heads: int = 4,
+        feedforward_channels: int = 64,
+        tokens: str = "eigenspaces",
+        normalization: str | None = "sym",
+        row_norm: bool = False,
+        flip_signs: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(out_channels, edge_out_channels, num_eigenpairs, tokens, normalization, row_norm)
+        for name, count in (
+            ("num_layers", num_layers),
+            ("heads", heads),
+            ("feedforward_channels", feedforward_channels),
+        ):
+            check_count(name, count)
+        for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
+            if width % heads:
+                raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        self.num_layers, self.heads, self.feedforward_channels = num_layers, heads, feedforward_channels
+        self.flip_signs, self.dropout = flip_signs, dropout
+        options = (num_layers, heads, feedforward_channels, dropout)
+        self.node_net = TokenTransformer(2, out_channels, *options) if out_channels else None
+        self.edge_net = TokenTransformer(3, edge_out_channels, *options) if edge_out_channels else None
+
+    def encode_nodes(self, node: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        return self.node_net(torch.stack([node, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
+
+    def encode_edges(self, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+        """As :meth:`SpectrumEncoder.encode_edges`."""
+        return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
+
+    def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+        if generator is None or not self.flip_signs or self.tokens != "eigenvectors":
+            return node
+        shape = (graph.num_graphs, self.num_eigenpairs)
+        signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1
+        return node * signs.to(node)[graph.batch]
+
+    def extra_repr(self) -> str:
+        """What decides the output besides the weights."""
+        return (
+            f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, num_eigenpairs={self.num_eigenpairs}, "
+            f"tokens={self.tokens!r}, normalization={self.normalization!r}, row_norm={self.row_norm}"
+        )
+
+
+@register
+class SpectralKernel(SpectrumEncoder):
+    r"""Learned functions of the Laplacian, read at nodes and edges: ``f(L)_ii``, ``f(L)_ij`` and ``d^2_ij``.
+
+    The kernel form of :class:`SpectralEncoder`: sums over the eigenspaces instead of attention between them,
+
+    .. math:: \sum_l f_c(\lambda_l) (P_l)_{ii}, \qquad
+        \sum_l f_c(\lambda_l) (P_l)_{ij} + g_c(\lambda_l) ((P_l)_{ii} + (P_l)_{jj} - 2 (P_l)_{ij}),
+
+    with small nets from an eigenvalue to all ``f_c`` and ``g_c``. It depends on no sign and no basis. With as many
+    eigenpairs as nodes and ``f(lambda) = (1 - lambda)^t`` it is the Gram read-out of ``t`` layers, see
+    :class:`~tg_lpe.GramTransformer`; here ``f`` is any function, and the spectrum is cut off at ``num_eigenpairs``.
+
+    Args:
+        out_channels: width of the node encoding; 0 for none.
+        edge_out_channels: width of the edge encoding; 0 for none.
+        num_eigenpairs: number of eigenvalues, counted with multiplicity, null ones included.
+        hidden_channels: hidden width of the nets, one for nodes and one for edges.
+        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 8,
+        edge_out_channels: int = 8,
+        num_eigenpairs: int = 32,
+        hidden_channels: int = 64,
+        normalization: str | None = "sym",
+    ) -> None:
+        super().__init__(out_channels, edge_out_channels, num_eigenpairs, "eigenspaces", normalization, row_norm=False)
+        check_count("hidden_channels", hidden_channels)
+        self.hidden_channels = hidden_channels
+        self.node_net = _filter_net(hidden_channels, out_channels) if out_channels else None
+        self.edge_net = _filter_net(hidden_channels, 2 * edge_out_channels) if edge_out_channels else None
+
+    def encode_nodes(self, node: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        f = self.node_net(values.unsqueeze(2))  # type: ignore[misc]
+        return torch.einsum("nm,nmc->nc", node.square(), f[batch])
+
+    def encode_edges(self, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+        """As :meth:`SpectrumEncoder.encode_edges`."""
+        f, g = self.edge_net(values.unsqueeze(2))[batch].chunk(2, dim=2)  # type: ignore[misc]
+        return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)
+
+    def extra_repr(self) -> str:
+        """What decides the output besides the weights."""
+        return (
+            f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, num_eigenpairs={self.num_eigenpairs}, "
+            f"normalization={self.normalization!r}"
+        )
+
+
+def _filter_net(hidden_channels: int, out_channels: int) -> nn.Sequential:
+    """From an eigenvalue to the filters' responses."""
+    return nn.Sequential(
+        nn.Linear(1, hidden_channels),
+        nn.GELU(),
+        nn.Linear(hidden_channels, hidden_channels),
+        nn.GELU(),
+        nn.Linear(hidden_channels, out_channels),
+    )
+
+
+class TokenTransformer(nn.Module):
+    """A linear map and transformer encoder layers over the tokens of each row, whose outputs are added up.
+
+    The layers are torch's, with norms after the sums and ReLU; all start from the same weights, as in the published
+    code.
+
+    Args:
+        in_channels: width of a token.
+        out_channels: width of the result.
+        num_layers, heads, feedforward_channels, dropout: of the layers.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        num_layers: int,
+        heads: int,
+        feedforward_channels: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, out_channels)
+        layer = nn.TransformerEncoderLayer(out_channels, heads, feedforward_channels, dropout, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False).layers
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew: those of the first layer, of which the others become copies."""
+        self.linear.reset_parameters()
+        first, *others = self.layers
+        reset_parts(first)
+        for layer in others:
+            layer.load_state_dict(first.state_dict())
+
+    def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
+        """Encode each row by itself.
+
+        Args:
+            tokens: ``[num_rows, num_tokens, in_channels]``.
+            absent: which tokens are padding, bool ``[num_rows, num_tokens]``; at least one of a row is not.
+
+        Returns:
+            ``[num_rows, out_channels]``.
+        """
+        h = self.linear(tokens)
+        if not len(h):
+            return h.sum(1)
+        for layer in self.layers:
+            h = layer(h, src_key_padding_mask=absent)
+        return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)

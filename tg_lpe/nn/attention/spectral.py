@@ -1,0 +1,246 @@
+"""The attention of spectral attention networks: over edges, and apart from them over the pairs without an edge."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.nn.attention.edge import SCORE_BOUND
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.norms import make_norm
+
+SOFTMAXES = ("joint", "separate")
+
+FLOOR = 1e-6
+"""Added to the sum of weights, as in the published code: nodes without edges get zero."""
+
+
+class MissingPairs(NamedTuple):
+    """The ordered pairs of different nodes of a graph that no edge joins."""
+
+    feature: Tensor
+    """The edge feature that all of them share, ``[hidden_channels]``."""
+    missing: Tensor
+    """Which pairs these are, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
+
+
+class MissingEdges(nn.Module):
+    """What spectral attention layers share: the learned feature of pairs without an edge, and which pairs these are.
+
+    Args:
+        hidden_channels: width of the feature.
+        full: whether the layers look at such pairs; otherwise there is nothing to share.
+    """
+
+    def __init__(self, hidden_channels: int, full: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(1, hidden_channels) if full else None
+
+    def forward(self, neighbourhoods: Neighbourhoods) -> MissingPairs | None:
+        """The missing pairs of a batch; ``None`` if the layers do not look at them."""
+        if self.embedding is None:
+            return None
+        return MissingPairs(self.embedding.weight[0], missing_pairs(neighbourhoods))
+
+
+def missing_pairs(neighbourhoods: Neighbourhoods) -> Tensor:
+    """Pairs of different nodes of one graph without an edge, bool ``[num_graphs, max_nodes, max_nodes]``.
+
+    Entry ``[g, i, j]`` is whether there is no edge from the ``j``-th node of graph ``g`` to its ``i``-th.
+    """
+    there = ~neighbourhoods.padding
+    pairs = there.unsqueeze(2) & there.unsqueeze(1)
+    pairs.diagonal(dim1=1, dim2=2).fill_(False)
+    graph, local = neighbourhoods.batch, neighbourhoods.local_index
+    source, target = neighbourhoods.edge_index
+    return pairs.index_put((graph[target], local[target], local[source]), pairs.new_zeros(()))
+
+
+class SpectralAttention(nn.Module):
+    r"""Attention over edges, and with ``full`` over the pairs without an edge too, with weights of their own.
+
+    For the edge from ``j`` to ``i`` and each head of width ``d``, ``a_ij = exp(clamp(1^T (Q h_i * K h_j * E e_ij) /
+    sqrt(d)))``; for a pair of different nodes without an edge ``b_ij`` likewise, with maps of their own and one learned
+    feature for all such pairs. Values are shared. ``softmax="joint"``, as in the published code:
+
+    .. math:: \frac{\sum_j a_{ij} V h_j + \gamma \sum_j b_{ij} V h_j}
+        {\sum_j a_{ij} + \gamma \sum_j b_{ij} + 10^{-6} (1 + \gamma)} ,
+
+    one softmax over all nodes, in which ``log(gamma)`` is added to the logits of missing edges. ``softmax="separate"``,
+    eq. (5) of the paper: a softmax over edges times ``1 / (1 + gamma)`` plus one over missing edges times
+    ``gamma / (1 + gamma)``. `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
+
+    Missing edges are computed as batched products of padded graphs under a mask, ``O(heads max_nodes^2)`` a graph.
+
+    Args:
+        hidden_channels: width of node and edge features.
+        heads: number of heads; divides ``hidden_channels``.
+        full: whether pairs without an edge take part.
+        gamma: their weight, positive.
+        learn_gamma: whether it is learned from there.
+        softmax: ``"joint"`` or ``"separate"``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    log_gamma: Tensor
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        full: bool = False,
+        gamma: float = 1e-5,
+        learn_gamma: bool = False,
+        softmax: str = "joint",
+    ) -> None:
+        super().__init__()
+        if heads < 1 or hidden_channels % heads:
+            raise ValueError(
+                f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}"
+            )
+        if not 0 < gamma < math.inf:
+            raise ValueError(f"gamma must be positive and finite, got {gamma}")
+        if softmax not in SOFTMAXES:
+            raise ValueError(f"softmax must be one of {SOFTMAXES}, got {softmax!r}")
+        self.heads, self.full, self.gamma, self.softmax = heads, full, gamma, softmax
+        self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
+        if full:
+            self.missing_query, self.missing_key, self.missing_edge = (_linear(hidden_channels) for _ in range(3))
+        log_gamma = torch.tensor(math.log(gamma))
+        if full and learn_gamma:
+            self.log_gamma = nn.Parameter(log_gamma)
+        else:
+            self.register_buffer("log_gamma", log_gamma, persistent=False)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; gamma is what it was at first."""
+        for part in self.children():
+            part.reset_parameters()  # type: ignore[operator]
+        with torch.no_grad():
+            self.log_gamma.fill_(math.log(self.gamma))
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs | None) -> Tensor:
+        """Node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing ones, if they take part."""
+        value = self.value(h)
+        found, total = self._over_edges(h, e, value, neighbourhoods)
+        if pairs is None:
+            return (found / (total + FLOOR)).flatten(1)
+        gamma = self.log_gamma.exp().to(total.dtype)
+        other, rest = self._over_missing(h, value, neighbourhoods, pairs)
+        if self.softmax == "joint":
+            return ((found + gamma * other) / (total + gamma * rest + FLOOR * (1 + gamma))).flatten(1)
+        total, rest = (torch.where(sums > 0, sums, 1.0) for sums in (total, rest))
+        return ((found / total + gamma * other / rest) / (1 + gamma)).flatten(1)
+
+    def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        """Weighted sums of values ``[num_nodes, heads, d]`` and of weights ``[num_nodes, heads, 1]`` over in-edges."""
+        source, target = neighbourhoods.source, neighbourhoods.target
+        query = target.gather(self.query(h) * self._scale(h))
+        logits = (query * source.gather(self.key(h)) * self.edge(e)).unflatten(1, (self.heads, -1)).sum(2)
+        weight = _weights(logits)
+        values = source.gather(value).unflatten(1, (self.heads, -1))
+        found = target.sum((values * weight.to(values.dtype).unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
+        return found, target.sum(weight).unsqueeze(2).to(found.dtype)
+
+    def _over_missing(
+        self, h: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs
+    ) -> tuple[Tensor, Tensor]:
+        """As :meth:`_over_edges`, over the pairs without an edge."""
+        # The feature is the same for all pairs: it scales the channels of the queries.
+        query = self.missing_query(h) * self.missing_edge(pairs.feature) * self._scale(h)
+        q, k, v = (self._heads_first(neighbourhoods.pad(rows)) for rows in (query, self.missing_key(h), value))
+        weight = _weights(q @ k.mT).masked_fill(~pairs.missing.unsqueeze(1), 0.0)
+        found, total = weight.to(v.dtype) @ v, weight.sum(3, keepdim=True)
+        return neighbourhoods.unpad(found.transpose(1, 2)), neighbourhoods.unpad(total.transpose(1, 2)).to(found.dtype)
+
+    def _heads_first(self, padded: Tensor) -> Tensor:
+        """Padded rows ``[num_graphs, max_nodes, hidden_channels]`` as ``[num_graphs, heads, max_nodes, d]``."""
+        return padded.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+    def _scale(self, h: Tensor) -> float:
+        return 1.0 / math.sqrt(h.size(1) // self.heads)
+
+
+def _linear(channels: int) -> nn.Linear:
+    return nn.Linear(channels, channels, bias=False)
+
+
+def _weights(logits: Tensor) -> Tensor:
+    """Exponentials of clamped logits, in float32 at least."""
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp()
+
+
+@register_attention("spectral")
+class SpectralAttentionLayer(nn.Module):
+    """The layer of spectral attention networks: attention and a feed-forward net, each with residual and norm.
+
+    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4.3. Edge
+    features are read by each layer and changed by none.
+
+    Args:
+        hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
+        heads: number of attention heads; divides ``hidden_channels``.
+        full: whether pairs of nodes without an edge take part, see :class:`SpectralAttention`.
+        gamma: their weight.
+        learn_gamma: whether it is learned.
+        softmax: ``"joint"`` or ``"separate"``.
+        dropout: share of the attention's output and of the hidden units that is dropped in training.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
+        residual: whether input is added to output around attention and feed-forward net.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    @staticmethod
+    def shared(hidden_channels: int, heads: int, *, full: bool = False, **options: object) -> MissingEdges:
+        """What the layers of a model share."""
+        return MissingEdges(hidden_channels, full)
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        full: bool = False,
+        gamma: float = 1e-5,
+        learn_gamma: bool = False,
+        softmax: str = "joint",
+        dropout: float = 0.0,
+        norm: str = "batch",
+        residual: bool = True,
+    ) -> None:
+        super().__init__()
+        self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
+        self.out = nn.Linear(hidden_channels, hidden_channels)
+        self.norm_attention = make_norm(norm, hidden_channels)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(hidden_channels, 2 * hidden_channels),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(2 * hidden_channels, hidden_channels),
+        )
+        self.norm_feed_forward = make_norm(norm, hidden_channels)
+        self.dropout, self.residual = nn.Dropout(dropout), residual
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget running statistics."""
+        first, _, _, second = self.feed_forward
+        for part in (self.attention, self.out, self.norm_attention, first, second, self.norm_feed_forward):
+            part.reset_parameters()  # type: ignore[operator]
+
+    def forward(
+        self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: MissingPairs | None
+    ) -> tuple[Tensor, Tensor, MissingPairs | None]:
+        """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is handed on as it is."""
+        graphs = neighbourhoods.graphs
+        update = self.out(self.dropout(self.attention(h, e, neighbourhoods, state)))
+        h = self.norm_attention(h + update if self.residual else update, graphs)
+        update = self.feed_forward(h)
+        return self.norm_feed_forward(h + update if self.residual else update, graphs), e, state
