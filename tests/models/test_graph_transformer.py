@@ -393,6 +393,20 @@ def test_sum_grows_with_the_graph_and_mean_does_not() -> None:
         torch.testing.assert_close(model(x.repeat(2), twice), factor * once, rtol=1e-10, atol=1e-12)
 
 
+def test_unit_norm_is_that_of_columns_scaled_beforehand() -> None:
+    """The length of each column of each graph, of the nodes' encoding and of the edges', makes no difference."""
+    plain, unit = (small(**WITH_EDGES, pe_norm=norm).eval() for norm in (False, "unit"))
+    plain.load_state_dict(unit.state_dict())
+    given, scaled = encoded_inputs(), encoded_inputs()
+    for name, rows in (("pe", BATCH), ("edge_pe", BATCH[EDGES[1]])):
+        for graph in rows.unique():
+            given[name][rows == graph] *= 10.0 ** (2 * graph - 1)
+            scaled[name][rows == graph] /= scaled[name][rows == graph].norm(dim=0)
+    got, expected = unit(edge_index=EDGES, batch=BATCH, **given), plain(edge_index=EDGES, batch=BATCH, **scaled)
+    assert relative_error(got, expected) < 1e-12
+    assert relative_error(plain(edge_index=EDGES, batch=BATCH, **given), expected) > 1e-3
+
+
 def test_norm_removes_the_scale_of_an_encoding() -> None:
     """The norm removes the scale of each channel of a training batch; eval mode uses the running average."""
     plain, normed = (small(**WITH_EDGES, pe_norm=norm).train() for norm in (False, True))

@@ -9,7 +9,7 @@ from helpers import few, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe.nn.norms import NORMS, make_norm
+from tg_lpe.nn.norms import NORMS, UnitColumns, make_norm
 from tg_lpe.ops.segment import RowGroups
 
 
@@ -27,6 +27,30 @@ def test_graph_norm_is_that_of_pyg(sizes: list[int]) -> None:
     # Where a graph has a single node, the root of a tiny variance makes gradients large.
     grads = [torch.autograd.grad((out * normal(*out.shape, seed=1)).sum(), x)[0] for out in (got, expected)]
     assert relative_error(*grads) < 1e-9
+
+
+@few
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any), st.integers(-5, 5))
+def test_unit_columns(sizes: list[int], order: int) -> None:
+    """Each column of each graph at length one, at any scale; a zero column stays zero."""
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    x = 10.0**order * normal(len(batch), 3)
+    x[batch == batch[0], 1] = 0
+    got = UnitColumns()(x, RowGroups(batch, len(sizes)))
+    expected = x.clone()
+    for graph, column in [(graph, column) for graph in batch.unique() for column in range(3)]:
+        length = x[batch == graph, column].norm()
+        expected[batch == graph, column] /= length if length > 0 else 1
+    assert relative_error(got, expected) < 1e-12
+
+
+def test_gradient_of_unit_columns() -> None:
+    groups = RowGroups(torch.tensor([0, 0, 0, 1, 1]), 2)
+    x = normal(5, 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: UnitColumns()(x, groups), x)
+    zero = torch.zeros(5, 2, requires_grad=True)
+    UnitColumns()(zero, groups).sum().backward()
+    assert torch.equal(zero.grad, torch.ones(5, 2))
 
 
 def test_batch_and_layer_norm_are_those_of_torch() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
 from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.checks import ValueChecks
-from tg_lpe.nn.embeddings import EncodingChannels, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
 from tg_lpe.ops.segment import RowGroups, group_pointers
@@ -51,7 +51,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             With an ``encoder``, its ``out_channels``.
         edge_pe_channels: width of the encoding of edges that :meth:`forward` is given; ``None`` for none.
             With an encoder that encodes edges too, its ``edge_out_channels``.
-        pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm.
+        pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm;
+            ``"unit"`` scales each channel to length one within each graph instead.
         pe_merge: ``"add"`` adds a linear map of the encoding to the embedded features; ``"concat"`` puts the encoding
             itself beside them, and they are embedded into as many channels less, as spectral attention does.
         encoder: an :class:`~tg_lpe.Encoder` that computes the positional encoding, trained jointly; or the class and
@@ -100,7 +101,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         out_channels: int = 1,
         readout: str = "mlp",
         pooling: str = "mean",
-        pe_norm: bool = False,
+        pe_norm: bool | Literal["unit"] = False,
         pe_merge: str = "add",
         attention: str = "edge",
         attention_options: Mapping[str, Any] | None = None,
@@ -116,6 +117,7 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             ("pooling", pooling, POOLINGS),
             ("pe_merge", pe_merge, PE_MERGES),
             ("level", level, LEVELS),
+            ("pe_norm", pe_norm, ENCODING_NORMS),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
@@ -319,7 +321,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, num_nodes)
         if self.pe_embedding is None:
             return h
-        return self._merge(h, self.pe_embedding(self.pe_embedding.checked(pe, num_nodes), h.dtype))
+        pe = self.pe_embedding.checked(pe, num_nodes)
+        return self._merge(h, self.pe_embedding(pe, h.dtype, neighbourhoods.graphs))
 
     def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
         """First edge features ``[num_edges, hidden_channels]``, in the order of the layers."""
@@ -328,7 +331,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         e: Tensor = self.edge_embedding(sort(edge_attr) if expected else None, num_edges)  # type: ignore[arg-type]
         if self.edge_pe_embedding is None:
             return e
-        return self._merge(e, self.edge_pe_embedding(sort(self.edge_pe_embedding.checked(pe, num_edges)), e.dtype))
+        pe = sort(self.edge_pe_embedding.checked(pe, num_edges))
+        return self._merge(e, self.edge_pe_embedding(pe, e.dtype, neighbourhoods.edge_graphs))
 
     def _merge(self, features: Tensor, pe: Tensor) -> Tensor:
         """Embedded features and encoding as one, ``[num_rows, hidden_channels]``."""

@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
-from tg_lpe.nn.norms import RowBatchNorm
+from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
+from tg_lpe.ops.segment import RowGroups
+
+ENCODING_NORMS = (False, True, "unit")
 
 
 class FeatureEmbedding(nn.Module):
@@ -95,19 +98,20 @@ class FeatureEmbedding(nn.Module):
 
 
 class EncodingEmbedding(nn.Linear):
-    """Linear map of a positional encoding into the hidden width, after batch norm if asked for.
+    """Linear map of a positional encoding into the hidden width, after normalisation if asked for.
 
     Args:
         what: ``"pe"`` or ``"edge_pe"``, for error messages.
         in_channels: width of the encoding.
         channels: width of the result.
-        norm: whether each channel is first brought to mean zero and variance one.
+        norm: one of :data:`ENCODING_NORMS`: whether each channel is first brought to mean zero and variance one, or to
+            length one within each graph.
     """
 
-    def __init__(self, what: str, in_channels: int, channels: int, norm: bool) -> None:
+    def __init__(self, what: str, in_channels: int, channels: int, norm: bool | str) -> None:
         super().__init__(in_channels, channels)
         self.what = what
-        self.norm = RowBatchNorm(in_channels, affine=False) if norm else None
+        self.norm = _encoding_norm(norm, in_channels)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget the running statistics."""
@@ -124,25 +128,25 @@ class EncodingEmbedding(nn.Linear):
         """
         return _checked_encoding(self.what, pe, num_rows, self.in_features)
 
-    def forward(self, pe: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
-        """Embedded encoding ``[num_rows, channels]``, computed in ``dtype``."""
+    def forward(self, pe: Tensor, dtype: torch.dtype, graphs: RowGroups) -> Tensor:  # type: ignore[override]
+        """Embedded encoding ``[num_rows, channels]``, computed in ``dtype``; ``graphs`` has the graph of each row."""
         pe = pe.to(dtype)
-        return super().forward(pe if self.norm is None else self.norm(pe))
+        return super().forward(pe if self.norm is None else self.norm(pe, graphs))
 
 
 class EncodingChannels(nn.Module):
-    """A positional encoding as it is, or after batch norm, to stand beside embedded features.
+    """A positional encoding as it is, or normalised, to stand beside embedded features.
 
     Args:
         what: ``"pe"`` or ``"edge_pe"``, for error messages.
         channels: width of the encoding.
-        norm: whether each channel is brought to mean zero and variance one.
+        norm: as for :class:`EncodingEmbedding`.
     """
 
-    def __init__(self, what: str, channels: int, norm: bool) -> None:
+    def __init__(self, what: str, channels: int, norm: bool | str) -> None:
         super().__init__()
         self.what, self.channels = what, channels
-        self.norm = RowBatchNorm(channels, affine=False) if norm else None
+        self.norm = _encoding_norm(norm, channels)
 
     def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
         """``pe``, if it has the right shape.
@@ -152,10 +156,16 @@ class EncodingChannels(nn.Module):
         """
         return _checked_encoding(self.what, pe, num_rows, self.channels)
 
-    def forward(self, pe: Tensor, dtype: torch.dtype) -> Tensor:
-        """The encoding ``[num_rows, channels]`` in ``dtype``."""
+    def forward(self, pe: Tensor, dtype: torch.dtype, graphs: RowGroups) -> Tensor:
+        """The encoding ``[num_rows, channels]`` in ``dtype``; ``graphs`` has the graph of each row."""
         pe = pe.to(dtype)
-        return pe if self.norm is None else self.norm(pe)
+        return pe if self.norm is None else self.norm(pe, graphs)
+
+
+def _encoding_norm(norm: bool | str, channels: int) -> RowBatchNorm | UnitColumns | None:
+    if not norm:
+        return None
+    return UnitColumns() if norm == "unit" else RowBatchNorm(channels, affine=False)
 
 
 def _checked_encoding(what: str, pe: Tensor | None, num_rows: int, width: int) -> Tensor:

@@ -124,6 +124,23 @@ class GraphNorm(nn.Module):
         return f"{self.channels}, eps={self.eps}"
 
 
+class UnitColumns(nn.Module):
+    """Scales each column to length one within each graph, as the paper's experiment does with encodings; no parameters.
+
+    Columns shorter than :attr:`floor` stay as they are: a zero column stays zero, with a finite gradient.
+    """
+
+    floor = 1e-12
+
+    def reset_parameters(self) -> None:
+        """There are none."""
+
+    def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:
+        """Scale ``x``, ``[num_rows, channels]``, graph by graph."""
+        length = torch.threshold(graphs.sum(x.square()), self.floor**2, 1.0).sqrt()
+        return x / graphs.gather(length)
+
+
 @NORMS.register(name="none")
 class NoNorm(nn.Module):
     """No normalisation.
