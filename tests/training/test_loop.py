@@ -58,6 +58,12 @@ def test_halving_schedule(splits: MoleculeSplits) -> None:
     assert got == [1.0] * 4 + [0.5] * 4 + [0.25] * 4
 
 
+def test_decay_schedule(splits: MoleculeSplits) -> None:
+    """Half after 800 of 2,000 epochs, whatever the number of epochs and steps."""
+    got = factors(splits, 100, schedule="decay", epochs=10)
+    assert got == pytest.approx([2 ** (-20 * step / 800) for step in range(100)], rel=1e-12)
+
+
 def test_one_cycle_schedule(splits: MoleculeSplits) -> None:
     got = factors(splits, 100, schedule="one-cycle", epochs=10, warmup=0.2)
     assert got[0] == pytest.approx(0.04) and got[20] == 1.0 == max(got)
@@ -186,6 +192,18 @@ def test_encoder_and_maps_have_learning_rates_of_their_own(splits: MoleculeSplit
     without = train(splits, {**chosen, "learned_conductances": False, "ground": False})
     assert len(without.optimizer.param_groups) == 1, "nothing to learn: no group"
     without.fit()
+
+
+def test_gradients_are_clipped_by_group_or_jointly(splits: MoleculeSplits) -> None:
+    def norms(clip_jointly: bool) -> list[float]:
+        training = train(splits, FEATURES, clip=1e-3, clip_jointly=clip_jointly, epochs=1, batch_size=24)
+        training.train_epoch()
+        groups = [group["params"] for group in training.optimizer.param_groups]
+        return [float(torch.cat([p.grad.flatten() for p in params]).norm()) for params in groups]
+
+    assert norms(False) == pytest.approx([1e-3, 1e-3], rel=1e-3)
+    model, encoder = norms(True)
+    assert math.hypot(model, encoder) == pytest.approx(1e-3, rel=1e-3) and encoder < 0.9e-3
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from tg_lpe.graph.spectral import KERNELS
 
-Schedule = Literal["one-cycle", "halving", "constant"]
+Schedule = Literal["one-cycle", "halving", "decay", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 T = TypeVar("T", bound="LoopConfig")
@@ -23,10 +23,12 @@ class LoopConfig:
         batch_size: graphs per step.
         lr: peak learning rate of AdamW.
         schedule: of the learning rate; "halving" halves it every halve_every epochs, as `Graph Transformers Dream of
-            Electric Flow <https://arxiv.org/abs/2410.16699>`_ does.
+            Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets it fall continuously, whatever the
+            number of epochs, by the factor of that paper's whole training, 2^-2.5.
         warmup: share of the steps in which "one-cycle" rises.
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
+        clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.
         ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
             the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
@@ -39,6 +41,7 @@ class LoopConfig:
     warmup: float = 0.1
     halve_every: int = 800
     clip: float = 1.0
+    clip_jointly: bool = False
     seed: int = 0
     ema: float = 0.0
 
@@ -94,10 +97,12 @@ class TrainConfig(LoopConfig):
         batch_size: graphs per step.
         lr: peak learning rate of the graph transformer.
         schedule: of the learning rates; "halving" halves them every halve_every epochs, as `Graph Transformers Dream of
-            Electric Flow <https://arxiv.org/abs/2410.16699>`_ does.
+            Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets them fall continuously, whatever the
+            number of epochs, by the factor of that paper's whole training, 2^-2.5.
         warmup: share of the steps in which "one-cycle" rises.
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
+        clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.
         ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
             the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
