@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from helpers import randomize_
 from safetensors.torch import load_file
 
@@ -112,7 +113,9 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --model.num_layers three", "--model.num_layers must be an integer, got three"),
         ("train nci --mdel.num_layers 3", "arguments: --mdel.num_layers 3; did you mean --model.num_layers?"),
         ("train nci --epoch 3", "unrecognized arguments: --epoch 3; did you mean --epochs?"),
-        ("train nci --schedule cosine", "--schedule must be one of one-cycle, halving, constant, got cosine"),
+        ("train nci --preset essay", "invalid choice: 'essay'"),
+        ("pretrain nci --preset paper --kernels heat", "pretrains on eigenvectors, so --kernels must not be given"),
+        ("train nci --schedule cosine", "--schedule must be one of one-cycle, halving, decay, constant, got cosine"),
         ("train", "source"),
         ("pretrain nci --encoder.num_filters 3", "--encoder CLASS is missing"),
         (
@@ -250,6 +253,51 @@ def test_names_in_a_configuration_file(
         with pytest.raises(SystemExit):
             main(["train", "nci", "--config", str(file)])
         assert said in capsys.readouterr().err
+
+
+def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They depend on the data and the encoder, wherever those are named; whatever is given explicitly wins."""
+
+    def shown(*command: str) -> dict[str, Any]:
+        return yaml.safe_load(printed_config(capsys, *command))
+
+    zinc, qm9 = (shown("train", "--preset", "paper", name) for name in ("zinc", "qm9"))
+    assert (zinc["epochs"], qm9["epochs"]) == (2000, 1000) and zinc["schedule"] == "decay" and zinc["batch_size"] == 200
+    assert zinc["model"]["pe_norm"] == "unit" and zinc["model"]["readout"] == "paper"
+    encoder = zinc["encoder"]["init_args"]
+    assert zinc["encoder"]["class_path"].endswith("LinearTransformer") and encoder["probes"] == "learned"
+    assert encoder["out_channels"] == 6 and qm9["encoder"]["init_args"]["out_channels"] == 3
+    given = shown("train", "qm9", "--preset", "paper", "--epochs", "7", "--model.heads", "4", "--encoder.k", "5")
+    assert given["epochs"] == 7 and given["model"] == {**qm9["model"], "heads": 4}
+    assert given["encoder"]["init_args"] == {**qm9["encoder"]["init_args"], "k": 5}
+    laplacian = shown("train", "qm9", "--preset", "paper", "--encoder", "LaplacianEigenvectors")
+    assert laplacian["encoder"]["init_args"]["k"] == 3 and laplacian["edge_encoding"] is False
+    none = shown("train", "qm9", "--preset", "paper", "--encoder", "none")
+    assert none["edge_encoding"] is True and none["encoder"] == {"class_path": "tg_lpe.training.build.NoEncoder"}
+    assert shown("train", "zinc", "--preset", "paper", "--pretrained", "gram-k8")["encoder"] is None
+    pretrain = shown("pretrain", "qm9", "--preset", "paper")
+    assert pretrain["eigenvectors"] == 3 and pretrain["batch_size"] == 400
+    assert pretrain["encoder"]["init_args"]["update_incidence"] is True
+    (tmp_path / "run.yaml").write_text("preset: paper\nencoder: LaplacianEigenvectors\nepochs: 9\n", encoding="utf-8")
+    file = shown("train", "qm9", "--config", str(tmp_path / "run.yaml"))
+    assert {**file, "epochs": 1000} == laplacian and file["epochs"] == 9
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(file), encoding="utf-8")
+    assert shown("train", "--config", str(tmp_path / "run.yaml")) == file
+    assert shown("train", "nci")["epochs"] == TrainConfig().epochs, "a preset leaves no trace"
+
+
+def test_a_run_of_the_papers_experiment(tmp_path: Path) -> None:
+    """Pretrained on eigenvectors, then trained jointly."""
+    data = small_folder(tmp_path / "molecules")
+    common = [str(data), "--preset", "paper", "--cache", str(tmp_path / "cache"), "--threads", "1", "--quiet"]
+    common += ["--epochs", "2"]
+    assert main(["pretrain", *common, "--out", str(tmp_path / "pretrain")]) == 0
+    start = ["--pretrained", str(tmp_path / "pretrain" / "encoder"), "--computed", "solubility"]
+    assert main(["train", *common, *start, "--model.hidden_channels", "16", "--out", str(tmp_path / "train")]) == 0
+    config = json.loads((tmp_path / "train" / "config.json").read_text())
+    assert config["encoder"]["probes"] == "learned" and config["encoder"]["update_incidence"] is True
+    assert config["encoder"]["out_channels"] == 6 and config["model"]["pe_norm"] == "unit"
+    assert config["loop"]["clip_jointly"] is True and config["loop"]["schedule"] == "decay"
 
 
 def test_columns_of_a_file_and_their_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

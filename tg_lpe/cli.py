@@ -27,8 +27,10 @@ from tg_lpe.training.options import (
     class_and_arguments,
     encoder_label,
     normalized,
+    preset_defaults,
     settings_of,
 )
+from tg_lpe.training.presets import PRESETS
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +100,17 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
             Parser.flags = [*inner._option_string_actions, *(word for word in argv if word.startswith("--"))]
         commands.add_subcommand(name, inner, help=help_text[0].lower() + help_text[1:].rstrip("."))
         inner.prog = f"tg-lpe {name}"
-    args = parser.parse_args(argv)
+    plain = [word for word in argv if not word.startswith("--print_config")]
+    args = parser.parse_args(plain)
+    preset = args[args.command].get("preset")
+    if preset is not None:
+        chosen = commands.choices[args.command]
+        try:
+            chosen.set_defaults(preset_defaults(args.command, args[args.command]))
+        except ValueError as error:
+            chosen.error(str(error))
+    if preset is not None or plain != argv:
+        args = parser.parse_args(argv)
     return args.command, args[args.command]
 
 
@@ -115,6 +127,11 @@ def _add_data(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--config", action="config", help="YAML file with any of these options; --print_config shows one"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        help="other defaults: paper, those of Table 2 of `Graph Transformers Dream of Electric Flow`",
     )
     group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not for nci")
     group.add_argument("--smiles_column", metavar="COLUMN", help="of csv files (default: smiles)")

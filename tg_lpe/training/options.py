@@ -24,6 +24,8 @@ from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.hub.registry import Registry
 from tg_lpe.training.build import NoEncoder
 from tg_lpe.training.config import LoopConfig
+from tg_lpe.training.presets import DEFAULT_ENCODER as PRESET_ENCODER
+from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
 from tg_lpe.training.tasks import TASKS
 
@@ -152,7 +154,7 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if options and not {"--encoder", "--config"} & set(words):
         if command == "train":
-            words = ["--encoder", DEFAULT_ENCODER, *words]
+            words = ["--encoder", PRESET_ENCODER if "--preset" in words else DEFAULT_ENCODER, *words]
             configs = {place + 2: content for place, content in configs.items()}
         else:
             raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
@@ -309,6 +311,24 @@ def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
         return None
     cls, arguments = class_and_arguments(args.encoder)
     return None if cls is NoEncoder else {"class": register(cls).__name__, **arguments}
+
+
+def preset_defaults(command: str, args: Namespace) -> dict[str, Any]:
+    """The defaults of the options by the preset that ``--preset`` names; they depend on the data and the encoder.
+
+    Raises:
+        ValueError: if another option contradicts the preset as a whole.
+    """
+    if command == "pretrain" and args.kernels is not None:
+        raise ValueError(f"--preset {args.preset} pretrains on eigenvectors, so --kernels must not be given")
+    chosen: Any = {"class": PRESET_ENCODER} if args.encoder is None else None
+    chosen = chosen_encoder(args) or chosen
+    defaults = PRESETS[args.preset](command, args.source, chosen)
+    arguments = defaults.pop("encoder")
+    if isinstance(chosen, dict):
+        cls = ENCODERS[chosen["class"]]
+        defaults["encoder"] = {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": arguments}
+    return defaults
 
 
 def class_and_arguments(chosen: Namespace) -> tuple[Any, dict[str, Any]]:
