@@ -43,15 +43,17 @@ def table(name: str) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def mean_and_spread(mean: float, std: float | None) -> str:
+    """An error, with its standard deviation over seeds if there are several."""
+    return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")
+
+
 MOLECULES_HEAD = ["encoding", "test MAE", "after relabelling", "parameters", "seeds", "minutes a run"]
 
 
 def molecules_row(entry: dict[str, Any]) -> list[str]:
     """An encoding of benchmarks/molecules.py: mean and standard deviation over seeds."""
-    errors = [
-        f"{entry[name]:.4f}" + ("" if entry[f"{name}_std"] is None else f" ± {entry[f'{name}_std']:.4f}")
-        for name in ("test_mae", "test_mae_relabelled")
-    ]
+    errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
     label = f"**{entry['row']}**" if entry["row"] == "linear-transformer" else entry["row"]
     return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
 
@@ -60,6 +62,19 @@ def budget_row(entry: dict[str, Any]) -> list[str]:
     """An encoder and a number of epochs of benchmarks/_budget_figure.py."""
     encoding, *errors = molecules_row({**entry, "num_parameters": 0, "seconds": 0.0})[:3]
     return [encoding, f"{entry['epochs']:,}", *errors, str(len(entry["seeds"]))]
+
+
+def table2_row(entry: dict[str, Any]) -> list[str]:
+    """A cell of benchmarks/table2.py beside the paper's; what the paper has not is left empty."""
+    paper = entry["paper"]
+    theirs = ["", "", ""]
+    if paper is not None:
+        theirs = [f"{paper['mae']:.3f} ± {paper['std']:.4f}", f"{paper['epochs']:,}", paper["parameters"]]
+    errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
+    inner = entry["encoder_parameters"]
+    parameters = f"{entry['num_parameters'] - inner:,}" + (f" + {inner:,}" if inner else "")
+    ours = [*errors, f"{entry['epochs']:,}", parameters, str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
+    return [entry["set"].upper(), entry["row"], *theirs, *ours]
 
 
 def throughput_row(entry: dict[str, Any]) -> list[str]:
@@ -131,6 +146,13 @@ def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "test MAE", "after relabelling", "seeds"], budget_row),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
+    "table2": (
+        [
+            *["data", "encoding", "paper's MAE", "epochs", "parameters"],
+            *["test MAE", "after relabelling", "epochs", "parameters", "seeds", "minutes a run"],
+        ],
+        table2_row,
+    ),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training": (
         ["model", "graphs/s", "step over none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],

@@ -16,19 +16,17 @@ best epoch of validation, the same with the atoms of every test molecule renumbe
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from _readme import molecules_row
+from _runs import complete_runs, machine_of, run, summary
 
 from tg_lpe.cli import SOURCES
-from tg_lpe.cli import main as tg_lpe
-from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import read_metrics
 
 GRAM = "linear-transformer"
 """The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
@@ -178,43 +176,31 @@ def compare(args: argparse.Namespace) -> None:
     ]
     folder = args.out if args.quick else "benchmarks/results"
     file = Path(args.json or f"{folder}/{args.set}_{args.epochs}{''.join(groups)}.json")
-    machine = read_json(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}").environment)
-    machine.pop("command")
+    machine = machine_of(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}"))
     write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
 
 
 def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> None:
     """One run, unless it is complete or another process works on it."""
-    folder = RunFolder(base / f"{slug(row)}-s{seed}")
-    if folder.result.exists():
+    folder = base / f"{slug(row)}-s{seed}"
+    if RunFolder(folder).result.exists():
         return
     options = list(ROWS[row])
     if PRETRAINED in options:
         encoder = pretrained(args)
         if encoder is None:
-            print(f"{folder.path}: left out, its encoder is still being pretrained", file=sys.stderr)
+            print(f"{folder}: left out, its encoder is still being pretrained", file=sys.stderr)
             return
         options[options.index(PRETRAINED)] = str(encoder)
-    run("train", folder.path, args, [*options, *extra, "--epochs", str(args.epochs), "--seed", str(seed)])
+    options += [*extra, "--epochs", str(args.epochs), "--seed", str(seed)]
+    run("train", args.set, folder, options, args.data, args.threads)
 
 
 def pretrained(args: argparse.Namespace) -> Path | None:
     """The encoder pretrained on the set; ``None`` while another process pretrains it."""
-    folder = RunFolder(Path(args.out) / f"{args.set}-pretrain{'-quick' * args.quick}")
-    if not folder.result.exists():
-        epochs = "1" if args.quick else "5"
-        run("pretrain", folder.path, args, ["--kernels", "heat", "resistance", "--read_features", "--epochs", epochs])
-    return folder.path / "encoder" if folder.result.exists() else None
-
-
-def run(command: str, out: Path, args: argparse.Namespace, options: list[str]) -> None:
-    """A command of tg-lpe, its folder resumed if there is one."""
-    data = ["--data", args.data] if args.data else []
-    threads = ["--threads", str(args.threads)] if args.threads is not None else []
-    full = [command, args.set, *data, *options, "--out", str(out), "--resume", "--quiet", *threads]
-    print(f"$ tg-lpe {' '.join(full)}", file=sys.stderr)
-    if tg_lpe(full) != 0:
-        print(f"{out}: left out", file=sys.stderr)
+    folder = Path(args.out) / f"{args.set}-pretrain{'-quick' * args.quick}"
+    options = ["--kernels", "heat", "resistance", "--read_features", "--epochs", "1" if args.quick else "5"]
+    return folder / "encoder" if run("pretrain", args.set, folder, options, args.data, args.threads) else None
 
 
 def slug(row: str) -> str:
@@ -224,28 +210,8 @@ def slug(row: str) -> str:
 
 def collect(row: str, base: Path) -> dict[str, Any] | None:
     """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
-    folders = {int(path.name.rpartition("-s")[2]): RunFolder(path) for path in base.glob(f"{slug(row)}-s[0-9]*")}
-    runs = {seed: folder for seed, folder in sorted(folders.items()) if folder.result.exists()}
-    if not runs:
-        return None
-    results = [read_json(folder.result) for folder in runs.values()]
-    metrics = [read_metrics(folder.metrics) for folder in runs.values()]
-    entry: dict[str, Any] = {"row": row, "options": ROWS[row], "seeds": list(runs)}
-    for name in ("test_mae", "test_mae_relabelled", "val_mae"):
-        values = [result[name] for result in results]
-        entry[name] = statistics.fmean(values)
-        entry[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
-        entry[f"{name}_by_seed"] = values
-    gaps = [abs(result["test_mae"] - result["test_mae_relabelled"]) for result in results]
-    return entry | {
-        "largest_relabelling_gap": max(gaps),
-        "num_parameters": results[0]["num_parameters"],
-        "encoder_parameters": results[0]["encoder_parameters"],
-        "precision": results[0]["precision"],
-        "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
-        "seconds": statistics.fmean(sum(line["seconds"] for line in lines) for lines in metrics),
-        "val_mae_by_epoch": [[round(line["val_mae"], 5) for line in lines] for lines in metrics],
-    }
+    runs = complete_runs(base, slug(row))
+    return {"row": row, "options": ROWS[row], **summary(runs)} if runs else None
 
 
 if __name__ == "__main__":

@@ -153,11 +153,11 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         _import_modules(_flat(content.get("import")))
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if options and not {"--encoder", "--config"} & set(words):
-        if command == "train":
-            words = ["--encoder", PRESET_ENCODER if "--preset" in words else DEFAULT_ENCODER, *words]
-            configs = {place + 2: content for place, content in configs.items()}
-        else:
+        default = PRESET_ENCODER if "--preset" in words else DEFAULT_ENCODER if command == "train" else None
+        if default is None:
             raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
+        words = ["--encoder", default, *words]
+        configs = {place + 2: content for place, content in configs.items()}
     words = _with_import_paths(words)
     for place, content in configs.items():
         for option, registry in REGISTRIES.items():

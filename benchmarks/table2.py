@@ -1,0 +1,160 @@
+"""Table 2 of "Graph Transformers Dream of Electric Flow": six cells, each beside the paper's figure and relabelled.
+
+    python benchmarks/table2.py --data DIR [--cells CELL ...] [--epochs N] [--seeds 0 1 2]
+    python benchmarks/table2.py --data DIR --cells zinc-linear-transformer --epochs 200
+
+DIR holds the folders zinc and qm9, each with train, val and test. Every run is one `tg-lpe train --preset paper` with a
+folder of its own under --out; complete runs are not repeated, a stopped run is resumed, and a run that another process
+works on is skipped. Without --epochs a cell has the paper's, 2,000 for ZINC and 1,000 for QM9; the fall of the learning
+rate scales with them. The linear transformer is first pretrained on eigenvectors, from --starts initialisations, of
+which validation chooses. Beside the paper's cells there is the same encoder from probes that read atom types, which
+is equivariant.
+
+The complete runs under --out are then collected into a JSON file: for each cell and number of epochs mean and spread
+over seeds of the test error, the same with the atoms of every test molecule renumbered at random, parameters, time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _readme import table2_row
+from _runs import complete_runs, machine_of, run, summary
+
+from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.training.run_folder import RunFolder
+
+PAPER: dict[str, dict[str, Any]] = {
+    "zinc-none": {"mae": 0.286, "std": 0.0078, "parameters": "800,771 - 891", "epochs": 2000},
+    "zinc-laplacian": {"mae": 0.201, "std": 0.0034, "parameters": "800,771", "epochs": 2000},
+    "zinc-linear-transformer": {"mae": 0.138, "std": 0.012, "parameters": "800,771 + 488", "epochs": 2000},
+    "qm9-none": {"mae": 0.419, "std": 0.0047, "parameters": "799,747 - 512", "epochs": 1000},
+    "qm9-laplacian": {"mae": 0.227, "std": 0.0094, "parameters": "799,747", "epochs": 1000},
+    "qm9-linear-transformer": {"mae": 0.221, "std": 0.0060, "parameters": "799,747 + 240", "epochs": 1000},
+}
+"""The six cells as the paper prints them: mean and standard deviation over four seeds."""
+
+SETS = ("zinc", "qm9")
+ROWS: dict[str, list[str]] = {
+    "none": ["--encoder", "none"],
+    "laplacian": ["--encoder", "LaplacianEigenvectors"],
+    "linear-transformer": ["--encoder.probes", "learned"],
+    "linear-transformer-features": ["--encoder.probes", "features"],
+}
+"""Options of the training, or of the pretraining that it starts from."""
+
+PRETRAINED = ("linear-transformer", "linear-transformer-features")
+CELLS = [f"{name}-{row}" for name in SETS for row in ROWS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", help="folder with zinc and qm9")
+    parser.add_argument(
+        "--cells",
+        nargs="+",
+        default=list(PAPER),
+        choices=CELLS,
+        metavar="CELL",
+        help=f"{', '.join(CELLS)} (default: the paper's six)",
+    )
+    parser.add_argument("--epochs", type=int, help="of each run (default: the paper's)")
+    parser.add_argument("--pretrain_epochs", type=int, default=120, help="(default: %(default)s)")
+    parser.add_argument("--starts", type=int, default=3, help="initialisations to pretrain (default: %(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
+    parser.add_argument("--threads", type=int, help="threads of this process")
+    parser.add_argument("--out", metavar="DIR", default="runs/table2", help="(default: %(default)s)")
+    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--quick", action="store_true", help="one epoch of a tiny model on the nci molecules")
+    parser.add_argument(
+        "--json", metavar="FILE", default="benchmarks/results/table2.json", help="(default: %(default)s)"
+    )
+    args = parser.parse_args()
+    if args.quick:
+        args.cells, args.data = [f"nci-{row}" for row in ROWS], None
+        args.epochs = args.pretrain_epochs = args.starts = 1
+        with tempfile.TemporaryDirectory() as args.out:
+            compare(args)
+        return
+    if args.data is None and not args.collect:
+        parser.error("--data DIR is missing, a folder with zinc and qm9")
+    compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Run the missing runs and collect the complete ones."""
+    for seed in args.seeds:
+        for cell in args.cells:
+            if not args.collect:
+                train(cell, seed, args)
+    collected = collect(Path(args.out))
+    if not collected:
+        sys.exit(f"no run under {args.out} is complete")
+    for entry in collected:
+        print(" | ".join(table2_row(entry)))
+    first = complete_runs(Path(args.out), f"{collected[0]['cell']}-{collected[0]['epochs']}")
+    machine = machine_of(next(iter(first.values())))
+    write_json(Path(args.json), {"results": collected, "machine": machine})
+
+
+def train(cell: str, seed: int, args: argparse.Namespace) -> None:
+    """One run, after the pretraining of its encoder."""
+    name, _, row = cell.partition("-")
+    data = str(Path(args.data) / name) if args.data else None
+    epochs = args.epochs or PAPER[f"{name}-none"]["epochs"]
+    options = ["--preset", "paper", "--epochs", str(epochs), "--seed", str(seed)]
+    if row in PRETRAINED:
+        start = pretrained(cell, data, args)
+        if start is None:
+            print(f"{cell}: left out, its encoder is still being pretrained", file=sys.stderr)
+            return
+        options += ["--pretrained", str(start)]
+    else:
+        options += ROWS[row]
+    if args.quick:
+        options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
+    run("train", name, Path(args.out) / f"{cell}-{epochs}-s{seed}", options, data, args.threads)
+
+
+def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | None:
+    """The encoder of the best start by validation; ``None`` while another process pretrains one of them."""
+    name, _, row = cell.partition("-")
+    base = Path(args.out) / "pretrain"
+    for start in range(args.starts):
+        options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.pretrain_epochs), "--seed", str(start)]
+        if not run("pretrain", name, base / f"{cell}-{args.pretrain_epochs}-s{start}", options, data, args.threads):
+            return None
+    starts = complete_runs(base, f"{cell}-{args.pretrain_epochs}")
+    best = min(range(args.starts), key=lambda start: read_json(starts[start].result)["val_loss"])
+    return starts[best].path / "encoder"
+
+
+def collect(base: Path) -> list[dict[str, Any]]:
+    """Figures of each cell and number of epochs over all seeds that are complete, in the order of the table."""
+    found = {match for path in base.glob("*-s[0-9]*") if (match := re.fullmatch(r"(.+)-(\d+)-s\d+", path.name))}
+    keys = {(match[1], int(match[2])) for match in found}
+    order = {row: place for place, row in enumerate(ROWS)}
+    entries = []
+    for cell, epochs in sorted(keys, key=lambda key: (key[0].partition("-")[0], order[key[0].partition("-")[2]], key)):
+        runs = complete_runs(base, f"{cell}-{epochs}")
+        if not runs:
+            continue
+        name, _, row = cell.partition("-")
+        entry = {"cell": cell, "set": name, "row": row, "epochs": epochs, **summary(runs)}
+        entry["seconds_an_epoch"] = entry["seconds"] / epochs
+        start = read_json(next(iter(runs.values())).config)["pretrained"]
+        if start is not None:
+            pretraining = RunFolder(Path(start).parent)
+            result = read_json(pretraining.result)
+            entry["pretraining"] = {name: result[name] for name in ("test_loss", "max_loss", "epochs")}
+        entries.append({**entry, "paper": PAPER.get(cell)})
+    return entries
+
+
+if __name__ == "__main__":
+    main()
