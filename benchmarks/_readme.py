@@ -77,6 +77,12 @@ def table2_row(entry: dict[str, Any]) -> list[str]:
     return [entry["set"].upper(), entry["row"], *theirs, *ours]
 
 
+def eigen_pretraining_row(entry: dict[str, Any]) -> list[str]:
+    """An encoder of benchmarks/eigen_pretraining.py."""
+    losses = [f"{entry[name]:.2f}" for name in ("test_loss", "test_loss_relabelled")]
+    return [entry["row"], *losses, f"{entry['num_parameters']:,}", str(entry["epochs"]), f"{entry['seconds'] / 60:.0f}"]
+
+
 def throughput_row(entry: dict[str, Any]) -> list[str]:
     """A method of benchmarks/throughput.py."""
     return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
@@ -152,6 +158,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
             *["test MAE", "after relabelling", "epochs", "parameters", "seeds", "minutes a run"],
         ],
         table2_row,
+    ),
+    "eigen_pretraining": (
+        ["encoder", "test loss, of 12", "after relabelling", "parameters", "epochs", "minutes"],
+        eigen_pretraining_row,
     ),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training": (

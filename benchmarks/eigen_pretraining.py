@@ -1,0 +1,102 @@
+"""Pretraining on Laplacian eigenvectors: what loss encoders reach from learned, random and equivariant probes.
+
+    python benchmarks/eigen_pretraining.py --data ZINC_DIR [--rows ROW ...] [--epochs 30]
+
+Every run is one `tg-lpe pretrain zinc --preset paper`: the first six non-trivial eigenvectors of the normalised
+Laplacian, the sign-invariant loss, batches of 400. The loss of an eigenvector is 0 if the encoding's column is parallel
+to it and 2 if it is orthogonal. The second loss is measured after the nodes of every test graph were numbered at
+random. Complete runs under --out are not repeated, a stopped run is resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from _readme import eigen_pretraining_row
+from _runs import machine_of, run
+
+from tg_lpe.datasets import relabel_nodes
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.encoders import load_encoder
+from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.training import EigenvectorPretraining, PretrainConfig
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.state import read_metrics
+
+FIXED = ["--encoder.update_incidence", "false"]
+ROWS: dict[str, list[str]] = {
+    "learned probes, B updated": ["--encoder.probes", "learned"],
+    "learned probes": ["--encoder.probes", "learned", *FIXED],
+    "random probes": ["--encoder.probes", "random", *FIXED],
+    "atom types as probes, B updated": ["--encoder.probes", "features"],
+    "atom types as probes": ["--encoder.probes", "features", *FIXED],
+    "GramTransformer": ["--encoder", "GramTransformer", "--encoder.probes", "identity"],
+}
+"""Options of each row; the first is the start of the paper's experiment, and the last three are equivariant."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--epochs", type=int, default=30, help="(default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of this process")
+    parser.add_argument("--out", metavar="DIR", default="runs/eigen_pretraining", help="(default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="one epoch on the molecules that ship with RDKit")
+    parser.add_argument(
+        "--json", metavar="FILE", default="benchmarks/results/eigen_pretraining.json", help="(default: %(default)s)"
+    )
+    args = parser.parse_args()
+    if args.quick:
+        args.data, args.epochs = None, 1
+        with tempfile.TemporaryDirectory() as args.out:
+            compare(args)
+    else:
+        compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Run the missing runs and collect the complete ones."""
+    source = "zinc" if args.data else "nci"
+    entries = []
+    for row in args.rows:
+        out = Path(args.out) / f"{source}-{args.epochs}" / row.replace(", ", "--").replace(" ", "-")
+        options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.epochs)]
+        if run("pretrain", source, out, options, args.data, args.threads):
+            entries.append(entry_of(row, RunFolder(out), source, args.data))
+            print(" | ".join(eigen_pretraining_row(entries[-1])))
+    if not entries:
+        sys.exit(f"no run under {args.out} is complete")
+    write_json(Path(args.json), {"set": source, "results": entries, "machine": machine_of(RunFolder(out))})
+
+
+def entry_of(row: str, folder: RunFolder, source: str, data: str | None) -> dict[str, Any]:
+    """Figures of a complete run."""
+    result = read_json(folder.result)
+    names = ("epochs", "test_loss", "test_loss_by_eigenvector", "max_loss", "num_parameters")
+    return {
+        "row": row,
+        "options": ROWS[row],
+        **{name: result[name] for name in names},
+        "test_loss_relabelled": relabelled_loss(folder, source, data),
+        "seconds": sum(line["seconds"] for line in read_metrics(folder.metrics)),
+    }
+
+
+def relabelled_loss(folder: RunFolder, source: str, data: str | None) -> float:
+    """The test loss of the run's encoder, with the nodes of every test graph numbered at random."""
+    config = PretrainConfig.from_dict(read_json(folder.config)["loop"])
+    splits = load_molecules(data or source, name=source, targets=(), progress=False)
+    encoder = load_encoder(folder.path / "encoder").requires_grad_(True)
+    training = EigenvectorPretraining(config, encoder, splits, progress=False)
+    relabelled = relabel_nodes(splits.test, torch.Generator().manual_seed(0))
+    return float(training.column_losses(training.attach_targets(relabelled)).sum())
+
+
+if __name__ == "__main__":
+    main()
