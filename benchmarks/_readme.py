@@ -83,6 +83,15 @@ def eigen_pretraining_row(entry: dict[str, Any]) -> list[str]:
     return [entry["row"], *losses, f"{entry['num_parameters']:,}", str(entry["epochs"]), f"{entry['seconds'] / 60:.0f}"]
 
 
+def less_computation_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/less_computation.py."""
+    counts = ["" if entry[name] is None else str(entry[name]) for name in ("layers", "k")]
+    error = mean_and_spread(entry["test_mae"], entry["test_mae_std"])
+    time = f"{entry['microseconds_a_graph']:.1f}" if "microseconds_a_graph" in entry else ""
+    row = "linear transformer" if entry["layers"] else entry["row"]
+    return [row, *counts, error, time, f"{entry['encoder_parameters']:,}", str(entry["epochs"])]
+
+
 def throughput_row(entry: dict[str, Any]) -> list[str]:
     """A method of benchmarks/throughput.py."""
     return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
@@ -162,6 +171,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "eigen_pretraining": (
         ["encoder", "test loss, of 12", "after relabelling", "parameters", "epochs", "minutes"],
         eigen_pretraining_row,
+    ),
+    "less_computation": (
+        ["encoding", "layers", "columns", "test MAE", "µs a graph", "parameters of the encoder", "epochs"],
+        less_computation_row,
     ),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training": (

@@ -1,0 +1,133 @@
+"""Comparable accuracy with less computation, section 6 of the paper: error and encoding time by layers and columns.
+
+    python benchmarks/less_computation.py --data ZINC_DIR [--epochs 30] [--seeds 0]
+
+The linear transformer of `--preset paper` with fewer layers, and with fewer columns, beside Laplacian eigenvectors and
+no encoding, under one budget. B is not updated, so that a layer costs O(num_edges k). Each encoder is first pretrained
+on eigenvectors, with the same number of layers and columns. Time is that of encoding the test set by itself, the median
+of repeated calls: all layers, or the eigenvectors, without loading and without the model. Complete runs under --out are
+not repeated, a stopped run is resumed. The figure is written beside the JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from _less_computation_figure import draw
+from _readme import less_computation_row
+from _runs import complete_runs, machine_of, run, summary
+
+from tg_lpe.data.storage import GraphDataset
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.encoders import LaplacianEigenvectors, load_encoder
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.hub.files import write_json
+from tg_lpe.transforms import AddPositionalEncoding
+
+SIZES = [(layers, 8) for layers in (1, 2, 3, 6, 9, 15)] + [(9, k) for k in (1, 2, 4, 16)]
+"""Layers and columns. Up to three layers have weights of their own; more are three blocks, looped as in the paper."""
+
+WIDTH = 6
+"""Channels that every encoding has when it enters the model, the paper's for ZINC."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
+    parser.add_argument("--epochs", type=int, default=30, help="of each training (default: %(default)s)")
+    parser.add_argument("--pretrain_epochs", type=int, default=15, help="(default: %(default)s)")
+    parser.add_argument("--probes", choices=("learned", "features"), default="learned", help="(default: %(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
+    parser.add_argument("--threads", type=int, help="threads of this process")
+    parser.add_argument("--out", metavar="DIR", default="runs/less_computation", help="(default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="three encodings, one epoch of a tiny model")
+    parser.add_argument(
+        "--json", metavar="FILE", default="benchmarks/results/less_computation.json", help="(default: %(default)s)"
+    )
+    args = parser.parse_args()
+    args.sizes = SIZES
+    if args.quick:
+        args.data, args.epochs, args.pretrain_epochs, args.sizes = None, 1, 1, [(1, 2), (3, 8)]
+        with tempfile.TemporaryDirectory() as args.out:
+            compare(args)
+    else:
+        compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Run the missing runs, time the encoders, collect and draw."""
+    source = "zinc" if args.data else "nci"
+    base = Path(args.out) / f"{source}-{args.epochs}"
+    graphs = load_molecules(args.data or source, name=source, targets=(), progress=False).test
+    entries: list[dict[str, Any]] = []
+    for layers, k in [(None, None), (None, WIDTH), *args.sizes]:
+        name = label(layers, k)
+        for seed in args.seeds:
+            train(name, layers, k, seed, base, source, args)
+        if runs := complete_runs(base, name):
+            encoder = load_encoder(pretrained(base, name)) if layers else LaplacianEigenvectors(WIDTH) if k else None
+            times = {} if encoder is None else encoding_times(encoder, graphs)
+            entries.append({"row": name, "layers": layers, "k": k, "epochs": args.epochs, **summary(runs), **times})
+            print(" | ".join(less_computation_row(entries[-1])))
+            first = next(iter(runs.values()))
+    if not entries:
+        sys.exit(f"no run under {base} is complete")
+    path = Path(args.json)
+    write_json(path, {"set": source, "probes": args.probes, "results": entries, "machine": machine_of(first)})
+    draw(entries, path.with_suffix(".png"))
+
+
+def label(layers: int | None, k: int | None) -> str:
+    """A row's name, and that of its folders."""
+    return f"linear-transformer-{layers}x{k}" if layers else "laplacian" if k else "none"
+
+
+def pretrained(base: Path, name: str) -> Path:
+    """Where the encoder of a row begins."""
+    return base / "pretrain" / name / "encoder"
+
+
+def train(
+    name: str, layers: int | None, k: int | None, seed: int, base: Path, source: str, args: argparse.Namespace
+) -> None:
+    """One run, after the pretraining of its encoder."""
+    options = ["--preset", "paper", "--epochs", str(args.epochs), "--seed", str(seed)]
+    if args.quick:
+        options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
+    if layers is None:
+        options += ["--encoder", "LaplacianEigenvectors" if k else "none"]
+    else:
+        loops = layers // 3 if layers > 3 else 1
+        sizes = {"k": k, "num_blocks": layers // loops, "num_loops": loops, "probes": args.probes}
+        start = ["--preset", "paper", "--encoder.update_incidence", "false", "--epochs", str(args.pretrain_epochs)]
+        start += [word for option, value in sizes.items() for word in (f"--encoder.{option}", str(value))]
+        encoder = pretrained(base, name)
+        if not run("pretrain", source, encoder.parent, start, args.data, args.threads):
+            return
+        options += ["--pretrained", str(encoder)]
+    run("train", source, base / f"{name}-s{seed}", options, args.data, args.threads)
+
+
+def encoding_times(encoder: Encoder, graphs: GraphDataset, repeats: int = 7) -> dict[str, float]:
+    """Median microseconds to encode a graph, and graphs a second."""
+    transform = AddPositionalEncoding(encoder)
+    transform.encode_dataset(graphs, progress=False)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        with torch.no_grad():
+            transform.encode_dataset(graphs, progress=False)
+        seconds.append(time.perf_counter() - start)
+    middle = statistics.median(seconds)
+    return {"microseconds_a_graph": 1e6 * middle / len(graphs), "graphs_per_second": len(graphs) / middle}
+
+
+if __name__ == "__main__":
+    main()
