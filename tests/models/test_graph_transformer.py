@@ -393,9 +393,10 @@ def test_sum_grows_with_the_graph_and_mean_does_not() -> None:
         torch.testing.assert_close(model(x.repeat(2), twice), factor * once, rtol=1e-10, atol=1e-12)
 
 
-def test_unit_norm_is_that_of_columns_scaled_beforehand() -> None:
+@pytest.mark.parametrize("pe_merge", ["add", "concat"])
+def test_unit_norm_is_that_of_columns_scaled_beforehand(pe_merge: str) -> None:
     """The length of each column of each graph, of the nodes' encoding and of the edges', makes no difference."""
-    plain, unit = (small(**WITH_EDGES, pe_norm=norm).eval() for norm in (False, "unit"))
+    plain, unit = (small(**WITH_EDGES, pe_norm=norm, pe_merge=pe_merge).eval() for norm in (False, "unit"))
     plain.load_state_dict(unit.state_dict())
     given, scaled = encoded_inputs(), encoded_inputs()
     for name, rows in (("pe", BATCH), ("edge_pe", BATCH[EDGES[1]])):
