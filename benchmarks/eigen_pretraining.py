@@ -61,18 +61,29 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs and collect the complete ones."""
+    """Run the missing runs and collect the complete ones, whatever their number of epochs."""
     source = "zinc" if args.data else "nci"
-    entries = []
     for row in args.rows:
-        out = Path(args.out) / f"{source}-{args.epochs}" / row.replace(", ", "--").replace(" ", "-")
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.epochs)]
-        if run("pretrain", source, out, options, args.data, args.threads):
-            entries.append(entry_of(row, RunFolder(out), source, args.data))
-            print(" | ".join(eigen_pretraining_row(entries[-1])))
+        run(
+            "pretrain", source, Path(args.out) / f"{source}-{slug(row)}-{args.epochs}", options, args.data, args.threads
+        )
+    entries = []
+    for row in ROWS:
+        for path in sorted(Path(args.out).glob(f"{source}-{slug(row)}-[0-9]*")):
+            folder = RunFolder(path)
+            if folder.result.exists():
+                entries.append(entry_of(row, folder, source, args.data))
+                machine = machine_of(folder)
+                print(" | ".join(eigen_pretraining_row(entries[-1])))
     if not entries:
         sys.exit(f"no run under {args.out} is complete")
-    write_json(Path(args.json), {"set": source, "results": entries, "machine": machine_of(RunFolder(out))})
+    write_json(Path(args.json), {"set": source, "results": entries, "machine": machine})
+
+
+def slug(row: str) -> str:
+    """A row's name as part of a folder's."""
+    return row.replace(", ", "--").replace(" ", "-")
 
 
 def entry_of(row: str, folder: RunFolder, source: str, data: str | None) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def compare(args: argparse.Namespace) -> None:
         sys.exit(f"no run under {base} is complete")
     path = Path(args.json)
     write_json(path, {"set": source, "probes": args.probes, "results": entries, "machine": machine_of(first)})
-    draw(entries, path.with_suffix(".png"))
+    if any(entry["layers"] for entry in entries):
+        draw(entries, path.with_suffix(".png"))
 
 
 def label(layers: int | None, k: int | None) -> str:
