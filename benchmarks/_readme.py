@@ -80,7 +80,7 @@ def table2_row(entry: dict[str, Any]) -> list[str]:
 def eigen_pretraining_row(entry: dict[str, Any]) -> list[str]:
     """An encoder of benchmarks/eigen_pretraining.py."""
     losses = [f"{entry[name]:.2f}" for name in ("test_loss", "test_loss_relabelled")]
-    return [entry["row"], *losses, f"{entry['num_parameters']:,}", str(entry["epochs"]), f"{entry['seconds'] / 60:.0f}"]
+    return [entry["row"], *losses, f"{entry['num_parameters']:,}", str(entry["epochs"])]
 
 
 def less_computation_row(entry: dict[str, Any]) -> list[str]:
@@ -169,7 +169,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         table2_row,
     ),
     "eigen_pretraining": (
-        ["encoder", "test loss, of 12", "after relabelling", "parameters", "epochs", "minutes"],
+        ["encoder", "test loss, of 12", "after relabelling", "parameters", "epochs"],
         eigen_pretraining_row,
     ),
     "less_computation": (
