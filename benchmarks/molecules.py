@@ -106,7 +106,7 @@ GPS = {
 }
 REGULAR = [
     *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
-    *["--model.pool_norm", "running", "--recalibrate", "2560"],
+    *["--model.norm", "bounded", "--model.pool_norm", "running", "--recalibrate", "2560"],
 ]
 """Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
 

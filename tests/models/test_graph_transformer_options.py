@@ -239,3 +239,16 @@ def test_a_readout_of_three_maps() -> None:
     sizes = [tuple(part.weight.shape) for part in small(readout="pyramid").readout if isinstance(part, nn.Linear)]
     assert sizes == [(4, 8), (2, 4), (1, 2)]
     assert bool(small(readout="pyramid")(**INPUTS).isfinite().all())
+
+
+def test_a_graph_unlike_the_training_set_does_not_grow_from_layer_to_layer() -> None:
+    """Sums over neighbours feed scores, and products of scores feed the sums: without bound they are 1e30 here."""
+    options = {"num_layers": 12, "attention_options": {"local": "gine"}, "norm": "bounded"}
+    model = small(**options, in_channels=2, num_node_types=None)
+    for seed in range(20):
+        model(
+            {**INPUTS, "x": normal(6, 2, seed=seed)}["x"],
+            *(INPUTS[name] for name in ("edge_index", "edge_attr", "batch")),
+        )
+    out = model.eval()(**{**INPUTS, "x": 1e3 * normal(6, 2, seed=99)})
+    assert float(out.detach().abs().max()) < 1e4

@@ -55,7 +55,11 @@ def test_gradient_of_unit_columns() -> None:
 
 def test_batch_and_layer_norm_are_those_of_torch() -> None:
     x, groups = 3 * normal(20, 4) + 1, RowGroups(torch.zeros(20, dtype=torch.int64), 1)
-    for name, theirs in (("batch", torch.nn.BatchNorm1d(4)), ("layer", torch.nn.LayerNorm(4))):
+    for name, theirs in (
+        ("batch", torch.nn.BatchNorm1d(4)),
+        ("bounded", torch.nn.BatchNorm1d(4)),
+        ("layer", torch.nn.LayerNorm(4)),
+    ):
         ours = make_norm(name, 4).double()
         theirs = theirs.double()
         for train in (True, False):
@@ -124,3 +128,18 @@ def test_reset_parameters(name: str) -> None:
 def test_unknown_norm() -> None:
     with pytest.raises(ValueError, match=r"norm must be one of \['batch', .*got 'instance'"):
         make_norm("instance", 4)
+
+
+@pytest.mark.parametrize("name", ["bounded", "running"])
+def test_rows_unlike_any_of_training_are_cut_off_in_evaluation(name: str) -> None:
+    norm = randomize_(make_norm(name, 3)).double()
+    norm.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    norm.running_var.copy_(torch.tensor([4.0, 1.0, 0.25]))
+    std = (norm.running_var + norm.eps).sqrt()
+    z = torch.tensor([[29.0, -29.0, 0.0], [1e9, -1e9, 31.0]], dtype=torch.float64)
+    got = norm.eval()(z * std + norm.running_mean)
+    assert relative_error(got, z.clamp(-30, 30) * norm.weight + norm.bias) < 1e-12
+    plain = torch.nn.functional.batch_norm(
+        z[:1] * std + norm.running_mean, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
+    )
+    assert torch.equal(got[:1], plain), "all else keeps every bit"

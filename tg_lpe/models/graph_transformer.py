@@ -73,8 +73,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.).
         level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
         dropout: share of values that each attention layer drops in training, where its documentation says.
-        norm: normalisation in the attention layers: ``"batch"``, ``"running"``, ``"layer"``, ``"graph"`` or ``"none"``,
-            see :mod:`tg_lpe.nn.norms`.
+        norm: normalisation in the attention layers: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``
+            or ``"none"``, see :mod:`tg_lpe.nn.norms`.
         pool_norm: normalisation of the pooled features by the same names but ``"graph"``; if absent, ``"batch"`` with
             ``pooling="both"`` and else ``"none"``.
         residual: whether the attention layers add their input to their output.

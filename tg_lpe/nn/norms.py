@@ -16,7 +16,8 @@ def make_norm(name: str, channels: int) -> nn.Module:
     """The normalisation of a name.
 
     Args:
-        name: ``"batch"``, ``"running"``, ``"layer"``, ``"graph"``, ``"none"``, or what was registered in :data:`NORMS`.
+        name: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``, ``"none"``, or what was registered in
+            :data:`NORMS`.
         channels: width of the rows.
 
     Raises:
@@ -24,6 +25,10 @@ def make_norm(name: str, channels: int) -> nn.Module:
     """
     norm: nn.Module = NORMS[name](channels)
     return norm
+
+
+LARGEST = 30.0
+"""Values that a bounded norm has brought to variance one are cut off here in evaluation."""
 
 
 @NORMS.register(name="batch")
@@ -39,13 +44,34 @@ class RowBatchNorm(nn.BatchNorm1d):
         return super().forward(x)
 
 
+@NORMS.register(name="bounded")
+class BoundedNorm(RowBatchNorm):
+    """Batch norm that cuts off, in evaluation, what is more than 30 standard deviations from the mean.
+
+    A batch of ``n`` rows has no value above ``sqrt(n - 1)`` in training, but a graph unlike the training set has in
+    evaluation, and where layers add up messages it can grow from layer to layer: perchlorate to 1e15 in nine layers
+    trained on ZINC, whose own molecules stay below 25. All other values keep every bit.
+    """
+
+    def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
+        """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
+        return self._cut_off(super().forward(x))
+
+    def _cut_off(self, out: Tensor) -> Tensor:
+        """Normalised rows with their largest values cut off; unchanged in training."""
+        if self.training:
+            return out
+        bound = LARGEST * self.weight.abs()
+        return out.clamp((self.bias - bound).to(out.dtype), (self.bias + bound).to(out.dtype))
+
+
 @NORMS.register(name="running")
-class RunningNorm(RowBatchNorm):
+class RunningNorm(BoundedNorm):
     """Normalisation by running statistics in training as well: what a row becomes hardly depends on the other rows.
 
     A training batch moves the statistics a hundredth of the way to its own before it is normalised; up to the hundredth
     batch they are the plain mean. No gradient goes through them. The statistics of a small batch are noise: pooled
-    features have one row for each graph.
+    features have one row for each graph. In evaluation it is bounded, as :class:`BoundedNorm`.
 
     Args:
         channels: width of the rows.
@@ -63,7 +89,7 @@ class RunningNorm(RowBatchNorm):
         mean, variance = self.running_mean, self.running_var
         if self.training and x.size(0) > 1:
             mean, variance = self._move(x.detach().to(mean.dtype))
-        return nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps)
+        return self._cut_off(nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps))
 
     def _move(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move the statistics, and return copies: a backward pass reads them after the next batch has moved them."""

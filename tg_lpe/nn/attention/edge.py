@@ -118,7 +118,8 @@ class EdgeAttentionLayer(nn.Module):
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
         local: ``"gine"`` adds a net of ``h_i + sum_j relu(h_j + e_ij)`` to what attention adds to the nodes, see
-            :class:`LocalPart`; ``"none"`` adds nothing.
+            :class:`LocalPart`; ``"none"`` adds nothing. Take ``norm="bounded"`` with it: graphs unlike the training set
+            may overflow otherwise.
         attention_dropout: share of the attention weights that is dropped in training.
         drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
             features in training; needs ``residual``.
