@@ -13,7 +13,14 @@ from tg_lpe import Encoder, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.graph.spectral import HEAT_TIMES, NUM_EIGENSPACES, kernel_channels, kernel_entries
+from tg_lpe.graph.spectral import (
+    HEAT_TIMES,
+    NUM_EIGENSPACES,
+    WALK_STEPS,
+    kernel_channels,
+    kernel_entries,
+    random_walk_probabilities,
+)
 from tg_lpe.training.build import seeded
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.kernels import KernelPretraining, attach_kernels
@@ -34,8 +41,9 @@ def test_kernels_against_dense_algebra() -> None:
     sizes, edges = (8, 6), (RING_AND_TAIL, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]))
     batch = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
     graph = Incidence(torch.cat([edges[0], edges[1] + sizes[0]], 1), 14, batch=batch)
-    node, edge = kernel_entries(graph, ("heat", "resistance", "eigenspaces"))
-    assert node.shape == (14, kernel_channels(("heat", "resistance", "eigenspaces")))
+    kernels = ("heat", "resistance", "eigenspaces", "walks")
+    node, edge = kernel_entries(graph, kernels)
+    assert node.shape == (14, kernel_channels(kernels))
     for number, (start, size) in enumerate(((0, 8), (8, 6))):
         s = normalized_laplacian(edges[number], size)
         matrices = [torch.from_numpy(expm(-time * s.numpy())) for time in HEAT_TIMES]
@@ -45,11 +53,20 @@ def test_kernels_against_dense_algebra() -> None:
         for value in distinct:
             space = vectors[:, (values - value).abs() < 1e-5]
             matrices.append(space @ space.mT)
+        matrices += [torch.linalg.matrix_power(torch.eye(size) - s, steps) for steps in WALK_STEPS]
+        assert len(matrices) == node.size(1)
         for channel, matrix in enumerate(matrices):
             torch.testing.assert_close(node[start : start + size, channel], matrix.diagonal(), rtol=0, atol=1e-10)
             mine = graph.batch[graph.tail] == number
             tail, head = graph.tail[mine] - start, graph.head[mine] - start
             torch.testing.assert_close(edge[mine, channel], matrix[tail, head], rtol=0, atol=1e-10)
+
+
+def test_walks_are_return_probabilities() -> None:
+    """Of graphs without isolated nodes, whose walks return nowhere in one convention and stay in the other."""
+    graph = Incidence(RING_AND_TAIL, 7, edge_weight=torch.tensor([1e-3, 2.0, 0.5, 30.0, 1.0, 4.0, 1.0]))
+    for got, expected in zip(kernel_entries(graph, ("walks",)), random_walk_probabilities(graph, 20), strict=True):
+        torch.testing.assert_close(got, expected[:, 1:], rtol=0, atol=1e-12)
 
 
 def test_grounded_graphs_do_not_see_their_batch() -> None:

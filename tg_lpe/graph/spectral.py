@@ -311,16 +311,23 @@ def _eigenspaces(values: Tensor) -> Tensor:
     return (space == wanted).to(values.dtype)
 
 
+def _walks(values: Tensor) -> Tensor:
+    return (1 - values).unsqueeze(-2) ** values.new_tensor(WALK_STEPS).unsqueeze(-1)
+
+
 HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+WALK_STEPS = tuple(range(2, 21))
+"""No node returns after one step, and odd steps tell odd cycles, on which heat kernels hardly depend."""
 NUM_EIGENSPACES = 3
 NULL = 1e-8
 DEGENERATE = 1e-6
 """Eigenvalues nearer than this are one, whose eigenspace has no preferred basis."""
 
-KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces}
+KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces, "walks": _walks}
 """Functions of the eigenvalues ``[..., n]`` of the normalised Laplacian, ``[..., channels, n]``: heat kernels
 ``exp(-t S)`` at :data:`HEAT_TIMES`, the pseudo-inverse of ``S`` (effective resistances are differences of its entries),
-projectors on the first three eigenspaces above the null space."""
+projectors on the first three eigenspaces above the null space, and random walks ``(I - S)^t`` of :data:`WALK_STEPS`,
+whose diagonal holds return probabilities."""
 
 
 def kernel_channels(kernels: Sequence[str]) -> int:
