@@ -155,6 +155,10 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         copy_tensors(slim, self)
         return slim
 
+    def first_channels(self: E, k: int) -> E:
+        """This encoder with its first ``k`` node channels alone; itself unless a subclass leaves out the others."""
+        return self
+
     def freeze(self: E) -> E:
         """Put the module into eval mode, without gradients. A subclass may prepare more, for good."""
         self.eval().requires_grad_(False)

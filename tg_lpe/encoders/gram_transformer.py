@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, copy_tensors
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
@@ -177,6 +177,20 @@ class GramTransformer(Encoder):
         if not arguments.get("ground", True) and not arguments.get("end_features", False):
             found = {name: size for name, size in found.items() if name not in ("num_node_types", "in_channels")}
         return found
+
+    def first_channels(self, k: int) -> GramTransformer:
+        """This encoder with the first ``k`` rows of its read-out."""
+        if self.readout is None or k >= self.out_channels or self._not_jsonable:
+            return self
+        arguments = {**self.config_dict(), "out_channels": k}
+        arguments.pop("class")
+        with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
+            slim = type(self)(**arguments)
+        copy_tensors(slim, self)
+        assert slim.readout is not None
+        for name, rows in self.readout.named_parameters():
+            setattr(slim.readout, name, nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad))
+        return slim
 
     def encode(
         self,

@@ -5,6 +5,7 @@ from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainCon
 from tg_lpe.training.joint import JointTraining, train
 from tg_lpe.training.kernels import KernelPretraining
 from tg_lpe.training.pretrain import EigenvectorPretraining
+from tg_lpe.training.readouts import principal_readouts
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import TASKS, Task, make_task, register_task, task_for
 
@@ -21,6 +22,7 @@ __all__ = [
     "TrainConfig",
     "build_model",
     "make_task",
+    "principal_readouts",
     "register_task",
     "task_for",
     "train",
