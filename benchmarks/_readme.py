@@ -158,6 +158,15 @@ def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
     ]
 
 
+def k_row(entry: dict[str, Any]) -> list[str] | None:
+    """An encoding and a width of benchmarks/k.py. Other widths are only in the figure."""
+    if entry["k"] not in (2, 4, 8, 16):
+        return None
+    shares = [f"{100 * entry[name]:.1f} %" for name in ("unexplained_molecules", "unexplained_random")]
+    scores = [f"{entry[name]:.2f}" for name in ("f1_5", "f1_6", "f1_other", "label_mae")]
+    return [entry["encoding"], str(entry["k"]), *shares, *scores]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "test MAE", "after relabelling", "seeds"], budget_row),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
@@ -188,6 +197,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "eigenvectors": (["", "seconds", "residual", "mean Ritz value"], eigenvectors_row),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
     "electric_flow": (["", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),
+    "k": (
+        ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
+        k_row,
+    ),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
 

@@ -79,13 +79,26 @@ def main() -> None:
             "max_nodes": args.max_nodes,
         },
         "torch": environment["packages"]["torch"],
-        "sha256": hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest(),
     }
-    card["sample"]["mae"] = score(args.name, card, target)
+    before = "" if card["pretraining"] is None else f"`{card['pretraining']}`, whose encoder is PRETRAINED, and "
+    best = f"seed {card['seed']}, best of {card['epochs']} epochs: {card['best_epoch']}"
+    finish(card, f"{before}`{card['command']}`, {best}")
+
+
+def finish(card: dict[str, Any], made: str) -> None:
+    """Write the card of a checkpoint that lies in the zoo, with its digest and score, and the README.
+
+    Args:
+        card: the card so far.
+        made: how the checkpoint was made, for the README.
+    """
+    target = ZOO / card["name"]
+    card["sha256"] = hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()
+    card["sample"]["mae"] = score(card["name"], card, target)
     write_json(target / "card.json", card)
     with replacing(target / "README.md") as temporary:
-        Path(temporary).write_text(readme(card), encoding="utf-8")
-    print(f"{args.name}: {card['metrics']}, sample {card['sample']}")
+        Path(temporary).write_text(readme(card, made), encoding="utf-8")
+    print(f"{card['name']}: {card['metrics']}, sample {card['sample']}")
 
 
 def any_size(encoder: Encoder) -> Encoder:
@@ -117,7 +130,7 @@ def pretraining(encoder: str | None) -> str | None:
     return command(read_json(folder.config)["pretrained"], read_json(folder.environment))
 
 
-def readme(card: dict[str, Any]) -> str:
+def readme(card: dict[str, Any], made: str) -> str:
     """The card as text."""
     data, figures = card["data"], ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items())
     sample = (
@@ -125,7 +138,6 @@ def readme(card: dict[str, Any]) -> str:
         if card["class"] == "GraphTransformer"
         else "A linear probe on sums of the encoding and its square"
     )
-    before = "" if card["pretraining"] is None else f"`{card['pretraining']}`, whose encoder is PRETRAINED, and "
     largest = card["sample"]["max_nodes"]
     small = "" if largest is None else f" of up to {largest} heavy atoms"
     return f"""# {card["name"]}
@@ -134,7 +146,7 @@ def readme(card: dict[str, Any]) -> str:
 
 - `{card["class"]}.from_pretrained("{card["name"]}")`, {card["num_parameters"]:,} parameters
 - data: {data["source"]}, {data["num_train"]:,} / {data["num_val"]:,} / {data["num_test"]:,} molecules
-- made by {before}`{card["command"]}`, seed {card["seed"]}, best of {card["epochs"]} epochs: {card["best_epoch"]}
+- made by {made}
 - on the test split: {figures}
 - {sample}: mean absolute error {card["sample"]["mae"]:.4f} on {card["sample"]["molecules"]} of
   RDKit's NCI molecules{small},

@@ -308,6 +308,22 @@ def test_the_shipped_encoder() -> None:
         assert torch.equal(three(data).linear_transformer_pe, pe[:, :3])
 
 
+@needs_zoo
+def test_every_width_is_a_prefix_of_the_shipped_encoder() -> None:
+    whole = LinearTransformerPE()
+    assert whole.k == 16
+    for graph in corner_cases():
+        data = as_data(graph)
+        pe = whole(data).linear_transformer_pe
+        assert pe.isfinite().all()
+        for k in (1, 7, 16):
+            assert relative_error(LinearTransformerPE(k=k)(data).linear_transformer_pe, pe[:, :k]) < 1e-5
+    with pytest.raises(ValueError, match=r"k must lie in 1\.\.16, .* got 17; the default, gram-k16, has 16"):
+        LinearTransformerPE(k=17)
+    with pytest.raises(ValueError, match=r"k must lie in 1\.\.8, .* got 16; the default, gram-k16, has 16"):
+        LinearTransformerPE.from_pretrained("gram-k8", k=16)
+
+
 def test_from_pretrained_takes_a_folder(tmp_path, encoder) -> None:
     encoder.save_pretrained(tmp_path)
     transform = LinearTransformerPE.from_pretrained(tmp_path, k=3, attr_name="pe", edge_weight=None)

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch_geometric.data.datapipes import functional_transform
 
-from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.hub.checkpoints import read_config
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
-DEFAULT_ENCODER = "gram-k8"
+DEFAULT_ENCODER = "gram-k16"
 """The shipped encoder that is used where none is named."""
 
 
@@ -20,11 +21,13 @@ class LinearTransformerPE(AddPositionalEncoding):
     r"""Adds the positional encoding of a linear transformer to a graph (functional name: ``linear_transformer_pe``).
 
     :class:`AddPositionalEncoding` with a pretrained encoder that ships with the package, :data:`DEFAULT_ENCODER`, whose
-    card in ``tg_lpe/zoo`` says what it computes. It is defined on every graph: a single node, no edges, fewer nodes
-    than ``k``, several components. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
+    card in ``tg_lpe/zoo`` says what it computes. Its channels are in the order of what they explain, so that the first
+    ``k`` are an encoding of that width. It is defined on every graph: a single node, no edges, fewer nodes than ``k``,
+    several components. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
 
     Args:
-        k: number of columns to write for each node; all of the encoder's if absent.
+        k: number of columns to write for each node, the encoder's first; all of them, 16 of the shipped encoder, if
+            absent.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` appends the columns to ``x``.
         encoder: the encoder to use in place of the shipped one.
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights.
@@ -44,12 +47,16 @@ class LinearTransformerPE(AddPositionalEncoding):
         edge_attr_name: str | None = None,
     ) -> None:
         encoder = load_encoder(DEFAULT_ENCODER) if encoder is None else encoder
+        if k is not None and isinstance(encoder, Encoder):
+            check_encoder(encoder)
+            if not 1 <= k <= encoder.out_channels:
+                largest = read_config(DEFAULT_ENCODER)["out_channels"]
+                raise ValueError(
+                    f"k must lie in 1..{encoder.out_channels}, the channels of the encoder, got {k}; the default, "
+                    f"{DEFAULT_ENCODER}, has {largest}; pass encoder=..., one with larger out_channels, for more"
+                )
+            encoder = encoder.first_channels(k)
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight)
-        if k is not None and not 1 <= k <= self.out_channels:
-            raise ValueError(
-                f"k must lie in 1..{self.out_channels}, the channels of the encoder, got {k}; "
-                "pass encoder=..., one with larger out_channels, for more"
-            )
         self.k = self.out_channels = self.out_channels if k is None else k
 
     @classmethod
