@@ -187,9 +187,8 @@ class GramTransformer(Encoder):
         with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
             slim = type(self)(**arguments)
         copy_tensors(slim, self)
-        assert slim.readout is not None
         for name, rows in self.readout.named_parameters():
-            setattr(slim.readout, name, nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad))
+            slim.readout._parameters[name] = nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad)  # type: ignore[union-attr]
         return slim
 
     def encode(
