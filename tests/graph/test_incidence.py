@@ -10,6 +10,7 @@ import torch
 from helpers import Graph, batch_of, corner_cases, few, graphs, listings, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.utils import coalesce, remove_self_loops
 
 from tg_lpe import Incidence
 from tg_lpe.graph.incidence import inverse_sqrt
@@ -207,6 +208,72 @@ def test_weights_equal_to_rounding_are_one_edge() -> None:
     assert Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=both).num_edges == 1
     with pytest.raises(ValueError, match=re.escape("for edge (0, 1)")):
         Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
+
+
+def both_ways(index: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.cat([index, index.flip(0)], 1), torch.cat([weight, weight])
+
+
+@few
+@given(st.data(), st.booleans(), st.booleans())
+def test_parallel_edges_are_added_or_averaged(data, undirected: bool, weighted: bool) -> None:
+    """As PyG coalesces each direction; both directions of an undirected multigraph are one conductor."""
+    n = data.draw(st.integers(1, 5))
+    ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).map(sorted)
+    index = torch.tensor(data.draw(st.lists(ends, max_size=15)), dtype=torch.int64).view(-1, 2).T
+    weight = normal(index.size(1), seed=n).abs() + 0.1 if weighted else torch.ones(index.size(1), dtype=F64)
+    listed = both_ways(index, weight) if undirected else (index, weight)
+    order = torch.tensor(data.draw(st.permutations(range(listed[0].size(1)))), dtype=torch.int64)
+    listed = listed[0][:, order], listed[1][order]
+    for reduce in ("add", "mean"):
+        kept, expected = coalesce(*remove_self_loops(index, weight), num_nodes=n, reduce=reduce)
+        graph = Incidence(listed[0], n, edge_weight=listed[1] if weighted else None, reduce=reduce)
+        assert torch.equal(torch.stack([graph.tail, graph.head]), kept)
+        if graph.conductance is None:
+            assert not weighted and reduce == "mean"
+        else:
+            torch.testing.assert_close(graph.conductance.double(), expected, rtol=1e-12, atol=0)
+
+
+def test_mean_is_over_both_directions() -> None:
+    index = torch.tensor([[0, 1, 0], [1, 0, 1]])
+    graph = Incidence(index, edge_weight=torch.tensor([1.0, 2.0, 6.0]), reduce="mean")
+    assert graph.conductance.tolist() == [3.0]
+
+
+def test_sums_of_many_parallel_edges_agree_to_rounding() -> None:
+    weight = normal(3000, dtype=torch.float32).abs()
+    index = torch.tensor([[0], [1]]).repeat(1, 3000)
+    order = torch.randperm(3000, generator=torch.Generator().manual_seed(0))
+    graph = Incidence(
+        torch.cat([index, index.flip(0)], 1), edge_weight=torch.cat([weight, weight[order]]), reduce="add"
+    )
+    expected = weight.double().sum().float().view(1)
+    rounding = 6000 * torch.finfo(torch.float32).eps  # of a float32 sum of as many terms
+    torch.testing.assert_close(graph.conductance, expected, rtol=rounding, atol=0)
+
+
+def test_weights_that_cannot_be_merged() -> None:
+    index, weight = torch.tensor([[0, 1, 0], [1, 0, 1]]), torch.tensor([1.0, 2.0, 6.0])
+    with pytest.raises(ValueError, match=r"must agree .*; reduce='add' adds up parallel edges, reduce='mean' averages"):
+        Incidence(index, edge_weight=weight)
+    with pytest.raises(ValueError, match=r"got sums \[7.0, 2.0, 7.0\] for edge \(0, 1\); list one direction alone"):
+        Incidence(index, edge_weight=weight, reduce="add")
+    for reduce in ("add", "mean"):
+        with pytest.raises(ValueError, match=r"not negative, got -2.0 for edge \(1, 0\)"):
+            Incidence(index, edge_weight=torch.tensor([1.0, -2.0, 6.0]), reduce=reduce)
+    with pytest.raises(ValueError, match=r"reduce must be one of \('error', 'add', 'mean'\), got 'max'"):
+        Incidence(index, reduce="max")
+
+
+@pytest.mark.parametrize("reduce", ["add", "mean"])
+def test_gradients_of_merged_weights(reduce: str) -> None:
+    index = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 2, 0, 2]])
+
+    def of(weight):
+        return Incidence(index, edge_weight=weight, reduce=reduce).laplacian(normal(3, 2))
+
+    assert torch.autograd.gradcheck(of, [(normal(5).abs() + 0.1).requires_grad_()])
 
 
 def test_edge_keys_beyond_int32() -> None:

@@ -717,7 +717,7 @@ def test_encode_dataset_with_edges_of_every_kind(gram, source: str) -> None:
         "appended": whole,
     }[source]
     result = transform.encode_dataset(dataset, progress=False)
-    assert len(result) == len(dataset) and isinstance(result, Stored) == (source in ("memory", "one"))
+    assert len(result) == len(dataset) and isinstance(result, Stored) == (source in ("memory", "one", "appended"))
     for got, data in zip(result, dataset, strict=True):
         expected = transform(data)
         assert set(got.keys()) == set(expected.keys())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from helpers import Degrees
@@ -44,6 +46,40 @@ def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
     together, single = transform(Batch.from_data_list(graphs())), Batch.from_data_list(results[0])
     assert set(together.keys()) == set(single.keys())
     assert all(torch.equal(together[name], single[name]) for name in ("pe", edge_name) if name is not None)
+
+
+class OnDisk(Stored):
+    """A dataset that was written to a file and read again."""
+
+    def __init__(self, graphs: list[Data], path: Path) -> None:
+        InMemoryDataset.__init__(self)
+        self.save(graphs, path)
+        self.load(path)
+
+
+@pytest.mark.parametrize("name", ["pe", None])
+@pytest.mark.parametrize("size", [{"num_nodes": 1}, {"x": 1}, {"feat": 1}, {"pos": 1}, {"n_id": 1}], ids=str)
+def test_a_dataset_is_encoded_from_its_storage(
+    size: dict[str, int], name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever tells the number of nodes, ``num_nodes`` alone included: no graph is taken out one by one."""
+    (key,) = size
+    given = [
+        Data(edge_index=index, **{key: n if key == "num_nodes" else torch.zeros(n, 1)})
+        for n, index in zip((1, 4, 6), PATHS, strict=True)
+    ]
+    transform = AddPositionalEncoding(Degrees(), name, "edge_pe")
+    for dataset in (Stored(given), OnDisk(given, tmp_path / "data.pt")):
+        with monkeypatch.context() as patched:
+            patched.setattr(InMemoryDataset, "get", lambda self, index: pytest.fail("graph by graph"))
+            result = transform.encode_dataset(dataset, progress=False)
+        assert type(result) is type(dataset)
+        for got, data in zip(result, given, strict=True):
+            expected = transform(data)
+            assert set(got.keys()) == set(expected.keys()) and got.num_nodes == data.num_nodes
+            assert torch.equal(got[name or "x"], expected[name or "x"])
+            assert torch.equal(got.edge_pe, expected.edge_pe)
+        assert set(dataset[0].keys()) == {"edge_index", key}, "the caller's dataset stays as it is"
 
 
 class ScaledDegrees(Degrees):

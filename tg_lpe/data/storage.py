@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-_NODE_ATTRIBUTES = ("x", "pos", "batch", "node_type")
+_NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 """Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
 
 

@@ -104,6 +104,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         *,
         num_nodes: int | None = None,
         num_graphs: int | None = None,
+        reduce: str = "error",
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
@@ -117,20 +118,25 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             edge_weight: conductances ``[num_directed_edges]``; all one if absent.
             num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
+            reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or
+                ``"mean"``, as :class:`~tg_lpe.Incidence`.
             generator, precomputed: as :meth:`encode`.
 
         Returns:
             The encoding.
 
         Raises:
-            ValueError: on a malformed graph, features that are missing or do not fit, or edge weights for an encoder
-                that does not read them.
+            ValueError: on a malformed graph, features that are missing or do not fit, or edge weights, or
+                ``reduce``, for an encoder that does not read edge weights.
         """
-        if edge_weight is not None and "edge_weight" not in self.reads:
-            raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so edge_weight must not be given")
+        if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
+            name = "reduce" if edge_weight is None else "edge_weight"
+            raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so {name} must not be given")
         if num_nodes is None and batch is None and x is not None:
             num_nodes = x.size(0)
-        graph = Incidence(edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs)
+        graph = Incidence(
+            edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
+        )
         return self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
 
     def without_edges(self: E) -> E:

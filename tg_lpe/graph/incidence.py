@@ -23,6 +23,10 @@ DIRECTED_KEPT = 2**20
 """Directed edges up to which the undirected edge of each is kept from the start on the CPU, 8 bytes each."""
 
 
+REDUCTIONS = ("error", "add", "mean")
+"""What the weights of an edge that is listed several times may become."""
+
+
 class Incidence:
     r"""The weighted incidence matrix ``B`` of an undirected graph, ``[num_nodes, num_edges]``, as an operator.
 
@@ -32,8 +36,8 @@ class Incidence:
 
     What a list of edges means here:
 
-    - An undirected edge is an unordered pair. Listed in one direction, in both, or several times, it is the same edge;
-      conductors that run in parallel must be added up by the caller. All weights given for one edge must agree.
+    - An undirected edge is an unordered pair. Listed in one direction, in both, or several times, it is the same edge.
+      All weights given for one edge must agree, unless ``reduce`` says what becomes of those that do not.
     - A column is oriented from the smaller index to the larger, so direction and order of the list change nothing.
     - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
     - Nodes without edges, graphs without edges or nodes, and edges of weight zero (as if absent) are all fine.
@@ -50,6 +54,10 @@ class Incidence:
         batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; absent for a single graph.
         num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
         ground: ground conductances, floating point ``[num_nodes]``; none if absent.
+        reduce: how the weights of an edge that is listed several times are merged. ``"error"``: they must agree.
+            ``"add"``: parallel conductors, the sum over the edges listed in one direction; where both directions are
+            listed, their sums must agree; without ``edge_weight`` each listed edge counts one. ``"mean"``: the mean
+            over all that are listed, in either direction.
 
     Attributes:
         tail, head: the two ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by ``(tail, head)``.
@@ -60,7 +68,8 @@ class Incidence:
 
     Raises:
         ValueError: on wrong shapes or dtypes, indices out of range, unsorted ``batch``, edges between two graphs, and
-            weights that are negative, NaN, infinite, or different for the same undirected edge.
+            weights that are negative, NaN, infinite, or different for the same undirected edge; on an unknown
+            ``reduce``.
     """
 
     def __init__(
@@ -72,7 +81,9 @@ class Incidence:
         batch: Tensor | None = None,
         num_graphs: int | None = None,
         ground: Tensor | None = None,
+        reduce: str = "error",
     ) -> None:
+        check_reduce(reduce)
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
         _check_form("ground", ground, self.num_nodes)
@@ -91,20 +102,37 @@ class Incidence:
             "_neighbour_counts": found.neighbour_counts,
         }
         self.__dict__.update((name, value) for name, value in known.items() if value is not None)
-        self.conductance = None if edge_weight is None else self.merge_directed(edge_weight)
+        if edge_weight is None and reduce == "add":
+            edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
+        merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
+        self.conductance = None if merged is None else self.merge_directed(merged)
         if edge_weight is not None or ground is not None:
-            self._check_values(edge_weight)
+            self._check_values(edge_weight, None if reduce == "mean" else merged)
 
-    def _check_values(self, weight: Tensor | None) -> None:
-        """Refuse negative, infinite or NaN conductances, and different ones for an edge; one read from the device."""
+    def _add_parallel(self, weight: Tensor) -> Tensor:
+        """The sum over all directed edges that are listed from the same node to the same node, for each of them."""
+        row, col = self._directed_index
+        group = torch.add(row > col, self._merged_index, alpha=2)
+        return scatter_sum(weight, group, 2 * (self.num_edges + bool(self._num_loops))).index_select(0, group)
+
+    def _check_values(self, weight: Tensor | None, merged: Tensor | None) -> None:
+        """Refuse negative, infinite or NaN conductances, and different ones for an edge; one read from the device.
+
+        Args:
+            weight: as they were given.
+            merged: those that must agree.
+        """
         wrong = {}
         with torch.no_grad():
             for name, value in (("edge_weight", weight), ("ground", self.ground)):
                 if value is not None:
                     wrong[name] = ~(torch.isfinite(value) & (value >= 0))
-            if weight is not None and self.conductance is not None:
+            if merged is not None and self.conductance is not None:
                 mean = self.spread_to_directed(self.conductance)
-                wrong["disagreement"] = (weight - mean).abs() > 16 * torch.finfo(weight.dtype).eps * mean
+                rounding = 16 * torch.finfo(merged.dtype).eps * mean
+                if merged is not weight:  # sums
+                    rounding = rounding * self.spread_to_directed(self._directed_counts)
+                wrong["disagreement"] = (merged - mean).abs() > rounding
                 if self._num_loops:
                     wrong["disagreement"] &= self.undirected_index >= 0
             found = dict(zip(wrong, torch.stack([bad.any() for bad in wrong.values()]).tolist(), strict=True))
@@ -121,11 +149,18 @@ class Incidence:
                 f"({int(self._directed_index[0, at])}, {int(self._directed_index[1, at])}) and "
                 f"{int(wrong[name].sum())} such values in all"
             )
+        assert merged is not None
         edge = int(self.undirected_index[at])
+        listed = merged[self.undirected_index == edge].tolist()
+        got = f"{listed} for edge ({int(self.tail[edge])}, {int(self.head[edge])})"
+        if merged is not weight:
+            raise ValueError(
+                "reduce='add' adds up the edge_weight of each direction, and both directions must agree, got sums "
+                f"{got}; list one direction alone, or use reduce='mean'"
+            )
         raise ValueError(
-            "edge_weight must agree between all directed edges that mean the same undirected one, got "
-            f"{weight[self.undirected_index == edge].tolist()} for edge "
-            f"({int(self.tail[edge])}, {int(self.head[edge])})"
+            f"edge_weight must agree between all directed edges that mean the same undirected one, got {got}; "
+            "reduce='add' adds up parallel edges, reduce='mean' averages"
         )
 
     @classmethod
@@ -412,6 +447,12 @@ class Incidence:
 # The number of undirected edges depends on the data: under torch.compile, one graph break instead of many.
 if not TYPE_CHECKING:
     Incidence.__init__ = torch.compiler.disable(Incidence.__init__)
+
+
+def check_reduce(reduce: str) -> None:
+    """Refuse an unknown way to merge weights."""
+    if reduce not in REDUCTIONS:
+        raise ValueError(f"reduce must be one of {REDUCTIONS}, got {reduce!r}")
 
 
 def _root(w: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
 RESERVED = ("index", "batch", "face")
 """PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
@@ -65,10 +65,10 @@ def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
     }
 
 
-def with_features(data: Data, name: str | None, encoding: Tensor) -> Tensor:
-    """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside ``data.x``."""
-    if name is not None or data.x is None:
+def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tensor:
+    """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside their features."""
+    if name is not None or x is None:
         return encoding
-    x = data.x.unsqueeze(-1) if data.x.dim() == 1 else data.x
+    x = x.unsqueeze(-1) if x.dim() == 1 else x
     dtype = torch.promote_types(x.dtype, encoding.dtype)
     return torch.cat([x.to(dtype), encoding.to(dtype)], dim=-1)

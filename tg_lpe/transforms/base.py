@@ -5,16 +5,17 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.incidence import Incidence, check_reduce
+from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import with_features, write_to_batch
 
 CHUNK = 4096
@@ -37,17 +38,31 @@ class Attribute(NamedTuple):
 class GraphTransform(BaseTransform, ABC):
     """A transform that adds attributes to graphs, computed batch by batch.
 
-    A subclass implements :meth:`compute`. Works on ``Data`` and ``Batch``, without gradient, and changes neither.
+    A subclass implements :meth:`compute`. Works on ``Data`` and ``Batch``, and on ``HeteroData`` if ``hetero`` says
+    how, without gradient, and changes none of them.
 
     Args:
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights.
+        reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or ``"mean"``, as
+            :class:`~tg_lpe.Incidence`.
+        hetero: what is done with ``HeteroData``. ``"error"``: it is refused. ``"whole"``: all its nodes and edges are
+            one graph, as ``to_homogeneous`` makes it, and each node type gets its rows. ``"edge_type"``: each edge
+            type, with the nodes at both its ends, is a graph of its own; its encoding of the nodes is written to an
+            attribute with the edge type in its name, such as ``pe_user__rates__film``.
+
+    Raises:
+        ValueError: on an unknown ``reduce`` or ``hetero``.
     """
 
     features: tuple[str, ...] = ()
     """Which of ``x`` and ``edge_attr`` are read."""
 
-    def __init__(self, edge_weight: str | None) -> None:
+    def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
+        check_reduce(reduce)
+        heterogeneous.check_hetero(hetero)
         self.edge_weight = edge_weight
+        self.reduce = reduce
+        self.hetero = hetero
 
     @abstractmethod
     def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
@@ -58,11 +73,24 @@ class GraphTransform(BaseTransform, ABC):
             features: those that :attr:`features` names.
         """
 
-    def forward(self, data: Data) -> Data:
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         """Write the attributes into ``data``; calling the transform does so on a copy."""
         name = type(self).__name__
+        num_graphs = data.num_graphs if isinstance(data, Batch) else None
+        if isinstance(data, HeteroData) and self.hetero != "error":
+            parts = [
+                (part, self._compute(part.edge_index, part.row.numel(), part.batch, num_graphs, part.attribute))
+                for part in heterogeneous.parts(data, self.hetero)
+            ]
+            for part, computed in parts:  # all were computed from the features as they were
+                for attribute in computed:
+                    heterogeneous.write(part, *attribute)
+            return data
         if not isinstance(data, Data):
-            raise TypeError(f"{name} takes Data or Batch of one node type, got {type(data).__name__}")
+            raise TypeError(
+                f"{name} takes Data or Batch of one node type, got {type(data).__name__}; hetero='whole' encodes "
+                "HeteroData as one graph, hetero='edge_type' each edge type by itself"
+            )
         if data.edge_index is None:
             raise ValueError(
                 f"{name} needs edge_index, got data with {data.keys()}; for a graph without edges it is "
@@ -72,7 +100,7 @@ class GraphTransform(BaseTransform, ABC):
             data.edge_index,
             data.num_nodes,
             data.get("batch"),  # also of a Data that says which nodes belong together
-            data.num_graphs if isinstance(data, Batch) else None,
+            num_graphs,
             data.get,
         )
         for attribute in computed:
@@ -85,39 +113,44 @@ class GraphTransform(BaseTransform, ABC):
         """Encode all graphs of a dataset in large batches, many times faster than one by one.
 
         Args:
-            dataset: a PyG dataset, or a sequence of ``Data``; it is not changed.
+            dataset: a PyG dataset, or a sequence of ``Data``; it is not changed. ``HeteroData`` are encoded one by one.
             progress: whether to show a progress bar.
 
         Returns:
             For an ``InMemoryDataset`` (whole, without a transform of its own) a dataset of the same class that shares
             its storage and has the new attributes; otherwise a list of ``Data``.
         """
-        if isinstance(dataset, Data):
+        if isinstance(dataset, Data | HeteroData):
             raise TypeError(
                 f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}; call the "
                 "transform itself, or pass a list of one"
             )
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
-        collated = is_collated(dataset) and getattr(self, "attr_name", "") is not None
+        bar_options: dict[str, Any] = {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
+        collated = is_collated(dataset)
         # What is encoded is what is returned: a dataset's own transform may give another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
+        if any(isinstance(data, HeteroData) for data in graphs):
+            return [self(data) for data in tqdm(graphs, **bar_options)]
         carried = self.features + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[list[Attribute]] = []
         sizes: list[int] = []
-        with tqdm(total=len(dataset), desc="encoding", unit="graph", disable=None if progress else True) as bar:
+        with tqdm(total=len(dataset), **bar_options) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried, CHUNK_PAIRS):
                 given = chunk.attributes.get
                 parts.append(self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, given))
                 if not collated:
                     sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
                 bar.update(chunk.num_graphs)
-        result = dataset
+        result: Any = dataset
         for same in zip(*parts, strict=True):
             name, level = same[0].name, same[0].level
             values = torch.cat([part.values for part in same])
             if collated:
-                result = with_attribute(result, name, level, values)  # type: ignore[arg-type]
+                if level == "node":
+                    name, values = name or "x", with_features(result._data.get("x"), name, values)
+                result = with_attribute(result, name, level, values)
                 continue
             edges = [data.edge_index.size(1) for data in graphs]
             rows = values.split({"node": sizes, "edge": edges, "graph": [1] * len(graphs)}[level])
@@ -142,7 +175,9 @@ class GraphTransform(BaseTransform, ABC):
                 raise ValueError(f"this encoder reads {what} features from data.{name}, got data without {name}")
             features[name] = feature
         with torch.inference_mode():
-            graph = Incidence(edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs)
+            graph = Incidence(
+                edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs, reduce=self.reduce
+            )
             computed = self.compute(graph, features)
         # Copied outside of inference mode: tensors that autograd may use.
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
@@ -151,7 +186,7 @@ class GraphTransform(BaseTransform, ABC):
 def _write(data: Data, attribute: Attribute) -> None:
     name, level, values = attribute
     if level == "node":
-        name, values = name or "x", with_features(data, name, values)
+        name, values = name or "x", with_features(data.x, name, values)
     assert name is not None  # only node attributes may be columns of x
     if isinstance(data, Batch):
         write_to_batch(data, name, level, values)

@@ -26,19 +26,19 @@ class ComputedTransform(GraphTransform):
 
     Args:
         method: one of ``"auto"``, ``"dense"``, ``"iterative"`` and ``"layers"``.
-        edge_weight: as :class:`~tg_lpe.transforms.base.GraphTransform`.
+        edge_weight, reduce, hetero: as :class:`~tg_lpe.transforms.base.GraphTransform`.
         arguments: all others, which become attributes.
 
     Raises:
-        ValueError: on an unknown method.
+        ValueError: on an unknown ``method``, ``reduce`` or ``hetero``.
     """
 
-    def __init__(self, method: str, edge_weight: str | None, **arguments: Any) -> None:
+    def __init__(self, method: str, edge_weight: str | None, reduce: str, hetero: str, **arguments: Any) -> None:
         check_method(method, (*METHODS, LAYERS))
-        super().__init__(edge_weight)
+        super().__init__(edge_weight, reduce, hetero)
         self.method = method
         self.__dict__.update(arguments)
-        self._names = (*arguments, "edge_weight", "method")
+        self._names = (*arguments, "edge_weight", "reduce", "hetero", "method")
 
     def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
         """What :meth:`quantities` says, in PyTorch's default dtype."""

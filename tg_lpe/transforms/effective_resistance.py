@@ -30,6 +30,8 @@ class AddEffectiveResistance(ComputedTransform):
         tolerance: of ``method="layers"``: relative error.
         method: ``"auto"``, ``"dense"`` or ``"iterative"`` for the fastest exact way; ``"layers"`` for Lemma 4, see
             :func:`tg_lpe.constructions.effective_resistance`.
+        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
+            :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
         ValueError: on other ``pairs``, an unknown method, or a name that PyG would read as one of node numbers.
@@ -44,11 +46,15 @@ class AddEffectiveResistance(ComputedTransform):
         tolerance: float = 1e-10,
         *,
         method: str = "auto",
+        reduce: str = "error",
+        hetero: str = "error",
     ) -> None:
         if pairs not in PAIRS:
             raise ValueError(f"pairs must be one of {PAIRS}, got {pairs!r}")
+        if pairs == "all" and hetero != "error":
+            raise ValueError(f"pairs='all' numbers the nodes of one type, so hetero must be 'error', got {hetero!r}")
         check_names({"attr_name": attr_name}, required=("attr_name",))
-        super().__init__(method, edge_weight, pairs=pairs, attr_name=attr_name, tolerance=tolerance)
+        super().__init__(method, edge_weight, reduce, hetero, pairs=pairs, attr_name=attr_name, tolerance=tolerance)
 
     def quantities(self, graph: Incidence) -> list[Attribute]:
         """The resistances, and the pairs that they belong to unless these are the edges."""

@@ -31,6 +31,8 @@ class AddHeatKernelPE(ComputedTransform):
         edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
         tolerance: of ``method="layers"``: error, at least ``1e-7``.
         method: ``"auto"``, ``"dense"`` or ``"iterative"`` for the fastest exact way; ``"layers"`` for Lemma 5.
+        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
+            :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
         ValueError: without times, with a negative one, or on an unknown method.
@@ -45,11 +47,15 @@ class AddHeatKernelPE(ComputedTransform):
         tolerance: float = 1e-6,
         *,
         method: str = "auto",
+        reduce: str = "error",
+        hetero: str = "error",
     ) -> None:
         check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
         super().__init__(
             method,
             edge_weight,
+            reduce,
+            hetero,
             times=check_times(times),
             attr_name=attr_name,
             edge_attr_name=edge_attr_name,

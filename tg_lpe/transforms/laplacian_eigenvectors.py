@@ -34,6 +34,8 @@ class AddLaplacianEigenvectors(ComputedTransform):
         normalization: of the Laplacian, as in PyG: ``None`` for ``D - A``, ``"sym"``, ``"rw"``.
         eigenvalue_attr_name: attribute for the eigenvalues, ``[num_graphs, k]``, NaN where a graph has fewer; none if
             absent.
+        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
+            :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -52,6 +54,8 @@ class AddLaplacianEigenvectors(ComputedTransform):
         method: str = "auto",
         normalization: str | None = None,
         eigenvalue_attr_name: str | None = None,
+        reduce: str = "error",
+        hetero: str = "error",
     ) -> None:
         check_eigenvectors(k, normalization, which)
         if method == LAYERS and normalization is not None:
@@ -60,6 +64,8 @@ class AddLaplacianEigenvectors(ComputedTransform):
         super().__init__(
             method,
             edge_weight,
+            reduce,
+            hetero,
             k=k,
             which=which,
             attr_name=attr_name,

@@ -32,6 +32,7 @@ class LinearTransformerPE(AddPositionalEncoding):
         encoder: the encoder to use in place of the shipped one.
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``; ``None`` for no edge encoding.
+        reduce, hetero: as :class:`AddPositionalEncoding`.
 
     Raises:
         ValueError: if the encoder has fewer than ``k`` channels, or none for edges where they are to be encoded.
@@ -45,6 +46,9 @@ class LinearTransformerPE(AddPositionalEncoding):
         encoder: Encoder | None = None,
         edge_weight: str | None = "edge_weight",
         edge_attr_name: str | None = None,
+        *,
+        reduce: str = "error",
+        hetero: str = "error",
     ) -> None:
         encoder = load_encoder(DEFAULT_ENCODER) if encoder is None else encoder
         if k is not None and isinstance(encoder, Encoder):
@@ -56,7 +60,7 @@ class LinearTransformerPE(AddPositionalEncoding):
                     f"{DEFAULT_ENCODER}, has {largest}; pass encoder=..., one with larger out_channels, for more"
                 )
             encoder = encoder.first_channels(k)
-        super().__init__(encoder, attr_name, edge_attr_name, edge_weight)
+        super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
 
     @classmethod

@@ -37,11 +37,14 @@ class AddPositionalEncoding(GraphTransform):
             ``edge_index``; ``None`` for no edge encoding, which is then not computed either.
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. An encoder that does
             not read edge weights gets none.
+        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
+            :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
         TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`, or does not say its widths and what it reads.
         ValueError: if edges are to be encoded and the encoder does not encode them, or it encodes edges alone and
-            they are not to be, both attributes have one name, or PyG would read a name as one of node numbers.
+            they are not to be, both attributes have one name, PyG would read a name as one of node numbers, or
+            ``reduce`` is given and the encoder reads no edge weights.
     """
 
     def __init__(
@@ -50,6 +53,9 @@ class AddPositionalEncoding(GraphTransform):
         attr_name: str | None = "pe",
         edge_attr_name: str | None = None,
         edge_weight: str | None = "edge_weight",
+        *,
+        reduce: str = "error",
+        hetero: str = "error",
     ) -> None:
         if not isinstance(encoder, Encoder):
             raise TypeError(
@@ -67,7 +73,12 @@ class AddPositionalEncoding(GraphTransform):
                 f"edge_attr_name={edge_attr_name!r} needs an encoder with edge channels, such as a GramTransformer has "
                 f"unless edge_out_channels=0, got a {type(encoder).__name__} of edge_out_channels=0"
             )
-        super().__init__(edge_weight if "edge_weight" in encoder.reads else None)
+        if reduce != "error" and "edge_weight" not in encoder.reads:
+            raise ValueError(
+                f"reduce={reduce!r} merges edge weights, which this {type(encoder).__name__} does not read: it reads "
+                f"{sorted(encoder.reads)}"
+            )
+        super().__init__(edge_weight if "edge_weight" in encoder.reads else None, reduce, hetero)
         self.attr_name = attr_name
         self.edge_attr_name = edge_attr_name
         self.out_channels = encoder.out_channels
@@ -105,7 +116,8 @@ class AddPositionalEncoding(GraphTransform):
         """Changes when anything does that changes the output: PyG compares it to detect a stale cache."""
         return (
             f"{type(self).__name__}(attr_name={self.attr_name!r}, edge_weight={self.edge_weight!r}, "
-            f"edge_attr_name={self.edge_attr_name!r}, encoder={self._described})"
+            f"edge_attr_name={self.edge_attr_name!r}, reduce={self.reduce!r}, hetero={self.hetero!r}, "
+            f"encoder={self._described})"
         )
 
 

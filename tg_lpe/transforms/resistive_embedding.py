@@ -29,6 +29,8 @@ class AddResistiveEmbeddingPE(ComputedTransform):
         max_layers: of ``method="layers"``: refuse graphs that need more.
         method: ``"auto"``, ``"dense"`` or ``"iterative"`` for the fastest exact way; ``"layers"`` for Lemma 2, see
             :func:`tg_lpe.constructions.resistive_embedding`.
+        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
+            :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
         ValueError: if ``k`` is below one, or on an unknown method.
@@ -44,12 +46,22 @@ class AddResistiveEmbeddingPE(ComputedTransform):
         max_layers: int = MAX_LAYERS,
         *,
         method: str = "auto",
+        reduce: str = "error",
+        hetero: str = "error",
     ) -> None:
         check_count("k", k)
         check_seed(seed)
         check_names({"attr_name": attr_name})
         super().__init__(
-            method, edge_weight, k=k, attr_name=attr_name, seed=seed, tolerance=tolerance, max_layers=max_layers
+            method,
+            edge_weight,
+            reduce,
+            hetero,
+            k=k,
+            attr_name=attr_name,
+            seed=seed,
+            tolerance=tolerance,
+            max_layers=max_layers,
         )
         if method != LAYERS:
             self._encoder = ResistiveEmbedding(k, seed, method).double()

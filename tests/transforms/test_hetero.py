@@ -1,0 +1,175 @@
+"""Graphs of several node and edge types: encoded as ``to_homogeneous`` of all of them, or of one edge type."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from helpers import Degrees, normal
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+
+from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformerPE
+from tg_lpe.transforms import (
+    AddEffectiveResistance,
+    AddHeatKernelPE,
+    AddLaplacianEigenvectors,
+    AddResistiveEmbeddingPE,
+)
+
+RATES, KNOWS, MAKES = ("user", "rates", "film"), ("user", "knows", "user"), ("studio", "makes", "film")
+
+
+def films(users: int = 4, count: int = 3, weighted: bool = True) -> HeteroData:
+    """Users rate films and know each other; studios make films; the studios have no features."""
+    data = HeteroData()
+    data["user"].x = normal(users, 2, seed=users).float()
+    data["film"].x = normal(count, 2, seed=count).float()
+    data["studio"].num_nodes = 2
+    user, film = torch.arange(users), torch.arange(count)
+    data[RATES].edge_index = torch.stack([user, user % count])
+    data[KNOWS].edge_index = torch.stack([user, (user + 1) % users])
+    data[MAKES].edge_index = torch.stack([film % 2, film])
+    if weighted:
+        for number, kind in enumerate(data.edge_types):
+            data[kind].edge_weight = normal(data[kind].num_edges, seed=number).abs().float() + 0.1
+    return data
+
+
+def by_type(data: HeteroData, homogeneous: Data, name: str, of_edges: bool = False) -> dict:
+    """Rows of a homogeneous graph by the types that ``to_homogeneous`` noted."""
+    kinds = homogeneous.edge_type if of_edges else homogeneous.node_type
+    names = data.edge_types if of_edges else data.node_types
+    return {kind: homogeneous[name][kinds == number] for number, kind in enumerate(names)}
+
+
+TRANSFORMS = [
+    lambda **options: AddPositionalEncoding(Degrees(), "pe", "edge_pe", **options),
+    lambda **options: LinearTransformerPE(k=8, attr_name="pe", **options),
+    lambda **options: AddLaplacianEigenvectors(3, attr_name="pe", **options),
+    lambda **options: AddHeatKernelPE(attr_name="pe", edge_attr_name="edge_pe", **options),
+    lambda **options: AddResistiveEmbeddingPE(3, attr_name="pe", **options),
+    lambda **options: AddEffectiveResistance(attr_name="edge_pe", **options),
+]
+
+
+@pytest.mark.parametrize("make", TRANSFORMS)
+def test_whole_is_the_homogeneous_graph(make) -> None:
+    data = films()
+    got = make(hetero="whole")(data)
+    homogeneous = make()(data.to_homogeneous(node_attrs=[]))
+    assert {"pe", "edge_pe"} & set(homogeneous.keys())
+    if "pe" in homogeneous:
+        for kind, expected in by_type(data, homogeneous, "pe").items():
+            torch.testing.assert_close(got[kind].pe, expected)
+    if "edge_pe" in homogeneous:
+        for kind, expected in by_type(data, homogeneous, "edge_pe", of_edges=True).items():
+            torch.testing.assert_close(got[kind].edge_pe, expected)
+
+
+@pytest.mark.parametrize("make", TRANSFORMS)
+def test_edge_type_is_each_type_alone(make) -> None:
+    data = films()
+    got = make(hetero="edge_type")(data)
+    for kind in data.edge_types:
+        alone = HeteroData()
+        for end in (kind[0], kind[2]):
+            alone[end].num_nodes = data[end].num_nodes
+        alone[kind].update(data[kind])
+        homogeneous = make()(alone.to_homogeneous())
+        if "pe" in homogeneous:
+            for end, expected in by_type(alone, homogeneous, "pe").items():
+                torch.testing.assert_close(got[end][f"pe_{'__'.join(kind)}"], expected)
+        if "edge_pe" in homogeneous:
+            torch.testing.assert_close(got[kind].edge_pe, homogeneous.edge_pe)
+    assert not any("rates" in name for name in got["studio"].keys())  # noqa: SIM118
+
+
+@pytest.mark.parametrize("hetero", ["whole", "edge_type"])
+def test_a_batch_is_its_graphs_one_by_one(hetero: str) -> None:
+    transform = AddHeatKernelPE(attr_name="pe", edge_attr_name="edge_pe", hetero=hetero)
+    eigenvalues = AddLaplacianEigenvectors(3, attr_name="vectors", eigenvalue_attr_name="values", hetero=hetero)
+    graphs = [films(4, 3), films(3, 5), films(7, 1)]
+    together = eigenvalues(transform(Batch.from_data_list(graphs)))
+    for got, data in zip(together.to_data_list(), graphs, strict=True):
+        expected = eigenvalues(transform(data))
+        same_stores(got, expected)
+
+
+def same_stores(got: HeteroData, expected: HeteroData) -> None:
+    for mine, other in zip(got.stores, expected.stores, strict=True):
+        assert set(mine.keys()) == set(other.keys())
+        for name, value in other.items():
+            if isinstance(value, Tensor) and not name.startswith("vectors"):  # whose signs are a choice
+                torch.testing.assert_close(mine[name], value, equal_nan=True)
+
+
+def test_features_are_read_and_appended() -> None:
+    """An encoder that reads ``x`` and ``edge_attr`` reads those of all types, and of each before any is changed."""
+    torch.manual_seed(0)
+    encoder = GramTransformer(out_channels=4, in_channels=2, edge_dim=1)
+    data = films(weighted=False)
+    data["studio"].x = normal(2, 2, seed=9).float()
+    for number, kind in enumerate(data.edge_types):
+        data[kind].edge_attr = normal(data[kind].num_edges, 1, seed=number).float()
+    whole = AddPositionalEncoding(encoder, attr_name=None, hetero="whole")(data)
+    homogeneous = AddPositionalEncoding(encoder, attr_name=None)(data.to_homogeneous())
+    for kind, expected in by_type(data, homogeneous, "x").items():
+        torch.testing.assert_close(whole[kind].x, expected)
+    by_edges = AddPositionalEncoding(encoder, attr_name=None, hetero="edge_type")(data)
+    assert {kind: by_edges[kind].x.size(1) for kind in data.node_types} == {"user": 10, "film": 10, "studio": 6}
+    batched = AddPositionalEncoding(encoder, attr_name=None, hetero="whole")(Batch.from_data_list([data, data]))
+    for kind in data.node_types:
+        torch.testing.assert_close(batched[kind].x, whole[kind].x.repeat(2, 1))
+
+
+@pytest.mark.parametrize("hetero", ["whole", "edge_type"])
+def test_the_graph_given_is_not_changed(hetero: str) -> None:
+    transform, data = AddHeatKernelPE(hetero=hetero), films()
+    batch = Batch.from_data_list([data, data])
+    for given in (data, batch):
+        before = copy.deepcopy(given.to_dict())
+        transform(given)
+        assert str(given.to_dict()) == str(before)
+    assert set(batch._slice_dict["user"]) == {"x"}
+
+
+def test_a_list_is_encoded_one_by_one() -> None:
+    transform = AddHeatKernelPE(hetero="whole")
+    graphs = [films(4, 3), films(3, 5)]
+    for got, data in zip(transform.encode_dataset(graphs, progress=False), graphs, strict=True):
+        same_stores(got, transform(data))
+
+
+def test_refused_unless_the_argument_says_how() -> None:
+    for make in TRANSFORMS:
+        transform = make()
+        for call in (transform, lambda data, t=transform: t.encode_dataset([data], progress=False)):
+            with pytest.raises(TypeError, match=r"got HeteroData; hetero='whole' .*hetero='edge_type' each edge type"):
+                call(films())
+        with pytest.raises(ValueError, match=r"hetero must be one of \('error', 'whole', 'edge_type'\), got True"):
+            make(hetero=True)
+        assert len({repr(make(hetero=option)) for option in ("error", "whole", "edge_type")}) == 3
+    with pytest.raises(ValueError, match="pairs='all' numbers the nodes of one type"):
+        AddEffectiveResistance(pairs="all", hetero="whole")
+
+
+def test_graphs_that_cannot_be_encoded() -> None:
+    whole, by_edges = (AddHeatKernelPE(attr_name="pe", hetero=hetero) for hetero in ("whole", "edge_type"))
+    data = films()
+    del data[KNOWS].edge_weight
+    with pytest.raises(ValueError, match=r"edge_weight of types .* must have one form .*'knows'.*: None"):
+        whole(data)
+    assert by_edges(data)["user"].pe_user__knows__user.shape == (4, 6)
+    data = HeteroData()
+    data["user"].num_nodes = 2
+    with pytest.raises(ValueError, match=r"at least one edge type, got node types \['user'\] alone"):
+        whole(data)
+    data["user", "batches", "user"].edge_index = torch.tensor([[0], [1]])
+    with pytest.raises(ValueError, match="'pe_user__batches__user', which PyTorch Geometric reads as node numbers"):
+        by_edges(data)
+    assert whole(data)["user"].pe.shape == (2, 6)
+    data["user", "likes", "user"].edge_weight = torch.ones(1)
+    with pytest.raises(ValueError, match=r"edge type \('user', 'likes', 'user'\) has no edge_index"):
+        whole(data)
