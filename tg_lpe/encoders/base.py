@@ -50,6 +50,11 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
     """
 
+    card_usage = """from tg_lpe import AddPositionalEncoding
+
+encoder = {name}.from_pretrained("{repo_id}")
+transform = AddPositionalEncoding(encoder)  # a PyG transform: writes data.pe"""
+
     out_channels: int
     edge_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})

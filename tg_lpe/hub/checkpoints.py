@@ -7,14 +7,15 @@ import inspect
 import itertools
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from torch import nn
 
 from tg_lpe.hub import zoo
@@ -33,6 +34,26 @@ QUOTED = 120
 
 NOT_OPTIONS = ("repo_id", "filename")
 
+CARD = """---
+{{ card_data }}
+---
+
+# {{ repo_id.rpartition("/")[2] }}
+
+A `{{ class_name }}` of tg_lpe, learned positional encodings for PyTorch Geometric.
+
+```python
+{{ usage }}
+```
+
+Made with these arguments:
+
+```json
+{{ arguments }}
+```
+"""
+"""The model card that is written where there is none."""
+
 T = TypeVar("T", bound="CheckpointMixin")
 
 
@@ -40,13 +61,22 @@ CLASSES = Registry("class of a checkpoint")
 """Every class that :func:`load` can make, by the name that ``config.json`` says."""
 
 
-class CheckpointMixin(PyTorchModelHubMixin):
-    """``save_pretrained`` and ``from_pretrained`` for a module whose constructor takes JSON-able arguments.
+class CheckpointMixin(
+    PyTorchModelHubMixin,
+    model_card_template=CARD,
+    library_name="tg_lpe",
+    pipeline_tag="graph-ml",
+    tags=["pytorch-geometric"],
+):
+    """``save_pretrained``, ``push_to_hub`` and ``from_pretrained``, for a constructor that takes JSON-able arguments.
 
     A checkpoint is a folder with ``config.json`` (the class, its arguments and a digest) and ``model.safetensors``.
     Nothing is ever unpickled, parameters must match to the last name, and a file that was truncated or altered is
     refused.
     """
+
+    card_usage: ClassVar[str] = '\nmodel = {name}.from_pretrained("{repo_id}")'
+    """How a checkpoint is used, for its model card: lines of Python after the import of the class, ``{name}``."""
 
     _not_jsonable: Mapping[str, str] = {}
     _modules_in_config: tuple[str, ...] = ()
@@ -97,12 +127,40 @@ class CheckpointMixin(PyTorchModelHubMixin):
         target.mkdir(parents=True, exist_ok=True)
         if kwargs.get("push_to_hub"):
             kwargs["repo_id"] = kwargs.get("repo_id") or target.name  # not the temporary folder's name
+            kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), kwargs["repo_id"])
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=target) as temporary:
             result = super().save_pretrained(temporary, **kwargs)
             for name in sorted(os.listdir(temporary), key=lambda name: name == CONFIG):
                 if name != "README.md" or not (target / name).exists():  # keep a card that was written by hand
                     (Path(temporary) / name).replace(target / name)
         return result
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> str:
+        """Write a checkpoint, with its model card, to a repository of the Hugging Face Hub, made if absent.
+
+        Args:
+            repo_id: ``OWNER/NAME``, or ``NAME`` for one of your own.
+            kwargs: as :meth:`huggingface_hub.ModelHubMixin.push_to_hub`: ``private``, ``token``, ``branch``,
+                ``commit_message``, ``create_pr`` and others.
+
+        Returns:
+            Address of the commit.
+
+        Raises:
+            TypeError: if an argument of the constructor is not JSON-able.
+        """
+        self.config_dict()  # before a repository is made, refuse what cannot be saved
+        kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), repo_id)
+        return super().push_to_hub(repo_id, **kwargs)
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The model card: what the checkpoint is, how it is used, and its arguments."""
+        cls, config = type(self), self.config_dict()
+        given = {"repo_id": "OWNER/NAME", **kwargs}
+        usage = f"from {_import_path(cls)} import {{name}}\n{self.card_usage}"
+        given["usage"] = usage.format(name=cls.__name__, repo_id=given["repo_id"])
+        given |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
+        return super().generate_model_card(*args, **given)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         config, tensors = self.config_dict(), self.state_dict()  # type: ignore[attr-defined]
@@ -164,22 +222,23 @@ def load(name_or_dir: str | Path, **options: Any) -> Any:
     Raises:
         ValueError: as there, or if the checkpoint's class is not registered.
     """
-    config = read_config(name_or_dir)
+    config = read_config(name_or_dir, **{name: value for name, value in options.items() if name != "map_location"})
     if "class" not in config:
         raise ValueError(f"checkpoint {name_or_dir} does not name its class; it holds {sorted(config)}")
     return CLASSES[config["class"]].from_pretrained(name_or_dir, **options)
 
 
-def read_config(name_or_dir: str | Path) -> dict[str, Any]:
+def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:
     """The configuration of a checkpoint: its class and its constructor's arguments.
 
     Args:
-        name_or_dir: as :meth:`CheckpointMixin.from_pretrained`.
+        name_or_dir, download: as :meth:`CheckpointMixin.from_pretrained`.
 
     Raises:
         ValueError: if there is no such checkpoint, or its configuration is damaged.
+        TypeError: if an option of the download is unknown.
     """
-    config: dict[str, Any] = dict(read_json(_folder(name_or_dir) / CONFIG))
+    config: dict[str, Any] = dict(read_json(_folder(name_or_dir, **download) / CONFIG))
     config.pop(DIGEST, None)
     cls = CLASSES.get(config.get("class", ""))
     if cls is not None and DTYPE not in inspect.signature(cls).parameters:
@@ -253,6 +312,18 @@ def _digest(config: dict[str, Any], weights: Path) -> str:
     sha = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     sha.update(weights.read_bytes())
     return sha.hexdigest()
+
+
+def _with_repo_id(model_card: Mapping[str, Any] | None, repo_id: str) -> dict[str, Any]:
+    """Arguments of the model card that say where the checkpoint is."""
+    return {"repo_id": repo_id if "/" in repo_id else f"OWNER/{repo_id}", **(model_card or {})}
+
+
+def _import_path(cls: type) -> str:
+    """The shortest module that a class can be imported from: its own, or a package around it."""
+    parts = cls.__module__.split(".")
+    paths = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    return next((path for path in paths if getattr(sys.modules.get(path), cls.__name__, None) is cls), cls.__module__)
 
 
 def _quoted(value: Any) -> str:

@@ -1,0 +1,138 @@
+"""Pushed to the Hugging Face Hub and loaded from it; a folder plays the Hub."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import types
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import Degrees, randomize_
+from huggingface_hub import ModelCard
+from torch import nn
+from torch_geometric.data import Data
+
+import tg_lpe.hub.checkpoints
+from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe.encoders import ENCODERS, load_encoder
+from tg_lpe.hub.checkpoints import CLASSES, CONFIG, load, module_digest
+
+EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
+
+
+class TableOfDegrees(Degrees):
+    """A user's own encoder, with a weight."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__(scale)
+        self.offset = nn.Parameter(torch.randn(3))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the place of the Hub: ``OWNER/NAME/REVISION/FILE``."""
+    folder = tmp_path / "hub"
+
+    class Api:
+        def __init__(self, token: str | None = None) -> None:
+            pass
+
+        def create_repo(self, repo_id: str, **_: object) -> types.SimpleNamespace:
+            return types.SimpleNamespace(repo_id=repo_id if "/" in repo_id else f"me/{repo_id}")
+
+        def upload_folder(self, *, repo_id: str, folder_path: Path, revision: str | None, **_: object) -> str:
+            shutil.copytree(folder_path, folder / repo_id / (revision or "main"))
+            return f"https://huggingface.co/{repo_id}/commit/0"
+
+    def download(
+        repo_id: str, filename: str, *, revision: str | None = None, token: str | None = None, cache_dir: str = ""
+    ) -> str:
+        return str(folder / repo_id / (revision or "main") / filename)
+
+    for registry in (ENCODERS, CLASSES):  # for this test alone
+        monkeypatch.setitem(registry._entries, "TableOfDegrees", TableOfDegrees)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
+    monkeypatch.setattr(tg_lpe.hub.checkpoints, "hf_hub_download", download)
+    return folder
+
+
+small = partial(GraphTransformer, hidden_channels=8, heads=2, num_layers=1)
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    **ENCODERS,
+    "LaplacianEigenvectors": partial(ENCODERS["LaplacianEigenvectors"], k=3),
+    "ResistiveEmbedding": partial(ENCODERS["ResistiveEmbedding"], k=3),
+    "own encoder": partial(TableOfDegrees, 2.0),
+    "model": partial(small, num_node_types=3, pe_channels=2),
+    "model with an encoder": lambda: small(encoder=GramTransformer()),
+    "model with an own encoder": lambda: small(encoder=TableOfDegrees(2.0)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_pushed_and_loaded(name: str, hub: Path) -> None:
+    module = randomize_(MODULES[name]())
+    address = module.push_to_hub("someone/checkpoint")
+    assert address == "https://huggingface.co/someone/checkpoint/commit/0"
+    files = sorted(path.name for path in (hub / "someone" / "checkpoint" / "main").iterdir())
+    assert files == ["README.md", CONFIG, "model.safetensors"]
+    for loaded in (type(module).from_pretrained("someone/checkpoint"), load("someone/checkpoint")):
+        assert type(loaded) is type(module) and not loaded.training
+        assert module_digest(loaded) == module_digest(module)
+    if type(module).__name__ in ENCODERS:
+        transform = AddPositionalEncoding.from_pretrained("someone/checkpoint")
+        assert repr(transform) == repr(AddPositionalEncoding(load_encoder("someone/checkpoint")))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_usage_of_a_model_card_runs(name: str, hub: Path) -> None:
+    module = randomize_(MODULES[name]())
+    module.push_to_hub("someone/checkpoint")
+    card = ModelCard.load(hub / "someone" / "checkpoint" / "main" / "README.md")
+    assert card.data.library_name == "tg_lpe" and "pytorch-geometric" in card.data.tags
+    assert card.text.strip().startswith("# checkpoint\n")
+    (usage,) = re.findall(r"```python\n(.*?)```", card.text, flags=re.S)
+    names: dict = {}
+    exec(usage, names)
+    if "transform" in names:
+        data = Data(edge_index=EDGES, num_nodes=5)
+        assert names["transform"](data).pe.shape == (5, module.out_channels)
+    else:
+        assert module_digest(names["model"]) == module_digest(module)
+
+
+def test_names_and_branches(hub: Path, tmp_path: Path) -> None:
+    first, second = (randomize_(LinearTransformer(k=2), seed=seed) for seed in (0, 1))
+    first.push_to_hub("walks")
+    second.push_to_hub("walks", branch="next")
+    assert 'from_pretrained("OWNER/walks")' in (hub / "me" / "walks" / "main" / "README.md").read_text()
+    for revision, module in ((None, first), ("main", first), ("next", second)):
+        options = {} if revision is None else {"revision": revision}
+        for loaded in (LinearTransformer.from_pretrained("me/walks", **options), load("me/walks", **options)):
+            assert module_digest(loaded) == module_digest(module)
+    first.save_pretrained(tmp_path / "local", push_to_hub=True, repo_id="someone/else")
+    for card in (tmp_path / "local" / "README.md", hub / "someone" / "else" / "main" / "README.md"):
+        assert 'LinearTransformer.from_pretrained("someone/else")' in card.read_text()
+    with pytest.raises(TypeError, match="resume=True is no option; there are"):
+        load("me/walks", resume=True)
+
+
+def test_the_class_on_another_revision_is_read_from_there(hub: Path) -> None:
+    LinearTransformer(k=2).push_to_hub("me/mixed")
+    GramTransformer().push_to_hub("me/mixed", branch="gram")
+    assert isinstance(load("me/mixed", revision="gram"), GramTransformer)
+
+
+def test_nothing_is_pushed_that_could_not_be_loaded(hub: Path) -> None:
+    with pytest.raises(TypeError, match="a configuration holds numbers, strings"):
+        Degrees(scale=torch.ones(1)).push_to_hub("me/tensor")
+    assert not hub.exists()
+
+
+def test_a_card_written_by_hand_stays(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    LinearTransformer(k=2).save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
