@@ -16,8 +16,10 @@ WITH_PYTHON = [page for page in DOCS if python_blocks(page)]
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
 @pytest.mark.usefixtures("no_downloads")
 def test_python_of_a_page_runs(page: Path) -> None:
-    if "datasets.molecules" in page.read_text(encoding="utf-8"):
-        pytest.importorskip("rdkit")
+    text = page.read_text(encoding="utf-8")
+    for module, package in (("datasets.molecules", "rdkit"), ("from ogb", "ogb"), ("tg_lpe.graphgym", "pytorch_lightning")):
+        if module in text:
+            pytest.importorskip(package)
     run_blocks(python_blocks(page), f"docs_{page.stem}")
 
 

@@ -25,7 +25,7 @@ ROOMS = {
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "cli.py", "py.typed", "testing.py"}
+FILES = {"__init__.py", "cli.py", "graphgym.py", "py.typed", "testing.py"}
 
 
 def subclasses(of: type) -> set[str]:

@@ -80,6 +80,19 @@ def test_sizes_that_are_not_clear(datasets: list[Any], message: str) -> None:
         DataSpec.of(*datasets)
 
 
+def test_sizes_that_are_given() -> None:
+    """For features that cannot be told from the data, or of which not every category occurs."""
+    one_hot = [graph(x=torch.tensor([[0, 1], [1, 0], [1, 1]]))] * 3
+    with pytest.raises(ValueError, match="or write the DataSpec yourself"):
+        GraphSplits.of(*([part] for part in one_hot))
+    spec = DataSpec(num_node_types=(2, 2), num_edge_types=4)
+    assert GraphSplits.of(*([part] for part in one_hot), spec=spec).spec == spec
+    masked = Data(x=one_hot[0].x, edge_index=EDGES, y=torch.zeros(3))
+    for number, part in enumerate(("train_mask", "val_mask", "test_mask")):
+        masked[part] = torch.arange(3) == number
+    assert GraphSplits.of_masks(masked, spec=spec).spec == spec
+
+
 def test_what_is_no_dataset_of_graphs() -> None:
     with pytest.raises(TypeError, match="graph 0 is int"):
         DataSpec.of([1, 2])

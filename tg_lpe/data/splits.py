@@ -62,7 +62,14 @@ class GraphSplits:
 
     @classmethod
     def of(
-        cls, train: Any, val: Any, test: Any, *, level: Level | None = None, columns: Sequence[str] | None = None
+        cls,
+        train: Any,
+        val: Any,
+        test: Any,
+        *,
+        level: Level | None = None,
+        columns: Sequence[str] | None = None,
+        spec: DataSpec | None = None,
     ) -> GraphSplits:
         """Splits from three datasets.
 
@@ -72,6 +79,8 @@ class GraphSplits:
                 ``[num_nodes, num_columns]``.
             level: what a row of ``y`` belongs to; found from its shape if absent.
             columns: names of the columns of ``y``.
+            spec: sizes of the features, where other data will have categories that do not occur here;
+                :meth:`DataSpec.of` of the three if absent.
 
         Raises:
             TypeError: if a dataset holds anything but ``Data``.
@@ -87,7 +96,7 @@ class GraphSplits:
                 f"labels y must be in all splits or in none; {', '.join(p for p, has in labelled.items() if has)} "
                 f"has them, {', '.join(p for p, has in labelled.items() if not has)} does not"
             )
-        spec = DataSpec.of(*parts.values())
+        spec = DataSpec.of(*parts.values()) if spec is None else spec
         if not all(labelled.values()):
             if columns:
                 raise ValueError(f"columns={tuple(columns)} are named, but the graphs have no labels y")
@@ -105,7 +114,9 @@ class GraphSplits:
         return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), found))
 
     @classmethod
-    def of_masks(cls, data: Data, *, columns: Sequence[str] | None = None) -> GraphSplits:
+    def of_masks(
+        cls, data: Data, *, columns: Sequence[str] | None = None, spec: DataSpec | None = None
+    ) -> GraphSplits:
         """Splits of the nodes of one graph.
 
         Every split is the whole graph, and the labels of the nodes outside its mask are missing. Features and edges
@@ -115,6 +126,7 @@ class GraphSplits:
             data: a graph with ``y``, one row per node, and boolean ``train_mask``, ``val_mask`` and ``test_mask``,
                 each ``[num_nodes]``; :func:`random_node_masks` draws them.
             columns: names of the columns of ``y``.
+            spec: as :meth:`of`.
 
         Raises:
             TypeError: if ``data`` is not a ``Data``.
@@ -145,7 +157,7 @@ class GraphSplits:
             outside = ~cast(Tensor, mask)
             graph.y = y.masked_fill(outside if y.dim() == 1 else outside.unsqueeze(1), torch.nan)
             parts[part] = GraphDataset(graph, None)
-        return cls.of(**parts, level="node", columns=columns)
+        return cls.of(**parts, level="node", columns=columns, spec=spec)
 
     def labels(self, part: str) -> Tensor:
         """All labels of ``"train"``, ``"val"`` or ``"test"``, ``[num_rows, num_columns]``."""
