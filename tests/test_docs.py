@@ -17,7 +17,11 @@ WITH_PYTHON = [page for page in DOCS if python_blocks(page)]
 @pytest.mark.usefixtures("no_downloads")
 def test_python_of_a_page_runs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for module, package in (("datasets.molecules", "rdkit"), ("from ogb", "ogb"), ("tg_lpe.graphgym", "pytorch_lightning")):
+    for module, package in (
+        ("datasets.molecules", "rdkit"),
+        ("from ogb", "ogb"),
+        ("tg_lpe.graphgym", "pytorch_lightning"),
+    ):
         if module in text:
             pytest.importorskip(package)
     run_blocks(python_blocks(page), f"docs_{page.stem}")

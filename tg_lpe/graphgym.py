@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.graphgym import register

@@ -114,9 +114,7 @@ class GraphSplits:
         return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), found))
 
     @classmethod
-    def of_masks(
-        cls, data: Data, *, columns: Sequence[str] | None = None, spec: DataSpec | None = None
-    ) -> GraphSplits:
+    def of_masks(cls, data: Data, *, columns: Sequence[str] | None = None, spec: DataSpec | None = None) -> GraphSplits:
         """Splits of the nodes of one graph.
 
         Every split is the whole graph, and the labels of the nodes outside its mask are missing. Features and edges

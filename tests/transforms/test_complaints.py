@@ -1,0 +1,256 @@
+"""Complaints about PyTorch Geometric's positional encodings, one test each; numbers are those of its issues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import normal
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.utils import from_networkx, to_undirected
+
+from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, LinearTransformerPE
+from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
+from tg_lpe.transforms import (
+    AddEffectiveResistance,
+    AddHeatKernelPE,
+    AddLaplacianEigenvectors,
+    AddResistiveEmbeddingPE,
+)
+
+NODE_TRANSFORMS = [
+    lambda **options: LinearTransformerPE(attr_name="pe", **options),
+    lambda **options: LinearTransformerPE.from_pretrained("eigen-k8", attr_name="pe", **options),
+    lambda **options: AddPositionalEncoding(RandomWalk(steps=8), **options),
+    lambda **options: AddLaplacianEigenvectors(8, attr_name="pe", **options),
+    lambda **options: AddHeatKernelPE(attr_name="pe", **options),
+    lambda **options: AddResistiveEmbeddingPE(8, attr_name="pe", **options),
+]
+
+
+def graph(source: nx.Graph) -> Data:
+    data = from_networkx(nx.convert_node_labels_to_integers(source))
+    return Data(edge_index=data.edge_index, num_nodes=source.number_of_nodes())
+
+
+def laplacian(data: Data, weight: Tensor | None = None) -> np.ndarray:
+    matrix = np.zeros((data.num_nodes, data.num_nodes))
+    values = np.ones(data.num_edges) if weight is None else weight.numpy()
+    np.add.at(matrix, tuple(data.edge_index.numpy()), values)
+    return np.diag(matrix.sum(1)) - matrix
+
+
+@pytest.mark.parametrize("make", NODE_TRANSFORMS)
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 9])
+def test_7179_as_many_columns_as_nodes_or_more(make, size: int) -> None:
+    pe = make()(graph(nx.path_graph(size))).pe
+    assert pe.size(0) == size and pe.isfinite().all()
+    vectors = AddLaplacianEigenvectors(8, attr_name="pe")(graph(nx.path_graph(size))).pe.double()
+    assert int((vectors.abs().amax(0) > 0).sum()) == min(size - 1, 8), "columns that a graph does not have are zero"
+
+
+def test_zero_modes_of_components_are_left_out() -> None:
+    data = graph(nx.disjoint_union(nx.path_graph(5), nx.disjoint_union(nx.cycle_graph(4), nx.empty_graph(1))))
+    out = AddLaplacianEigenvectors(7, attr_name="pe", eigenvalue_attr_name="eigenvalues")(data)
+    assert (out.eigenvalues[0] > 1e-6).sum() == 10 - 3 and not out.eigenvalues.isnan().any()
+    for nodes in (range(5), range(5, 9), range(9, 10)):
+        assert out.pe[list(nodes)].sum(0).abs().max() < 1e-5, "orthogonal to each component's constant vector"
+
+
+@pytest.mark.parametrize("make", NODE_TRANSFORMS)
+def test_7499_nothing_is_drawn_from_the_global_generators(make) -> None:
+    data = graph(nx.random_regular_graph(3, 300, seed=0))  # large enough for estimates and iterations
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        before = torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002
+        found.append(make()(data).pe)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert str(np.random.get_state()) == before[1]  # noqa: NPY002
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [nx.star_graph(200), nx.complete_graph(100), nx.path_graph(300), nx.grid_2d_graph(20, 20), nx.empty_graph(50)],
+    ids=["star", "complete", "path", "grid", "no edges"],
+)
+@pytest.mark.parametrize("method", ["dense", "iterative"])
+def test_8530_repeated_and_close_eigenvalues_converge(source: nx.Graph, method: str) -> None:
+    data = graph(source)
+    transform = AddLaplacianEigenvectors(6, attr_name="pe", eigenvalue_attr_name="eigenvalues", method=method)
+    out = transform(data)
+    matrix, pe, values = laplacian(data), out.pe.double().numpy(), out.eigenvalues[0].double().numpy()
+    null = nx.number_connected_components(source)
+    expected = np.linalg.eigvalsh(matrix)[null : null + 6]
+    np.testing.assert_allclose(values[: len(expected)], expected, rtol=1e-4, atol=1e-6 * matrix.max())
+    assert np.isnan(values[len(expected) :]).all()
+    found = pe[:, : len(expected)]
+    assert np.abs(matrix @ found - found * values[: len(expected)]).max(initial=0) <= 1e-6 * matrix.max()
+    assert np.abs(found.T @ found - np.eye(len(expected))).max(initial=0) < 1e-4
+
+
+@pytest.mark.parametrize("make", NODE_TRANSFORMS)
+def test_a_list_of_one_direction_is_the_undirected_graph(make) -> None:
+    """With ``is_undirected=False``, its default, PyG's transform uses a solver for matrices that are not symmetric."""
+    one_way = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 5, 3]]), num_nodes=6)
+    both = Data(edge_index=to_undirected(one_way.edge_index), num_nodes=6)
+    torch.testing.assert_close(make()(one_way).pe, make()(both).pe)
+
+
+@pytest.mark.parametrize("make", NODE_TRANSFORMS)
+def test_a_batch_is_not_one_graph(make) -> None:
+    graphs = [graph(source) for source in (nx.path_graph(4), nx.lollipop_graph(4, 5), nx.empty_graph(1))]
+    together = make()(Batch.from_data_list(graphs)).to_data_list()
+    for got, data in zip(together, graphs, strict=True):
+        torch.testing.assert_close(got.pe, make()(data).pe, rtol=1e-4, atol=1e-5)
+
+
+def return_probabilities(matrix: np.ndarray, steps: int) -> np.ndarray:
+    walk = matrix / matrix.sum(1, keepdims=True)
+    return np.stack([np.diag(np.linalg.matrix_power(walk, step)) for step in range(1, steps + 1)], 1)
+
+
+def test_10098_random_walks_follow_edge_weights() -> None:
+    data = graph(nx.lollipop_graph(4, 5))
+    weight = normal(data.num_nodes, data.num_nodes).abs() + 0.1
+    weight = (weight + weight.T)[tuple(data.edge_index)]
+    data.edge_weight = weight.float()
+    matrix = np.zeros((data.num_nodes, data.num_nodes))
+    matrix[tuple(data.edge_index.numpy())] = weight.numpy()
+    pe = AddPositionalEncoding(RandomWalk(steps=6))(data).pe
+    np.testing.assert_allclose(pe.numpy(), return_probabilities(matrix, 6), rtol=1e-4, atol=1e-6)
+
+
+def test_10825_edges_that_are_listed_several_times_are_counted() -> None:
+    one_way = torch.tensor([[0, 0, 0, 1, 2, 2], [1, 1, 2, 2, 3, 3]])
+    data = Data(edge_index=torch.cat([one_way, one_way.flip(0)], 1), num_nodes=4)
+    matrix = np.zeros((4, 4))
+    np.add.at(matrix, tuple(data.edge_index.numpy()), 1.0)
+    pe = AddPositionalEncoding(RandomWalk(steps=6), reduce="add")(data).pe
+    np.testing.assert_allclose(pe.numpy(), return_probabilities(matrix, 6), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalization", [None, "sym", "rw"])
+def test_eigenvalues_are_returned(normalization: str | None) -> None:
+    data = graph(nx.lollipop_graph(4, 5))
+    matrix = laplacian(data)
+    if normalization is not None:
+        scale = np.diag(matrix) ** -0.5
+        matrix = scale[:, None] * matrix * scale
+    options: dict[str, Any] = {"normalization": normalization, "eigenvalue_attr_name": "eigenvalues"}
+    values = AddLaplacianEigenvectors(3, **options)(data).eigenvalues
+    np.testing.assert_allclose(values[0].numpy(), np.linalg.eigvalsh(matrix)[1:4], rtol=1e-4)
+
+
+def test_the_repr_tells_a_changed_k() -> None:
+    """PyG compares it to notice that a dataset on disk was made by another transform."""
+    for make in (
+        lambda k: LinearTransformerPE(k=k),
+        lambda k: AddPositionalEncoding(LaplacianEigenvectors(k=k)),
+        lambda k: AddPositionalEncoding(RandomWalk(steps=k)),
+        lambda k: AddLaplacianEigenvectors(k),
+        lambda k: AddResistiveEmbeddingPE(k),
+        lambda k: AddHeatKernelPE(times=range(1, k)),
+        lambda k: AddEffectiveResistance(attr_name=f"r{k}"),
+    ):
+        assert repr(make(4)) == repr(make(4)) != repr(make(5))
+
+
+class OnDisk(InMemoryDataset):
+    """Three paths, processed into a folder."""
+
+    def __init__(self, root: Path, pre_transform: Any) -> None:
+        super().__init__(str(root), pre_transform=pre_transform)
+        self.load(self.processed_paths[0])
+
+    @property
+    def processed_file_names(self) -> str:
+        return "data.pt"
+
+    def process(self) -> None:
+        self.save([self.pre_transform(graph(nx.path_graph(n))) for n in (2, 5, 3)], self.processed_paths[0])
+
+
+def test_computed_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GraphGPS, issues 7 and 32: positional encodings are computed anew at every run."""
+    transform = AddHeatKernelPE(attr_name="pe")
+    first = [data.pe for data in OnDisk(tmp_path, transform)]
+    monkeypatch.setattr(AddHeatKernelPE, "compute", lambda *_: pytest.fail("computed again"))
+    for again, expected in zip(OnDisk(tmp_path, AddHeatKernelPE(attr_name="pe")), first, strict=True):
+        assert torch.equal(again.pe, expected)
+
+
+class NoMatrices(TorchDispatchMode):
+    """Refuses tensors of more than ``limit`` entries."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit, self.largest = limit, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self.largest = max(self.largest, out.numel())
+            assert out.numel() <= self.limit, (func, out.shape)
+        return out
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LinearTransformerPE(attr_name="pe"),
+        lambda: LinearTransformerPE.from_pretrained("eigen-k8", attr_name="pe"),
+        lambda: AddLaplacianEigenvectors(4, attr_name="pe"),
+        lambda: AddResistiveEmbeddingPE(4, attr_name="pe"),
+    ],
+)
+def test_dgl_5854_no_dense_matrix_of_a_large_graph(make) -> None:
+    size = 10_000
+    edge_index = random_regular_edges(size, 4, torch.Generator().manual_seed(0))
+    transform = make()
+    with NoMatrices(size * 1000) as seen:
+        pe = transform(Data(edge_index=edge_index, num_nodes=size)).pe
+    assert pe.shape[0] == size and pe.isfinite().all() and seen.largest > size
+
+
+def test_9511_encodings_of_edges_reach_attention() -> None:
+    torch.manual_seed(0)
+    data = graph(nx.lollipop_graph(4, 5))
+    for attention in ("edge", "gps"):
+        model = GraphTransformer(edge_pe_channels=2, hidden_channels=8, heads=2, num_layers=2, attention=attention)
+        edge_pe = torch.randn(data.num_edges, 2, requires_grad=True)
+        model(None, data.edge_index, edge_pe=edge_pe, num_nodes=data.num_nodes).sum().backward()
+        assert (edge_pe.grad.abs().sum(1) > 0).all()
+
+
+@pytest.mark.parametrize("hetero", ["whole", "edge_type"])
+def test_graphs_of_several_types_are_encoded(hetero: str) -> None:
+    data = HeteroData()
+    data["user"].num_nodes, data["film"].num_nodes = 3, 2
+    data["user", "rates", "film"].edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
+    name = "pe" if hetero == "whole" else "pe_user__rates__film"
+    for make in NODE_TRANSFORMS:
+        out = make(hetero=hetero)(data)
+        assert out["user"][name].size(0) == 3 and out["film"][name].size(0) == 2
+
+
+@pytest.mark.parametrize("encoder", [GramTransformer(), LinearTransformer(k=2)], ids=lambda x: type(x).__name__)
+def test_gradients_flow_to_edge_weights(encoder: Any) -> None:
+    data = graph(nx.lollipop_graph(4, 5))
+    upper = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    encoder = encoder.double()
+
+    def encode(weight: Tensor) -> Tensor:
+        return encoder(None, upper, edge_weight=weight, num_nodes=data.num_nodes).node
+
+    weight = (normal(upper.size(1)).abs() + 0.5).requires_grad_()
+    assert torch.autograd.gradcheck(encode, [weight])
