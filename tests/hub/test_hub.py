@@ -83,8 +83,9 @@ def test_pushed_and_loaded(name: str, hub: Path) -> None:
         assert type(loaded) is type(module) and not loaded.training
         assert module_digest(loaded) == module_digest(module)
     if type(module).__name__ in ENCODERS:
-        transform = AddPositionalEncoding.from_pretrained("someone/checkpoint")
-        assert repr(transform) == repr(AddPositionalEncoding(load_encoder("someone/checkpoint")))
+        edges = {"edge_attr_name": "edge_pe"} if module.edge_out_channels else {}
+        transform = AddPositionalEncoding.from_pretrained("someone/checkpoint", **edges)
+        assert repr(transform) == repr(AddPositionalEncoding(load_encoder("someone/checkpoint"), **edges))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -99,7 +100,9 @@ def test_the_usage_of_a_model_card_runs(name: str, hub: Path) -> None:
     exec(usage, names)
     if "transform" in names:
         data = Data(edge_index=EDGES, num_nodes=5)
-        assert names["transform"](data).pe.shape == (5, module.out_channels)
+        data = names["transform"](data)
+        assert not module.out_channels or data.pe.shape == (5, module.out_channels)
+        assert not module.edge_out_channels or data.edge_pe.shape == (5, module.edge_out_channels)
     else:
         assert module_digest(names["model"]) == module_digest(module)
 

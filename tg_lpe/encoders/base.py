@@ -50,11 +50,6 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
     """
 
-    card_usage = """from tg_lpe import AddPositionalEncoding
-
-encoder = {name}.from_pretrained("{repo_id}")
-transform = AddPositionalEncoding(encoder)  # a PyG transform: writes data.pe"""
-
     out_channels: int
     edge_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})
@@ -169,6 +164,15 @@ transform = AddPositionalEncoding(encoder)  # a PyG transform: writes data.pe"""
     def first_channels(self: E, k: int) -> E:
         """This encoder with its first ``k`` node channels alone; itself unless a subclass leaves out the others."""
         return self
+
+    def card_usage(self, repo_id: str) -> str:
+        """How a checkpoint is loaded, for its model card, as a module and as a transform."""
+        edges = ', edge_attr_name="edge_pe"' if self.edge_out_channels else ""
+        return (
+            "from tg_lpe import AddPositionalEncoding\n\n"
+            f'encoder = {type(self).__name__}.from_pretrained("{repo_id}")\n'
+            f"transform = AddPositionalEncoding(encoder{edges})  # a PyG transform"
+        )
 
     def freeze(self: E) -> E:
         """Put the module into eval mode, without gradients. A subclass may prepare more, for good."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
@@ -74,9 +74,6 @@ class CheckpointMixin(
     Nothing is ever unpickled, parameters must match to the last name, and a file that was truncated or altered is
     refused.
     """
-
-    card_usage: ClassVar[str] = '\nmodel = {name}.from_pretrained("{repo_id}")'
-    """How a checkpoint is used, for its model card: lines of Python after the import of the class, ``{name}``."""
 
     _not_jsonable: Mapping[str, str] = {}
     _modules_in_config: tuple[str, ...] = ()
@@ -153,12 +150,15 @@ class CheckpointMixin(
         kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), repo_id)
         return super().push_to_hub(repo_id, **kwargs)
 
+    def card_usage(self, repo_id: str) -> str:
+        """How a checkpoint is loaded, for its model card: lines of Python after the import of the class."""
+        return f'\nmodel = {type(self).__name__}.from_pretrained("{repo_id}")'
+
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The model card: what the checkpoint is, how it is used, and its arguments."""
         cls, config = type(self), self.config_dict()
         given = {"repo_id": "OWNER/NAME", **kwargs}
-        usage = f"from {_import_path(cls)} import {{name}}\n{self.card_usage}"
-        given["usage"] = usage.format(name=cls.__name__, repo_id=given["repo_id"])
+        given["usage"] = f"from {_import_path(cls)} import {cls.__name__}\n{self.card_usage(given['repo_id'])}"
         given |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
         return super().generate_model_card(*args, **given)
 
