@@ -20,6 +20,8 @@ ROOMS = {
     "models",
     "nn",
     "ops",
+    "plot",
+    "prediction",
     "report",
     "training",
     "transforms",

@@ -1,4 +1,4 @@
-"""The command line: ``tg-lpe train | pretrain | encode | report | zoo | demo``.
+"""The command line: ``tg-lpe train | pretrain | encode | predict | show | report | zoo | demo``.
 
 Options of encoders, tasks, the graph transformer and the loop are the arguments of their constructors, read from the
 signatures by jsonargparse: a new argument, and a new class, need no line here.
@@ -22,6 +22,7 @@ from tg_lpe.training.options import (
     TASK_SIZES,
     Parser,
     add_encoder,
+    add_import,
     arguments_of,
     chosen_encoder,
     class_and_arguments,
@@ -519,6 +520,60 @@ def _descriptions_of(encoder: str) -> list[tuple[Path, Mapping[str, Any]]]:
     return [(file, read_json(file).get("data", {}) if file.is_file() else {}) for file in files]
 
 
+# ----------------------------------------------------------------------------------------------------- predict, show
+
+
+def _add_predict(parser: ArgumentParser) -> None:
+    from tg_lpe.prediction.predictor import BATCH_SIZE
+
+    parser.usage = "tg-lpe predict MODEL IN OUT [options]"
+    parser.epilog = (
+        "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, and what is predicted, empty where a "
+        "molecule is refused. Example: tg-lpe predict transformer-zinc molecules.smi predictions.csv"
+    )
+    parser.add_argument("model", metavar="MODEL", help="name of a shipped model, a run folder, or a checkpoint's folder")
+    parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz), of any length")
+    parser.add_argument("output", metavar="OUT", help=".csv file")
+    add_import(parser)
+    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv file (default: smiles)")
+    parser.add_argument("--refused", metavar="FILE", help="csv file to list the refused molecules in, with the reasons")
+    parser.add_argument("--strict", action="store_true", help="stop at the first refused molecule")
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules that are predicted at once")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
+    )
+    _add_process(parser)
+
+
+def _predict(args: Namespace) -> None:
+    """Predict for the molecules of a file, with a trained model."""
+    import torch
+
+    from tg_lpe.prediction import load, predict_file
+
+    if not args.output.endswith(".csv"):
+        raise ValueError(f"OUT must end in .csv, got {args.output}")
+    if args.workers is not None and args.workers < 0:
+        raise ValueError(f"--workers must be at least 0, got {args.workers}")
+    device, cores = _device(args.device), torch.get_num_threads()
+    # Reading a molecule takes a third of the time of predicting it; a worker that has a core waits for nobody.
+    workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)
+    _set_threads(args.threads if args.threads is not None else max(1, cores - workers))
+    done = predict_file(
+        load(args.model, device),
+        args.input,
+        args.output,
+        smiles_column=args.smiles_column,
+        refused=args.refused,
+        strict=args.strict,
+        batch_size=args.batch_size,
+        num_workers=workers,
+        progress=not args.quiet,
+    )
+    print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}")
+
+
 # ------------------------------------------------------------------------------------------------- report, zoo, demo
 
 
@@ -599,6 +654,7 @@ COMMANDS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None]]] = {
     "train": (_add_train, _train),
     "pretrain": (_add_pretrain, _pretrain),
     "encode": (_add_encode, _encode),
+    "predict": (_add_predict, _predict),
     "report": (_add_report, _report),
     "zoo": (_add_zoo, _zoo),
     "demo": (_add_demo, _demo),

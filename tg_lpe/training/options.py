@@ -17,10 +17,10 @@ from typing import Any, NoReturn, TypeVar
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser, Namespace
 
-from tg_lpe import zoo
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, register
+from tg_lpe.hub import zoo
 from tg_lpe.hub.registry import Registry
 from tg_lpe.training.build import NoEncoder
 from tg_lpe.training.config import LoopConfig
@@ -144,11 +144,11 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
             words += [option, value] if equals else [option]
         else:
             words.append(word)
-    if command not in ("train", "pretrain", "encode"):
-        return words
     places = [place for place, word in enumerate(words[:-1]) if word == "--config"]
     configs = {place + 1: content for place in places if (content := _read_config(words[place + 1])) is not None}
     _import_modules([words[place + 1] for place, word in enumerate(words[:-1]) if word == "--import"])
+    if command not in ("train", "pretrain", "encode"):
+        return words
     for content in configs.values():
         _import_modules(_flat(content.get("import")))
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
@@ -276,12 +276,17 @@ def _is_checkpoint(name: str) -> bool:
     return name in zoo.names() or os.path.isdir(name)
 
 
+def add_import(parser: Any) -> None:
+    """``--import MODULE``, which :func:`normalized` obeys."""
+    parser.add_argument(
+        "--import", nargs=1, action="append", metavar="MODULE", help="import a module that registers encoders or tasks"
+    )
+
+
 def add_encoder(parser: ArgumentParser, command: str, default: str) -> None:
     """``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
     group = parser.add_argument_group("positional encoding")
-    group.add_argument(
-        "--import", nargs=1, action="append", metavar="MODULE", help="import a module that registers encoders or tasks"
-    )
+    add_import(group)
     group.add_subclass_arguments(
         (Encoder, NoEncoder),
         "encoder",

@@ -4,6 +4,23 @@
 made and what it scores, and ``README.md`` says the same in words.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from tg_lpe.hub.zoo import card, names, path
 
-__all__ = ["card", "names", "path"]
+if TYPE_CHECKING:
+    import torch
+
+    from tg_lpe.prediction import Predictor
+
+__all__ = ["card", "load", "names", "path"]
+
+
+def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
+    """As :func:`tg_lpe.prediction.load`: a trained model, ready to predict from SMILES or graphs."""
+    from tg_lpe.prediction import load
+
+    return load(name_or_dir, device)

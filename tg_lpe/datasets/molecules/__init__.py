@@ -4,6 +4,7 @@ from tg_lpe.datasets.molecules import _molecule as _molecule  # first: it says w
 from tg_lpe.datasets.molecules.load import DatasetName, load_molecules, read_molecules
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.molecules.pyg import from_pyg
+from tg_lpe.datasets.molecules.reader import MoleculeBatch, MoleculeReader
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
 from tg_lpe.datasets.molecules.smiles import smiles_to_data
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
@@ -17,7 +18,9 @@ __all__ = [
     "FileCount",
     "LoadReport",
     "MissingLabels",
+    "MoleculeBatch",
     "MoleculeDataset",
+    "MoleculeReader",
     "MoleculeSplits",
     "SkippedMolecule",
     "SolubilityNormalization",

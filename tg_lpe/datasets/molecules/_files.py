@@ -7,10 +7,11 @@ import hashlib
 import io
 import logging
 import lzma
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
@@ -30,42 +31,19 @@ class Row(NamedTuple):
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file's name and unpacked content, read once for both its digest and its rows."""
+class MoleculeFile(ABC):
+    """A file of molecules: its rows, wherever its text comes from."""
 
     name: str
-    content: bytes
 
-    @classmethod
-    def read(cls, path: Path) -> SourceFile:
-        """Reads a file, unpacking .xz.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If its name ends in none of the known suffixes or it is not the xz file it claims to be.
-        """
-        if not path.name.endswith(_SUFFIXES):
-            raise ValueError(f"cannot read {path}: the name must end in {', '.join(_SUFFIXES)}")
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no file {path}")
-        content = path.read_bytes()
-        if path.suffix == ".xz":
-            try:
-                content = lzma.decompress(content)
-            except (lzma.LZMAError, EOFError) as error:
-                raise ValueError(f"{path} is not a complete xz file: {error}") from error
-        return cls(path.name, content)
+    @abstractmethod
+    def _open(self, newline: str) -> TextIO:
+        """The text from its beginning; bytes that are not UTF-8 become a replacement character, which RDKit refuses."""
 
     @property
     def is_csv(self) -> bool:
         """Whether the file has columns with a header."""
         return self.name.removesuffix(".xz").endswith(".csv")
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the content."""
-        return hashlib.sha256(self.content).hexdigest()
 
     def header(self) -> tuple[str, ...]:
         """The names of a csv file's columns; none for a .smi file or an empty one.
@@ -96,7 +74,7 @@ class SourceFile:
         elif not self.is_csv:
             self._no_column(labels, smiles_column)
 
-    def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> list[Row]:
+    def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> Iterator[Row]:
         """The molecules of the file.
 
         Blank lines, lines that start with `#` and headers (also repeated ones, as in concatenated files) are skipped.
@@ -110,9 +88,10 @@ class SourceFile:
                 cells than the header.
         """
         if self.is_csv:
-            return list(self._csv_rows(labels, smiles_column))
-        self._no_column(labels, smiles_column)
-        return list(self._smi_rows())
+            yield from self._csv_rows(labels, smiles_column)
+        else:
+            self._no_column(labels, smiles_column)
+            yield from self._smi_rows()
 
     def _no_column(self, labels: Sequence[str], smiles_column: str | None) -> None:
         if labels:
@@ -120,30 +99,27 @@ class SourceFile:
         if smiles_column is not None:
             raise ValueError(f"{self.name} has no columns, so there is no SMILES column {smiles_column!r}")
 
-    def _text(self) -> str:
-        # Bytes that are not UTF-8 become a replacement character: RDKit refuses it, and the report names the line.
-        return self.content.decode("utf-8-sig", errors="replace")
-
     def _smi_rows(self) -> Iterator[Row]:
-        # Split at newlines alone: splitlines() also breaks at characters that editors do not count as line ends.
-        for number, line in enumerate(self._text().split("\n"), start=1):
-            words = line.split(maxsplit=1)
-            if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
-                yield Row(self.name, number, words[0], ())
+        with self._open(newline="\n") as text:
+            for number, line in enumerate(text, start=1):
+                words = line.split(maxsplit=1)
+                if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
+                    yield Row(self.name, number, words[0], ())
 
     def _csv_lines(self) -> Iterator[tuple[int, list[str]]]:
         """Line numbers and cells, the header first; blank lines, comments and repeated headers are left out."""
-        reader = csv.reader(io.StringIO(self._text(), newline=""))
-        header: list[str] | None = None
-        try:
-            for cells in reader:
-                cells = [cell.strip() for cell in cells]
-                if not any(cells) or cells[0].startswith("#") or cells == header:
-                    continue
-                header = header or cells
-                yield reader.line_num, cells
-        except csv.Error as error:
-            raise ValueError(f"{self.name}:{reader.line_num}: not readable as csv: {error}") from error
+        with self._open(newline="") as text:
+            reader = csv.reader(text)
+            header: list[str] | None = None
+            try:
+                for cells in reader:
+                    cells = [cell.strip() for cell in cells]
+                    if not any(cells) or cells[0].startswith("#") or cells == header:
+                        continue
+                    header = header or cells
+                    yield reader.line_num, cells
+            except csv.Error as error:
+                raise ValueError(f"{self.name}:{reader.line_num}: not readable as csv: {error}") from error
 
     def _csv_rows(self, labels: Sequence[str], smiles_column: str | None) -> Iterator[Row]:
         lines = self._csv_lines()
@@ -191,6 +167,73 @@ class SourceFile:
             f"{self.name} needs a column named 'smiles'; its first line is {','.join(header)!r}. Another column is "
             "chosen with smiles_column= (--smiles_column)"
         )
+
+
+@dataclass(frozen=True)
+class SourceFile(MoleculeFile):
+    """A file's name and unpacked content, read once for both its digest and its rows."""
+
+    name: str
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> SourceFile:
+        """Reads a file, unpacking .xz.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If its name ends in none of the known suffixes or it is not the xz file it claims to be.
+        """
+        _check_path(path)
+        content = path.read_bytes()
+        if path.suffix == ".xz":
+            try:
+                content = lzma.decompress(content)
+            except (lzma.LZMAError, EOFError) as error:
+                raise ValueError(f"{path} is not a complete xz file: {error}") from error
+        return cls(path.name, content)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def _open(self, newline: str) -> TextIO:
+        return io.TextIOWrapper(io.BytesIO(self.content), "utf-8-sig", errors="replace", newline=newline)
+
+
+class StreamedFile(MoleculeFile):
+    """A file that is read line by line, for files larger than memory.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If its name ends in none of the known suffixes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _check_path(path)
+        self.name, self._path = path.name, path
+
+    def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> Iterator[Row]:
+        """As :meth:`MoleculeFile.rows`; a damaged xz file raises when its end is reached."""
+        try:
+            yield from super().rows(labels, smiles_column)
+        except (lzma.LZMAError, EOFError) as error:
+            raise ValueError(f"{self._path} is not a complete xz file: {error}") from error
+
+    def _open(self, newline: str) -> TextIO:
+        unpack = lzma.open if self._path.suffix == ".xz" else open
+        return unpack(self._path, "rt", encoding="utf-8-sig", errors="replace", newline=newline)  # type: ignore[operator,no-any-return]
+
+
+def _check_path(path: Path) -> None:
+    if not path.name.endswith(_SUFFIXES):
+        raise ValueError(f"cannot read {path}: the name must end in {', '.join(_SUFFIXES)}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
 
 
 def find_split(folder: Path, stem: str) -> Path:

@@ -13,13 +13,18 @@ import os
 import queue
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from operator import length_hint
 from typing import Any
 
 from tg_lpe.datasets.molecules import _molecule
 
-_CHUNK = 250
+CHUNK = 250
+# Chunks that each worker may be ahead of who reads the answers.
+_AHEAD = 4
 # For fewer molecules, one process ends before a second one has started.
 _WORTH_A_PROCESS = 1500
 
@@ -51,15 +56,19 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
 
 
 def read_smiles(
-    smiles: Sequence[str],
+    smiles: Iterable[str],
     *,
     repair_radicals: bool,
-    with_terms: bool,
+    with_terms: bool = False,
     with_scaffolds: bool = False,
     features: str = "types",
     num_workers: int | None = None,
+    chunk_size: int = CHUNK,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the answers of :func:`_molecule.process` chunk by chunk, in the order of `smiles`.
+    """Yields the answers of :func:`_molecule.process` chunk by chunk, in the order of `smiles`, and its `smiles`.
+
+    `smiles` may be longer than memory: it is read a few chunks ahead of the answers. Where its length is not known,
+    `num_workers=None` starts no worker.
 
     Raises:
         ValueError: If `num_workers` is negative.
@@ -71,23 +80,26 @@ def read_smiles(
         "with_scaffolds": with_scaffolds,
         "features": features,
     }
-    chunks = [list(smiles[start : start + _CHUNK]) for start in range(0, len(smiles), _CHUNK)]
-    workers = min(resolve_num_workers(num_workers, len(smiles)), len(chunks))
+    length = length_hint(smiles)
+    workers = resolve_num_workers(num_workers, length)
+    workers = min(workers, -(-length // chunk_size)) if length else workers
+    strings = iter(smiles)
+    chunks = iter(lambda: list(islice(strings, chunk_size)), [])
     if workers == 0:
         for chunk in chunks:
-            yield _molecule.process(chunk, **options)
+            yield {"smiles": chunk, **_molecule.process(chunk, **options)}
         return
-    yield from _in_workers([{"smiles": chunk, **options} for chunk in chunks], workers)
+    yield from _in_workers(({"smiles": chunk, **options} for chunk in chunks), workers)
 
 
-def _in_workers(requests: Sequence[dict[str, Any]], num_workers: int) -> Iterator[dict[str, Any]]:
+def _in_workers(requests: Iterable[dict[str, Any]], num_workers: int) -> Iterator[dict[str, Any]]:
     workers: list[_Worker] = []
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         worker = idle.get()
         try:
-            return worker.ask(request)
+            return {"smiles": request["smiles"], **worker.ask(request)}
         finally:
             idle.put(worker)
 
@@ -96,7 +108,13 @@ def _in_workers(requests: Sequence[dict[str, Any]], num_workers: int) -> Iterato
         for _ in range(num_workers):
             workers.append(_Worker())
             idle.put(workers[-1])
-        yield from threads.map(answer, requests)
+        answers: deque[Future[dict[str, Any]]] = deque()
+        for request in requests:
+            answers.append(threads.submit(answer, request))
+            if len(answers) > _AHEAD * num_workers:
+                yield answers.popleft().result()
+        while answers:
+            yield answers.popleft().result()
     finally:
         # The workers stop first, since a thread may still wait for an answer of one.
         for worker in workers:

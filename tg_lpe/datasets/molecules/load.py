@@ -137,7 +137,7 @@ def load_molecules(
         how: dict[str, object] = {"kind": "given"}
     else:
         how = {"kind": options.split, **({"seed": seed} if options.split == "random" else {})}
-    return replace(splits, split=how)
+    return replace(splits, split=how, repair_radicals=options.repair_radicals)
 
 
 def _choose_target(
@@ -218,7 +218,7 @@ def read_molecules(
         FileNotFoundError: If there is no such file.
         ValueError: If there is no SMILES column, no molecule is usable, or `strict` is set and one is not.
     """
-    rows = SourceFile.read(Path(path)).rows((), smiles_column)
+    rows = list(SourceFile.read(Path(path)).rows((), smiles_column))
     options = BuildOptions(vocabulary=vocabulary, num_workers=num_workers, progress=progress)
     dataset, vocabulary, report, used = build_list(rows, options)
     _announce(path, report, strict)

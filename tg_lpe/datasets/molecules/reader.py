@@ -1,0 +1,105 @@
+"""SMILES as the graphs that a model was trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tg_lpe.datasets.molecules import _molecule, _pool
+from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset
+from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+
+
+class MoleculeBatch(NamedTuple):
+    """Consecutive SMILES strings, read."""
+
+    smiles: list[str]
+    """The strings."""
+    graphs: MoleculeDataset
+    """The usable ones, in their order; `y` is NaN."""
+    reasons: list[str | None]
+    """For each string, why it is unusable; `None` where it has a graph."""
+
+
+@dataclass(frozen=True)
+class MoleculeReader:
+    """Reads SMILES in the way that a model was trained on.
+
+    Args:
+        vocabulary: The atom types by number; `None` for ogb's features.
+        repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
+    """
+
+    vocabulary: AtomVocabulary | None
+    repair_radicals: bool = False
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> MoleculeReader:
+        """The reader that fits a description of training data.
+
+        Args:
+            data: What :meth:`MoleculeSplits.describe` says, as cards of checkpoints and run folders hold it.
+
+        Raises:
+            ValueError: If it does not describe molecules, or they were not read from SMILES.
+        """
+        atoms, bonds = data.get("atom_types"), data.get("bond_types")
+        if bonds is None:
+            raise ValueError("its training data were no molecules with atom and bond types; it takes graphs (Data)")
+        if bonds and tuple(bonds) != BOND_TYPES:
+            raise ValueError(
+                f"it was trained on graphs with the bonds {', '.join(bonds)}, and SMILES are read with "
+                f"{', '.join(BOND_TYPES)}; it takes graphs (Data)"
+            )
+        # Descriptions of earlier releases name the data set alone.
+        repair = data.get("repair_radicals", data.get("source") == "qm9")
+        return cls(AtomVocabulary(tuple(atoms)) if atoms else None, bool(repair))
+
+    def read(
+        self, smiles: Iterable[str], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
+    ) -> Iterator[MoleculeBatch]:
+        """Reads strings in batches, in their order; there may be more of them than memory holds.
+
+        Args:
+            smiles: The strings.
+            batch_size: Strings of a batch, at most.
+            num_workers: Processes that read; 0 for none besides this one, `None` for one per core if `smiles` has a
+                length and that is faster.
+
+        Raises:
+            ModuleNotFoundError: If ogb's features are needed and ogb is not installed.
+            RuntimeError: If a worker process dies.
+        """
+        answers = _pool.read_smiles(
+            smiles,
+            repair_radicals=self.repair_radicals,
+            features="ogb" if self.vocabulary is None else "types",
+            num_workers=num_workers,
+            chunk_size=batch_size,
+        )
+        for answer in answers:
+            yield self._batch(answer["smiles"], answer["types"], answer["molecules"])
+
+    def _batch(self, smiles: list[str], names: list[str], molecules: list[Any]) -> MoleculeBatch:
+        vocabulary = self.vocabulary
+        numbers = [vocabulary.index(name) if name in vocabulary else -1 for name in names] if vocabulary else []
+        reasons: list[str | None] = []
+        atoms, bonds = [], []
+        for molecule in molecules:
+            reason = molecule if isinstance(molecule, str) else None
+            if reason is None:
+                own = molecule[0] if vocabulary is None else [numbers[code] for code in molecule[0]]
+                if vocabulary is not None and -1 in own:
+                    foreign = sorted({names[code] for code in molecule[0] if numbers[code] < 0})
+                    reason = f"unknown atom type {', '.join(map(repr, foreign))}"
+                else:
+                    atoms.append(own)
+                    bonds.append(molecule[1])
+            reasons.append(reason)
+        widths = (1, 1) if vocabulary is not None else tuple(map(len, _molecule.ogb_feature_sizes()))
+        graphs = MoleculeDataset.from_graphs(
+            atoms, bonds, [math.nan] * len(atoms), num_atom_features=widths[0], num_bond_features=widths[1]
+        )
+        return MoleculeBatch(smiles, graphs, reasons)

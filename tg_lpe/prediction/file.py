@@ -1,0 +1,126 @@
+"""Predictions for a file of molecules, line by line: the file may be larger than memory."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from tqdm import tqdm
+
+from tg_lpe.hub.files import replacing
+from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
+
+_LOGGER = logging.getLogger("tg_lpe.prediction")
+
+
+class FilePredictions(NamedTuple):
+    """What :func:`predict_file` has written."""
+
+    num_molecules: int
+    num_refused: int
+
+
+def predict_file(
+    predictor: Predictor,
+    source: str | Path,
+    out: str | Path,
+    *,
+    smiles_column: str | None = None,
+    refused: str | Path | None = None,
+    strict: bool = False,
+    batch_size: int = BATCH_SIZE,
+    num_workers: int = 0,
+    progress: bool = True,
+) -> FilePredictions:
+    """Predict for the molecules of a file, in bounded memory. Files are written under a temporary name and renamed.
+
+    Args:
+        predictor: the model.
+        source: ``NAME.smi``, ``NAME.csv``, ``NAME.smi.xz`` or ``NAME.csv.xz``.
+        out: csv file to write, one row for each molecule in the order of ``source``: ``line`` (of ``source``, from 1),
+            ``smiles`` and the predictor's columns, which are empty where a molecule is refused.
+        smiles_column: column of the SMILES in a csv file; ``smiles`` or a common variant if absent.
+        refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
+        strict: whether to stop at the first refused molecule.
+        batch_size: molecules of a batch, at most.
+        num_workers: processes that read SMILES besides this one.
+        progress: whether to show a progress bar; where stderr is no terminal, a line for each tenth of the file.
+
+    Returns:
+        How many molecules there are, and how many of them were refused.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is malformed, which is found before the first prediction, has no molecule, or ``strict``
+            is set and a molecule is refused; then no file is written.
+        ModuleNotFoundError: if RDKit is not installed.
+    """
+    from tg_lpe.datasets.molecules._files import StreamedFile
+
+    file = StreamedFile(Path(source))
+    total = sum(1 for _ in file.rows((), smiles_column))
+    if total == 0:
+        raise ValueError(f"{source} holds no molecule")
+    lines: deque[int] = deque()
+
+    def strings() -> Iterator[str]:
+        for row in file.rows((), smiles_column):
+            lines.append(row.line)
+            yield row.smiles
+
+    num_refused = 0
+    with ExitStack() as stack:
+        # Opened inside of replacing(), so closed before it renames.
+        table = csv.writer(_written(stack, Path(out)))
+        table.writerow(["line", "smiles", *predictor.columns])
+        listed = None if refused is None else csv.writer(_written(stack, Path(refused)))
+        if listed is not None:
+            listed.writerow(["line", "smiles", "reason"])
+        bar = stack.enter_context(_Progress(total, progress))
+        for batch in predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers):
+            reasons = {refusal.index: refusal.reason for refusal in batch.refused}
+            for place, (smiles, row) in enumerate(zip(batch.smiles, batch.values.tolist(), strict=True), batch.start):
+                line = lines.popleft()
+                reason = reasons.get(place)
+                if reason is None:
+                    table.writerow([line, smiles, *(format(value, ".7g") for value in row)])
+                    continue
+                if strict:
+                    raise ValueError(f"{file.name}:{line}: {smiles!r}: {reason}")
+                table.writerow([line, smiles, *[""] * len(row)])
+                if listed is not None:
+                    listed.writerow([line, smiles, reason])
+            num_refused += len(reasons)
+            bar.update(len(batch.smiles))
+    return FilePredictions(total, num_refused)
+
+
+def _written(stack: ExitStack, path: Path) -> TextIO:
+    temporary = stack.enter_context(replacing(path))
+    return stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
+
+
+class _Progress:
+    """A bar on a terminal; elsewhere a line in the log for each tenth."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self._bar = tqdm(total=total, desc="predicting", unit="mol", disable=None if shown else True)
+        self._lines, self._total, self._done = shown and not sys.stderr.isatty(), total, 0
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def update(self, count: int) -> None:
+        before, self._done = self._done, self._done + count
+        self._bar.update(count)
+        if self._lines and 10 * before // self._total < 10 * self._done // self._total:
+            _LOGGER.info("predicted %s of %s molecules", f"{self._done:,}", f"{self._total:,}")

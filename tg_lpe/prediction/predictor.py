@@ -1,0 +1,343 @@
+"""A trained model with what it takes to use it: its task, the names of what it predicts, how it reads molecules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from tqdm import tqdm
+
+from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
+from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.hub import checkpoints, zoo
+from tg_lpe.hub.checkpoints import CLASSES
+from tg_lpe.hub.files import load_tensors, read_json, write_json
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.tasks import Task, make_task
+
+if TYPE_CHECKING:
+    from tg_lpe.datasets.molecules import MoleculeReader
+
+BATCH_SIZE = 256
+"""Graphs that are predicted at once, at most: on a CPU, larger batches of molecules leave its caches and are slower."""
+
+MAX_PAIRS = 2**22
+"""Pairs of nodes, graph by graph, that are predicted at once, at most: encoders may hold a matrix of each graph."""
+
+ON_ERROR = ("raise", "nan")
+SHOWN = 5
+CARD = "card.json"
+DESCRIBED = ("source", "target", "atom_types", "bond_types", "repair_radicals")
+"""What a model must know of the data it was trained on."""
+
+LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge"}
+"""Attributes that a model may read, and what their rows are."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A graph without a prediction.
+
+    Attributes:
+        index: its place in the input.
+        what: the SMILES, or ``"graph"``.
+        reason: why.
+    """
+
+    index: int
+    what: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.what} at place {self.index}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What :meth:`Predictor.predict` returns.
+
+    Attributes:
+        values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input; where nodes are predicted,
+            ``[num_nodes, num_columns]``, those of one graph after the other. Values of regression are in the units of
+            the labels; of classification they are probabilities. Rows of refused graphs are NaN.
+        columns: names of the columns.
+        refused: the graphs without a prediction, and why.
+    """
+
+    values: Tensor
+    columns: tuple[str, ...]
+    refused: tuple[Refusal, ...] = ()
+
+
+class PredictedMolecules(NamedTuple):
+    """A batch of :meth:`Predictor.stream`: consecutive molecules of the input."""
+
+    start: int
+    """Place of the first of them in the input."""
+    smiles: list[str]
+    values: Tensor
+    """``[num_molecules, num_columns]``, NaN where there is no prediction."""
+    refused: list[Refusal]
+
+
+class Predictor:
+    """Predicts from SMILES and from graphs. :func:`load` makes one from a checkpoint or a run folder.
+
+    Args:
+        model: a :class:`~tg_lpe.GraphTransformer` in evaluation mode; it is neither copied nor changed.
+        task: what it predicts; without one, its outputs are returned as they are.
+        data: what ``splits.describe()`` says of the data that it was trained on: the names of the targets, and for
+            SMILES the atom and bond types.
+
+    Raises:
+        ValueError: if the model is in training mode.
+    """
+
+    def __init__(self, model: nn.Module, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:
+        if model.training:
+            raise ValueError("the model is in training mode, where dropout and batch norm differ: call model.eval()")
+        self.model, self.task = model, task
+        self.data = {name: value for name, value in (data or {}).items() if name in DESCRIBED}
+
+    @cached_property
+    def reader(self) -> MoleculeReader:
+        """How the model reads SMILES.
+
+        Raises:
+            ValueError: if it was not trained on molecules, or nothing says which number means which atom type.
+            ModuleNotFoundError: if RDKit is not installed.
+        """
+        from tg_lpe.datasets.molecules import MoleculeReader
+
+        try:
+            return MoleculeReader.of(self.data)
+        except ValueError as error:
+            raise ValueError(f"this model cannot read SMILES: {error}") from error
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what is predicted: the columns of the labels; ``LABEL_0``, ``LABEL_1``, ... for several classes."""
+        width = int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels
+        named = tuple(str(name) for name in (self.data.get("target") or {}).get("columns") or ("output",))
+        return named if len(named) == width else tuple(f"{named[0]}_{number}" for number in range(width))
+
+    def predict(
+        self,
+        graphs: Sequence[str] | Sequence[Data] | Any,
+        *,
+        on_error: str = "raise",
+        batch_size: int = BATCH_SIZE,
+        num_workers: int | None = None,
+        progress: bool = False,
+    ) -> Predictions:
+        """Predict for molecules or graphs, in batches of bounded memory; batching changes a row by rounding only.
+
+        Args:
+            graphs: SMILES strings, ``Data`` as in training (atom and bond types by number), or a PyG dataset.
+            on_error: what becomes of a molecule that cannot be read, has an atom type that the model does not know, or
+                does not fit the model: ``"raise"`` names it in an error, ``"nan"`` makes its row NaN and lists it in
+                ``refused``.
+            batch_size: graphs of a batch, at most.
+            num_workers: processes that read SMILES; 0 for none besides this one, ``None`` to choose.
+            progress: whether to show a progress bar.
+
+        Raises:
+            TypeError: if ``graphs`` is one string or graph, or holds something else than strings or ``Data``.
+            ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or SMILES are given
+                to a model that was not trained on molecules.
+            ModuleNotFoundError: if SMILES are given and RDKit is not installed.
+        """
+        if on_error not in ON_ERROR:
+            raise ValueError(f"on_error must be one of {ON_ERROR}, got {on_error!r}")
+        if isinstance(graphs, str | Data):
+            raise TypeError(f"predict takes a list of SMILES or graphs, got one {type(graphs).__name__}: [...] will do")
+        if len(graphs) and isinstance(graphs[0], str):
+            if others := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
+                raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(others))}")
+            stream = self.stream(graphs, batch_size=batch_size, num_workers=num_workers)
+            parts = ((batch.values, batch.refused, len(batch.smiles)) for batch in stream)
+        else:
+            parts = self._of_graphs(graphs, batch_size)
+        values = [torch.zeros(0, len(self.columns))]
+        refused: list[Refusal] = []
+        with tqdm(total=len(graphs), desc="predicting", unit="graph", disable=None if progress else True) as bar:
+            for rows, others, count in parts:
+                if others and on_error == "raise":
+                    more = f"; and {len(others) - SHOWN} more near them" if len(others) > SHOWN else ""
+                    raise ValueError(
+                        f"no prediction for {'; '.join(map(str, others[:SHOWN]))}{more} (on_error='nan' goes on)"
+                    )
+                values.append(rows)
+                refused += others
+                bar.update(count)
+        return Predictions(torch.cat(values), self.columns, tuple(refused))
+
+    def stream(
+        self, smiles: Iterable[str], *, batch_size: int = BATCH_SIZE, num_workers: int | None = None
+    ) -> Iterator[PredictedMolecules]:
+        """Predict for strings that come one by one; there may be more of them than memory holds.
+
+        Args:
+            smiles, batch_size, num_workers: as :meth:`predict`; ``num_workers=None`` starts processes only if
+                ``smiles`` has a length.
+
+        Raises:
+            ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
+        """
+        _check_positive("batch_size", batch_size)
+        if self._level == "node":
+            raise ValueError("this model predicts nodes, and takes graphs (Data), not SMILES")
+        start = 0
+        for batch in self.reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
+            usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
+            reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
+            values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
+            done = 0
+            for rows, others, count in self._of_graphs(batch.graphs, batch_size):
+                values[usable[done : done + count]] = rows
+                reasons |= {usable[other.index]: other.reason for other in others}
+                done += count
+            refused = [Refusal(start + i, repr(batch.smiles[i]), reasons[i]) for i in sorted(reasons)]
+            yield PredictedMolecules(start, batch.smiles, values, refused)
+            start += len(batch.smiles)
+
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Iterator[tuple[Tensor, list[Refusal], int]]:
+        _check_positive("batch_size", batch_size)
+        start = 0
+        for chunk in iterate_chunks(graphs if is_collated(graphs) else _Graphs(graphs), batch_size, tuple(LEVELS), MAX_PAIRS):
+            rows, reasons = self._rows(chunk)
+            yield rows, [Refusal(start + i, "graph", reason) for i, reason in reasons.items()], chunk.num_graphs
+            start += chunk.num_graphs
+
+    def _rows(self, chunk: GraphChunk) -> tuple[Tensor, dict[int, str]]:
+        """Values of a batch; where the model refuses a graph of it, NaN for that graph alone, and why."""
+        try:
+            return self._run(chunk), {}
+        except ValueError as error:
+            if chunk.num_graphs == 1:
+                rows = chunk.num_nodes if self._level == "node" else 1
+                return torch.full((rows, len(self.columns)), torch.nan), {0: str(error)}
+        middle = chunk.num_graphs // 2
+        first, second = (
+            self._rows(_part(chunk, *bounds)) for bounds in ((0, middle), (middle, chunk.num_graphs))
+        )
+        return torch.cat([first[0], second[0]]), first[1] | {middle + i: why for i, why in second[1].items()}
+
+    @property
+    def _level(self) -> str:
+        return self.task.level if self.task is not None else str(getattr(self.model, "level", "graph"))
+
+    def _run(self, chunk: GraphChunk) -> Tensor:
+        device = next(self.model.parameters()).device
+        given = {name: values.to(device) for name, values in chunk.attributes.items()}
+        with torch.inference_mode():
+            out = self.model(
+                given.get("x"),
+                chunk.edge_index.to(device),
+                given.get("edge_attr"),
+                chunk.batch.to(device),
+                given.get("edge_weight"),
+                num_nodes=chunk.num_nodes,
+                num_graphs=chunk.num_graphs,
+            )
+            return (out if self.task is None else self.task.predict(out)).float().cpu()
+
+    def save(self, folder: str | Path) -> None:
+        """Write a checkpoint that :func:`load` reads: the model, and ``card.json`` with its task and its data.
+
+        Raises:
+            TypeError: if the model is no checkpoint's, or an argument of its constructor is not JSON-able.
+        """
+        if not isinstance(self.model, checkpoints.CheckpointMixin):
+            raise TypeError(f"a {type(self.model).__name__} cannot be saved; a GraphTransformer can")
+        self.model.save_pretrained(folder)
+        task = None if self.task is None else self.task.to_dict()
+        write_json(Path(folder) / CARD, {"class": type(self.model).__name__, "task": task, "data": self.data})
+
+
+def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
+    """A trained model, ready to predict::
+
+        tg_lpe.zoo.load("transformer-zinc").predict(["CCO", "c1ccccc1"]).values  # [2, 1]
+
+    Args:
+        name_or_dir: name of a shipped model, folder of a finished training run, a folder that :meth:`Predictor.save`
+            or ``save_pretrained`` wrote, or ``OWNER/NAME`` on the Hugging Face Hub. Where there is no ``card.json``, as
+            after ``save_pretrained``, the model predicts from graphs alone, and its outputs are returned as they are.
+        device: where to compute.
+
+    Raises:
+        ValueError: if there is no such checkpoint, it is damaged, unfinished or of release 0.1, or it holds no model
+            that predicts.
+    """
+    run = RunFolder(name_or_dir)
+    if str(name_or_dir) not in zoo.names() and run.config.is_file() and "loop" in (config := read_json(run.config)):
+        return _of_run(run, config, device)
+    config = checkpoints.read_config(name_or_dir)
+    if config.get("class") in ENCODERS:
+        raise ValueError(
+            f"checkpoint {name_or_dir} holds an encoder, {config['class']}, which predicts nothing: "
+            "tg_lpe.AddPositionalEncoding.from_pretrained takes it"
+        )
+    model = checkpoints.load(name_or_dir, map_location=device)
+    file = (zoo.path(str(name_or_dir)) if str(name_or_dir) in zoo.names() else Path(name_or_dir)) / CARD
+    card = read_json(file) if file.is_file() else {}
+    task = card.get("task")
+    return Predictor(model, None if task is None else make_task(task), card.get("data"))
+
+
+def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
+    if config.get("command") != "train":
+        raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
+    if not run.model.is_file():
+        raise ValueError(f"{run.path} holds an unfinished run: {run.model.name} is missing; --resume goes on with it")
+    arguments = {**config["model"], "encoder": config["encoder"]}
+    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
+        model = CLASSES[arguments.pop("class")](**arguments)
+    model.load_state_dict(load_tensors(run.model)[0])
+    return Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
+
+
+class _Graphs(Sequence[Data]):
+    """A sequence that raises a ``TypeError`` where an element is no ``Data``."""
+
+    def __init__(self, graphs: Any) -> None:
+        self._graphs = graphs
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def __getitem__(self, index: Any) -> Any:
+        graph = self._graphs[index]
+        if not isinstance(graph, Data) or graph.edge_index is None:
+            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {_brief(graph)}")
+        return graph
+
+
+def _brief(graph: Any) -> str:
+    return f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
+
+
+def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
+    """The graphs ``start..stop - 1`` of a chunk."""
+    first, last = torch.searchsorted(chunk.batch, torch.tensor([start, stop], device=chunk.batch.device)).tolist()
+    nodes = slice(first, last)
+    edges = (chunk.edge_index[0] >= first) & (chunk.edge_index[0] < last)
+    return GraphChunk(
+        edge_index=chunk.edge_index[:, edges] - first,
+        num_nodes=last - first,
+        num_graphs=stop - start,
+        batch=chunk.batch[nodes] - start,
+        attributes={name: v[nodes if LEVELS[name] == "node" else edges] for name, v in chunk.attributes.items()},
+    )
+
+
+def _check_positive(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
