@@ -424,32 +424,17 @@ def _encode(args: Namespace) -> None:
     """Write the positional encodings of the molecules of a file."""
     import torch
 
-    from tg_lpe.data import DataSpec
     from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
     from tg_lpe.hub.files import replacing, save_tensors
-    from tg_lpe.training.build import start_encoder
     from tg_lpe.transforms import LinearTransformerPE
-    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
 
     _set_threads(args.threads)
     output = Path(args.output)
     if output.suffix not in (".pt", ".safetensors"):
         raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
-    chosen = chosen_encoder(args)
-    if chosen is None:
-        if args.encoder is not None:
-            raise ValueError("--encoder none encodes nothing")
-        chosen = DEFAULT
-    if isinstance(chosen, str):
-        from tg_lpe.encoders.registry import load_encoder
-
-        encoder = load_encoder(chosen)
-    else:
-        encoder = cast("Encoder", start_encoder(chosen, DataSpec()))
-        if any(True for _ in encoder.parameters()):
-            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
+    encoder, name = _fixed_encoder(args)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
-    known = _atom_types_of(chosen) if isinstance(chosen, str) and "x" in encoder.reads else None
+    known = _atom_types_of(name) if name is not None and "x" in encoder.reads else None
     dataset, vocabulary, report, used = read_molecules(
         args.input, vocabulary=known, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
     )
@@ -528,10 +513,12 @@ def _add_predict(parser: ArgumentParser) -> None:
 
     parser.usage = "tg-lpe predict MODEL IN OUT [options]"
     parser.epilog = (
-        "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, and what is predicted, empty where a "
-        "molecule is refused. Example: tg-lpe predict transformer-zinc molecules.smi predictions.csv"
+        "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, and what is predicted, empty where "
+        "a molecule is refused. Example: tg-lpe predict transformer-zinc molecules.smi predictions.csv"
     )
-    parser.add_argument("model", metavar="MODEL", help="name of a shipped model, a run folder, or a checkpoint's folder")
+    parser.add_argument(
+        "model", metavar="MODEL", help="name of a shipped model, a run folder, or a checkpoint's folder"
+    )
     parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz), of any length")
     parser.add_argument("output", metavar="OUT", help=".csv file")
     add_import(parser)
@@ -572,6 +559,59 @@ def _predict(args: Namespace) -> None:
         progress=not args.quiet,
     )
     print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}")
+
+
+def _add_show(parser: ArgumentParser) -> None:
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
+
+    parser.usage = "tg-lpe show SMILES [options]"
+    parser.epilog = (
+        "examples: tg-lpe show CC(=O)Nc1ccc(O)cc1 --encoder gram-k8, "
+        "tg-lpe show c1ccccc1O --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
+    )
+    parser.add_argument("smiles", metavar="SMILES", help="the molecule")
+    add_encoder(
+        parser, "show", f"default: the pretrained {DEFAULT}; the name or folder of a pretrained one will do too"
+    )
+    parser.add_argument(
+        "--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0 to 5)"
+    )
+    parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in a row")
+    parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
+
+
+def _show(args: Namespace) -> None:
+    """Draw a molecule with its atoms and bonds coloured by the channels of an encoding."""
+    from tg_lpe import plot
+
+    if not args.out.endswith((".svg", ".png")):
+        raise ValueError(f"--out must end in .svg or .png, got {args.out}")
+    encoder, name = _fixed_encoder(args)
+    vocabulary = _atom_types_of(name) if name is not None and "x" in encoder.reads else None
+    picture = plot.molecule(
+        args.smiles, encoder, vocabulary=vocabulary, channels=args.channels, columns=args.columns
+    ).save(args.out)
+    print(f"{args.smiles}: {picture}")
+
+
+def _fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
+    """The encoder that ``encode`` and ``show`` use as it is, and the name or folder of a pretrained one."""
+    from tg_lpe.data import DataSpec
+    from tg_lpe.encoders.registry import load_encoder
+    from tg_lpe.training.build import start_encoder
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
+
+    chosen = chosen_encoder(args)
+    if chosen is None:
+        if args.encoder is not None:
+            raise ValueError("--encoder none encodes nothing")
+        chosen = DEFAULT
+    if isinstance(chosen, str):
+        return load_encoder(chosen), chosen
+    encoder = cast("Encoder", start_encoder(chosen, DataSpec()))
+    if any(True for _ in encoder.parameters()):
+        raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
+    return encoder, None
 
 
 # ------------------------------------------------------------------------------------------------- report, zoo, demo
@@ -655,6 +695,7 @@ COMMANDS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None]]] = {
     "pretrain": (_add_pretrain, _pretrain),
     "encode": (_add_encode, _encode),
     "predict": (_add_predict, _predict),
+    "show": (_add_show, _show),
     "report": (_add_report, _report),
     "zoo": (_add_zoo, _zoo),
     "demo": (_add_demo, _demo),

@@ -1,6 +1,6 @@
 """Positional encodings: every one is an :class:`~tg_lpe.Encoder`."""
 
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.effective_resistance import EffectiveResistance
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.heat_kernel import HeatKernel
@@ -19,6 +19,7 @@ __all__ = [
     "GramTransformer",
     "HeatKernel",
     "LaplacianEigenvectors",
+    "LearnedTable",
     "LinearTransformer",
     "RandomWalk",
     "ResistiveEmbedding",

@@ -35,6 +35,21 @@ class Encoding(NamedTuple):
     both directions of an edge, zero at self-loops. ``None`` where the encoder has no edge channels."""
 
 
+class LearnedTable(NamedTuple):
+    """Values that an encoder has learned and that mean something by themselves, for reports."""
+
+    title: str
+    """What the values are: ``"conductance of edges"``."""
+    over: str
+    """What the rows stand for: ``"edge_attr"`` or ``"x"``, types of these by number, or ``"eigenvalue"``."""
+    rows: Tensor
+    """Numbers of types, int64 ``[num_rows]``, or eigenvalues, in ascending order."""
+    values: Tensor
+    """``[num_rows, num_columns]``, or ``[num_rows, num_columns, num_channels]``."""
+    columns: tuple[str, ...]
+    """Names of the columns: ``("filter 0", "filter 1")``."""
+
+
 class Encoder(CheckpointMixin, nn.Module, ABC):
     """A positional encoding of nodes, and of edges if it has some: learned, computed, or both.
 
@@ -138,6 +153,10 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
         )
         return self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+
+    def learned(self) -> list[LearnedTable]:
+        """What the weights mean, as tables that reports draw before and after training; by default, none."""
+        return []
 
     def without_edges(self: E) -> E:
         """This encoder for nodes alone: the same weights, ``edge_out_channels`` zero, nothing computed for edges.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, copy_tensors
+from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, copy_tensors
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
@@ -268,6 +268,45 @@ class GramTransformer(Encoder):
         if len(edges) == 1:
             return padded.unpad_rows(nodes), edges[0].contiguous() if self.edge_out_channels else edges[0]
         return padded.unpad_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(order)))
+
+    @torch.no_grad()
+    def learned(self) -> list[LearnedTable]:
+        """Conductances of edge types, ground conductances of node types, and the response of each filter.
+
+        A channel of the encoding is the sum over filters of the diagonal of ``r(S)``, and for edges of its entries; the
+        response ``r`` is a polynomial, evaluated at 101 eigenvalues of ``S`` in [0, 2].
+        Without a linear map (``out_channels=None``) the responses are the basis and not listed; products over several
+        blocks have none; nor are conductances listed that depend on real features or several columns of types. With
+        ``end_features`` the ends count as zero.
+        """
+        filters = tuple(f"filter {number}" for number in range(self.num_filters))
+        if self.num_blocks > 1:
+            filters = tuple(f"block {block}, {name}" for block in range(self.num_blocks) for name in filters)
+        tables = []
+        for over, what in (("edge_attr", "conductance of edges"), ("x", "ground conductance of nodes")):
+            values = self.conductances.of_types(over)
+            if values is not None:
+                tables.append(LearnedTable(what, over, torch.arange(values.size(0)), values.cpu(), filters))
+        if self.num_blocks > 1:
+            return tables
+        eigenvalues = torch.linspace(0.0, 2.0, 101, dtype=torch.float64)
+        basis = self._basis(1.0 - eigenvalues)
+        for level, readout in (("nodes", self.readout), ("edges", self.edge_readout)):
+            if readout is not None:
+                weights = readout.weight.double().cpu().view(-1, self.num_filters, basis.size(1))
+                responses = torch.einsum("et,cft->efc", basis, weights)
+                tables.append(LearnedTable(f"response at {level}", "eigenvalue", eigenvalues, responses, filters))
+        return tables
+
+    def _basis(self, p: Tensor) -> Tensor:
+        """The polynomials of the layers at eigenvalues ``p`` of ``P``, ``[num_values, num_layers + num_squarings]``."""
+        alpha, gamma = BASES[self.basis]
+        chain = [torch.ones_like(p), p]
+        for _ in range(self.num_layers - 1):
+            chain.append(alpha * p * chain[-1] - gamma * chain[-2])
+        for _ in range(self.num_squarings):
+            chain.append(chain[-1].square())
+        return torch.stack(chain[1:], dim=1)
 
     def _adjacency(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
         """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_blocks * num_filters, num_edges]``."""

@@ -111,6 +111,21 @@ class LearnedConductances(nn.Module):
             return w, None
         return w, self.ground(x, graph.num_nodes).mT
 
+    def of_types(self, feature: str) -> Tensor | None:
+        """Conductances of edge types (``"edge_attr"``) or ground conductances of node types (``"x"``).
+
+        Returns:
+            ``[num_types, num_filters]``; one row where all nodes share a ground conductance; ``None`` where there are
+            no learned ones, or they depend on real features or on several columns of types.
+        """
+        part = self.edge if feature == "edge_attr" else self.ground
+        if part is None or part.weight is not None:
+            return None
+        categories = part.feature.categories
+        if categories is not None and len(categories.counts) > 1:
+            return None
+        return nn.functional.softplus(part.table.detach())
+
     def _check(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> None:
         """Refuse features that do not fit; their values are read from the device once."""
         checks = ValueChecks()

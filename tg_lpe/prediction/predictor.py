@@ -58,6 +58,10 @@ class Refusal:
         return f"{self.what} at place {self.index}: {self.reason}"
 
 
+_Part = tuple[Tensor, list[Refusal], int]
+"""Values of a batch, the graphs without one, and the number of graphs."""
+
+
 @dataclass(frozen=True)
 class Predictions:
     """What :meth:`Predictor.predict` returns.
@@ -123,7 +127,7 @@ class Predictor:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of what is predicted: the columns of the labels; ``LABEL_0``, ``LABEL_1``, ... for several classes."""
-        width = int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels
+        width = int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels  # type: ignore[operator]
         named = tuple(str(name) for name in (self.data.get("target") or {}).get("columns") or ("output",))
         return named if len(named) == width else tuple(f"{named[0]}_{number}" for number in range(width))
 
@@ -158,10 +162,10 @@ class Predictor:
         if isinstance(graphs, str | Data):
             raise TypeError(f"predict takes a list of SMILES or graphs, got one {type(graphs).__name__}: [...] will do")
         if len(graphs) and isinstance(graphs[0], str):
-            if others := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
-                raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(others))}")
+            if mixed := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
+                raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
             stream = self.stream(graphs, batch_size=batch_size, num_workers=num_workers)
-            parts = ((batch.values, batch.refused, len(batch.smiles)) for batch in stream)
+            parts: Iterable[_Part] = ((batch.values, batch.refused, len(batch.smiles)) for batch in stream)
         else:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
@@ -207,10 +211,12 @@ class Predictor:
             yield PredictedMolecules(start, batch.smiles, values, refused)
             start += len(batch.smiles)
 
-    def _of_graphs(self, graphs: Any, batch_size: int) -> Iterator[tuple[Tensor, list[Refusal], int]]:
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Iterator[_Part]:
         _check_positive("batch_size", batch_size)
         start = 0
-        for chunk in iterate_chunks(graphs if is_collated(graphs) else _Graphs(graphs), batch_size, tuple(LEVELS), MAX_PAIRS):
+        for chunk in iterate_chunks(
+            graphs if is_collated(graphs) else _Graphs(graphs), batch_size, tuple(LEVELS), MAX_PAIRS
+        ):
             rows, reasons = self._rows(chunk)
             yield rows, [Refusal(start + i, "graph", reason) for i, reason in reasons.items()], chunk.num_graphs
             start += chunk.num_graphs
@@ -224,9 +230,7 @@ class Predictor:
                 rows = chunk.num_nodes if self._level == "node" else 1
                 return torch.full((rows, len(self.columns)), torch.nan), {0: str(error)}
         middle = chunk.num_graphs // 2
-        first, second = (
-            self._rows(_part(chunk, *bounds)) for bounds in ((0, middle), (middle, chunk.num_graphs))
-        )
+        first, second = (self._rows(_part(chunk, *bounds)) for bounds in ((0, middle), (middle, chunk.num_graphs)))
         return torch.cat([first[0], second[0]]), first[1] | {middle + i: why for i, why in second[1].items()}
 
     @property

@@ -23,7 +23,7 @@ SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
 ENCODING_COLORS = {None: GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk": "#009e73", "GramTransformer": BLUE}
 """Colours by class of the encoder; other encoders take the next spare colour."""
 
-_INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
+INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def draw_curve(folder: RunFolder) -> Path | None:
                 axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
         if axes.lines:
             if log:
-                _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
+                log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
             axes.legend(frameon=False)
         axes.set(xlabel="epoch", title=folder.path.name)
         path = folder.path / "curve.png"
@@ -106,12 +106,12 @@ def curves_svg(curves: Sequence[Curve], ylabel: str, description: str, *, log: b
         if not values:
             return ""
         if log:
-            _log_scale(axes, values)
+            log_scale(axes, values)
         axes.set(xlabel="epoch", ylabel=ylabel)
         axes.xaxis.get_major_locator().set_params(integer=True)
         # Above the panel: a legend inside it hides lines, and labels beside it take a phone's whole width.
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2, handlelength=2.4)
-        return _svg(figure, description)
+        return as_svg(figure, description)
 
 
 def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, description: str) -> str:
@@ -137,9 +137,9 @@ def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, de
             axes.text(0.0, row - 0.2, score.label, ha="left", va="bottom", **weight)
             axes.text(1.0, row - 0.2, score.text, ha="right", va="bottom", **weight)
             if reference is not None and math.isfinite(reference):  # in pieces, so that it does not cross the text
-                axes.plot([reference] * 2, [row - 0.12, row + 0.32], color=_INK, alpha=0.6, linewidth=1.2, zorder=1)
+                axes.plot([reference] * 2, [row - 0.12, row + 0.32], color=INK, alpha=0.6, linewidth=1.2, zorder=1)
             values = [value for value in score.values if math.isfinite(value)]
-            axes.axhline(row + 0.1, color=_INK, alpha=0.12, linewidth=0.8, zorder=0)
+            axes.axhline(row + 0.1, color=INK, alpha=0.12, linewidth=0.8, zorder=0)
             if not values:
                 continue
             mean = sum(values) / len(values)
@@ -153,12 +153,22 @@ def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, de
         axes.grid(False)
         axes.locator_params(axis="x", nbins=6)
         axes.spines["left"].set_visible(False)
-        return _svg(figure, description)
+        return as_svg(figure, description)
 
 
 @contextmanager
 def _figure(width: float, height: float) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, without a window system, and without global state but the settings inside the block."""
+    """A figure and its axes."""
+    with blank_figure(width, height) as figure:
+        axes = figure.add_subplot()
+        axes.grid(color=INK, alpha=0.12)
+        axes.set_axisbelow(True)
+        yield figure, axes
+
+
+@contextmanager
+def blank_figure(width: float, height: float) -> Iterator[Any]:
+    """A figure without axes, without a window system, and without global state but the settings inside the block."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -168,39 +178,41 @@ def _figure(width: float, height: float) -> Iterator[tuple[Any, Any]]:
             "drawing a report needs matplotlib: pip install 'tg-lpe[plot]'", name="matplotlib"
         ) from error
     settings: Any = {
-        "axes.edgecolor": _INK,
+        "axes.edgecolor": INK,
         "axes.formatter.useoffset": False,
-        "axes.labelcolor": _INK,
+        "axes.labelcolor": INK,
         "axes.spines.right": False,
         "axes.spines.top": False,
         "font.size": 10,
         "svg.fonttype": "none",
-        "text.color": _INK,
+        "text.color": INK,
         "text.parse_math": False,  # a folder's name may hold a dollar sign
-        "xtick.color": _INK,
-        "ytick.color": _INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
     }
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        axes.grid(color=_INK, alpha=0.12)
-        axes.set_axisbelow(True)
-        yield figure, axes
+        yield figure
 
 
-def _log_scale(axes: Any, values: Sequence[float]) -> None:
-    """A logarithmic y axis with a few plainly written ticks, also over less than a decade."""
+def log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: int = 20) -> None:
+    """A logarithmic axis with a few plainly written ticks, also over less than a decade."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
-    axes.set_yscale("log")
+    axes.set(**{f"{axis}scale": "log"})
+    ticks = getattr(axes, f"{axis}axis")
     ratio = max(values) / min(values)
-    subs = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
-    axes.yaxis.set_major_locator(
-        MaxNLocator(7, steps=[1, 2, 5, 10]) if ratio < 2.5 else LogLocator(subs=subs, numticks=20)
+    subs: tuple[float, ...] = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    if max_ticks < 10:
+        subs = (1, 3) if ratio < 100 else (1,)
+    ticks.set_major_locator(
+        MaxNLocator(min(7, max_ticks), steps=[1, 2, 5, 10])
+        if ratio < 2.5
+        else LogLocator(subs=subs, numticks=max_ticks)
     )
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ticks.set_minor_locator(NullLocator())
+    ticks.set_major_formatter(FormatStrFormatter("%g"))
 
 
 def _mean_curve(seeds: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
@@ -220,7 +232,7 @@ def _drawable(value: object, log: bool) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and (value > 0 or not log)
 
 
-def _svg(figure: Any, description: str) -> str:
+def as_svg(figure: Any, description: str) -> str:
     """The figure as one element that takes its width, font and ink from the page around it."""
     import matplotlib
 
@@ -235,4 +247,4 @@ def _svg(figure: Any, description: str) -> str:
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     view = re.search(r'viewBox="[^"]*"', svg)
     opening = f'<svg role="img" aria-label="{escape(description)}" {view.group() if view else ""}>'
-    return opening + svg[svg.index(">") + 1 :].replace(_INK, "currentColor").strip()
+    return opening + svg[svg.index(">") + 1 :].replace(INK, "currentColor").strip()

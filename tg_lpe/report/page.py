@@ -12,6 +12,7 @@ from typing import Any
 from tg_lpe.hub.files import replacing
 from tg_lpe.report.figures import Curve, Score, curves_svg, scores_svg
 from tg_lpe.report.groups import Group, Variant, compare
+from tg_lpe.report.learned import learned_pictures
 from tg_lpe.report.runs import Run, read_run
 from tg_lpe.report.style import STYLE
 from tg_lpe.report.table import notes_on, row_of, verdict_on
@@ -53,6 +54,7 @@ def _page(runs: Sequence[Run]) -> str:
     training = any(group.kind == "train" for group in groups)
     title = "Positional encodings compared" if training else "Pretraining of positional encodings"
     sections = "\n".join(_section(group, places) for group in groups)
+    learned = "\n".join(part for group in groups for variant in group.variants if (part := _learned(group, variant)))
     listed: dict[str, str] = {}
     details = "\n".join(_details(run, places[id(run)], listed) for run in runs)
     return f"""<!DOCTYPE html>
@@ -68,6 +70,7 @@ def _page(runs: Sequence[Run]) -> str:
 <main>
 <header><h1>{escape(title)}</h1><p class="quiet">{escape(summary)}</p></header>
 {sections}
+{f"<section><h2>What was learned</h2>{learned}</section>" if learned else ""}
 <section>
 <h2>Runs</h2>
 {details}
@@ -162,6 +165,19 @@ def _pictures(group: Group) -> list[tuple[str, str]]:
             (scores_svg(scores, f"test {title}", reference, f"{group.source}: test {title} by encoding"), caption)
         )
     return [(svg, caption) for svg, caption in pictures if svg]
+
+
+def _learned(group: Group, variant: Variant) -> str:
+    """What the encoder of a row has learned, by the run of its first seed; empty if there is nothing to say."""
+    pictures = learned_pictures(variant.runs[0], variant.label)
+    if not pictures:
+        return ""
+    seed = f", seed {variant.seeds[0]}" if len(variant.runs) > 1 else ""
+    figures = "".join(
+        f'<figure class="wide"><div class="scroll plain">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
+        for svg, caption in pictures
+    )
+    return f"<h3>{escape(f'{group.source}: {variant.label}{seed}')}</h3>{figures}"
 
 
 def _encoder_facts(run: Run) -> dict[str, Any]:

@@ -44,6 +44,9 @@ tbody th { font-weight: 500; }
 figure { margin: 0; max-width: 36rem; break-inside: avoid; }
 figure svg { display: block; width: 100%; height: auto; }
 figure svg text { font-family: inherit !important; }
+figure.wide { max-width: 60rem; margin-bottom: 1.5rem; }
+figure.wide svg { min-width: 38rem; }
+.scroll.plain { border: 0; }
 figcaption { font-size: .8125rem; color: var(--quiet); }
 details.run { border: 1px solid var(--line); border-radius: 6px; margin-top: .75rem; padding: .6rem .9rem; }
 summary { cursor: pointer; overflow-wrap: anywhere; }

@@ -103,6 +103,8 @@ class TrainingLoop(ABC):
         """
         if resume:
             self._restore()
+        if self.folder is not None and self.epoch == 0:
+            self.folder.save_initial(getattr(self, "encoder", None))
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
         while self.epoch < self.loop_config.epochs:
             with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT), self.device):

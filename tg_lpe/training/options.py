@@ -38,9 +38,9 @@ SIZES = {field.name for field in fields(DataSpec)}
 WIDTHS = ("out_channels", "edge_out_channels")
 TASK_SIZES = {"level", "num_targets", "num_classes"}
 SKIPPED: dict[tuple[str, str], set[str]] = {
-    **{(command, "--encoder"): SIZES for command in ("train", "encode")},
+    **{(command, "--encoder"): SIZES for command in ("train", "encode", "show")},
     ("pretrain", "--encoder"): SIZES | set(WIDTHS),
-    **{(command, "--task"): TASK_SIZES for command in ("train", "pretrain", "encode")},
+    **{(command, "--task"): TASK_SIZES for command in ("train", "pretrain", "encode", "show")},
 }
 """Arguments of the classes that are no options, by command: they follow from the data and what is learned."""
 
@@ -147,8 +147,13 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     places = [place for place, word in enumerate(words[:-1]) if word == "--config"]
     configs = {place + 1: content for place in places if (content := _read_config(words[place + 1])) is not None}
     _import_modules([words[place + 1] for place, word in enumerate(words[:-1]) if word == "--import"])
-    if command not in ("train", "pretrain", "encode"):
+    if command not in ("train", "pretrain", "encode", "show"):
         return words
+    if command == "show":  # which trains nothing, so that a name can only mean the encoder as it is
+        places = [
+            place for place, word in enumerate(words[:-1]) if word == "--encoder" and _is_checkpoint(words[place + 1])
+        ]
+        words = ["--pretrained" if place in places else word for place, word in enumerate(words)]
     for content in configs.values():
         _import_modules(_flat(content.get("import")))
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]

@@ -27,8 +27,8 @@ class RunFolder:
 
     ``config.json`` has the command, the classes and arguments of encoder, model and task, the loop's settings and a
     description of the data; ``environment.json`` machine and versions; ``metrics.jsonl`` one line per epoch;
-    ``state.safetensors`` what ``--resume`` needs; ``model.safetensors`` the best weights; ``result.json`` the figures
-    of a run that is complete.
+    ``initial.safetensors`` the encoder's weights before training; ``state.safetensors`` what ``--resume`` needs;
+    ``model.safetensors`` the best weights; ``result.json`` the figures of a run that is complete.
 
     Args:
         path: the folder, made if absent.
@@ -39,6 +39,7 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
+        self.initial = self.path / "initial.safetensors"
         self.state = self.path / "state.safetensors"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
@@ -101,6 +102,11 @@ class RunFolder:
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
+
+    def save_initial(self, encoder: nn.Module | None) -> None:
+        """Write the encoder's weights before training, if it has any: a report compares them with those after."""
+        if encoder is not None and any(True for _ in encoder.parameters()):
+            save_tensors(self.initial, encoder.state_dict())
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
         """Write the checkpoint to resume from."""

@@ -1,0 +1,231 @@
+"""Predictions equal the model's own outputs, graph by graph, whatever they are made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from tg_lpe import GramTransformer, GraphTransformer, zoo
+from tg_lpe.data import GraphSplits
+from tg_lpe.prediction import Predictor, load
+from tg_lpe.training import TrainConfig, build_model, task_for, train
+from tg_lpe.training.tasks import Task, make_task
+
+pytest.importorskip("rdkit")
+
+from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeDataset, load_molecules, smiles_to_data
+
+MOLECULES = ["CCO", "c1ccccc1", "CC(=O)[O-].C[NH3+]", "N", "O=C(NCC1CC1)c1ccncc1", "FC(F)(F)c1ccc(Cl)cc1"]
+BAD = {1: "unknown atom type 'Si'", 3: "RDKit cannot read it as SMILES", 4: "it has no atoms"}
+MIXED = ["CCO", "C[Si](C)C", "c1ccccc1", "C1CC(", "", "CCN"]
+
+
+def one_by_one(model: torch.nn.Module, graphs: list[Data]) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([model(g.x, g.edge_index, g.get("edge_attr"), num_nodes=g.num_nodes) for g in graphs])
+
+
+@pytest.fixture(scope="module")
+def zinc() -> Predictor:
+    return zoo.load("transformer-zinc")
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 100])
+def test_smiles_and_graphs_give_what_the_model_gives_one_by_one(zinc: Predictor, batch_size: int) -> None:
+    vocabulary = AtomVocabulary(zoo.card("transformer-zinc")["data"]["atom_types"])
+    graphs = [smiles_to_data(smiles, vocabulary) for smiles in MOLECULES]
+    expected = one_by_one(GraphTransformer.from_pretrained("transformer-zinc"), graphs)
+    for given in (MOLECULES, tuple(MOLECULES), graphs):
+        got = zinc.predict(given, batch_size=batch_size)
+        assert got.columns == ("solubility",) and got.refused == ()
+        torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4)
+    dataset = MoleculeDataset.from_graphs(
+        [g.x[:, 0].tolist() for g in graphs],
+        [
+            [
+                n
+                for (a, b), t in zip(g.edge_index.T.tolist(), g.edge_attr.tolist(), strict=True)
+                if a < b
+                for n in (a, b, t)
+            ]
+            for g in graphs
+        ],
+        [0.0] * len(graphs),
+    )
+    torch.testing.assert_close(zinc.predict(dataset, batch_size=batch_size).values, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(zinc.predict(dataset[2:4]).values, expected[2:4], rtol=1e-4, atol=1e-4)
+
+
+def test_workers_change_nothing(zinc: Predictor) -> None:
+    many = MIXED * 30
+    alone = zinc.predict(many, on_error="nan", num_workers=0, batch_size=16)
+    others = zinc.predict(many, on_error="nan", num_workers=2, batch_size=16)
+    assert torch.equal(alone.values.nan_to_num(99.0), others.values.nan_to_num(99.0))
+    assert alone.refused == others.refused
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_refused_molecules_are_named(zinc: Predictor, batch_size: int) -> None:
+    got = zinc.predict(MIXED, on_error="nan", batch_size=batch_size)
+    assert {refusal.index: refusal.reason for refusal in got.refused} == BAD
+    assert [refusal.what for refusal in got.refused] == [repr(MIXED[place]) for place in BAD]
+    assert got.values.isnan().flatten().tolist() == [place in BAD for place in range(len(MIXED))]
+    usable = [smiles for place, smiles in enumerate(MIXED) if place not in BAD]
+    torch.testing.assert_close(got.values[~got.values.isnan()], zinc.predict(usable).values[:, 0], rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"'C\[Si\]\(C\)C' at place 1: unknown atom type 'Si'"):
+        zinc.predict(MIXED, batch_size=batch_size)
+    nothing = zinc.predict(["?", "C1CC("], on_error="nan")
+    assert nothing.values.shape == (2, 1) and bool(nothing.values.isnan().all())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_a_graph_that_the_model_refuses_leaves_its_neighbours_alone(zinc: Predictor, batch_size: int) -> None:
+    vocabulary = zinc.reader.vocabulary
+    assert vocabulary is not None
+    graphs = [smiles_to_data(smiles, vocabulary) for smiles in MOLECULES]
+    expected = zinc.predict(graphs).values
+    for bad in (0, 4):
+        graphs[bad].x = graphs[bad].x + 99
+        expected[bad] = torch.nan
+    got = zinc.predict(graphs, on_error="nan", batch_size=batch_size)
+    assert [refusal.index for refusal in got.refused] == [0, 4]
+    assert all("node types must lie in 0..19" in refusal.reason for refusal in got.refused)
+    torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    with pytest.raises(ValueError, match="graph at place 0: node types must lie in"):
+        zinc.predict(graphs, batch_size=batch_size)
+
+
+def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor) -> None:
+    assert zinc.predict([]).values.shape == (0, 1)
+    graph = Data(x=torch.zeros(2, 1, dtype=torch.int64), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    for given in ("CCO", graph):
+        with pytest.raises(TypeError, match=r"\[...\] will do"):
+            zinc.predict(given)
+    with pytest.raises(TypeError, match="got both: strings and Data"):
+        zinc.predict(["CCO", graph])
+    with pytest.raises(TypeError, match="graph 0 is of type int"):
+        zinc.predict([1, 2])
+    with pytest.raises(TypeError, match="graph 0 is Data with"):
+        zinc.predict([Data(x=graph.x)])
+    with pytest.raises(ValueError, match="on_error must be one of"):
+        zinc.predict(["CCO"], on_error="ignore")
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got 0"):
+        zinc.predict(["CCO"], batch_size=0)
+    with pytest.raises(ValueError, match=r"call model.eval\(\)"):
+        Predictor(GraphTransformer(num_node_types=2).train())
+
+
+def test_radicals_are_read_as_in_training() -> None:
+    """QM9 writes amines as radicals; its model was trained on the molecules that they mean."""
+    qm9 = zoo.load("transformer-qm9")
+    got = qm9.predict(["C[C]([N])C", "CC(N)C"])
+    torch.testing.assert_close(got.values[0], got.values[1], rtol=1e-4, atol=1e-4)
+
+
+TASKS: dict[str, tuple[dict[str, Any], Any]] = {
+    "regression": ({"num_targets": 2}, lambda out: out),
+    "binary": ({}, torch.sigmoid),
+    "multilabel": ({"num_targets": 3}, torch.sigmoid),
+    "multiclass": ({"num_classes": 4}, lambda out: out.softmax(1)),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_classes_are_probabilities(name: str) -> None:
+    options, expected = TASKS[name]
+    task: Task = make_task({"name": name, **options})
+    model = GraphTransformer(num_node_types=3, out_channels=task.out_channels, hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(size) for size in (3, 4, 7)]
+    columns = [f"c{number}" for number in range(task.num_targets)]
+    got = Predictor(model, task, {"target": {"columns": columns}}).predict(graphs)
+    torch.testing.assert_close(got.values, expected(one_by_one(model, graphs)), rtol=1e-5, atol=1e-5)
+    assert len(got.columns) == got.values.size(1)
+    assert got.columns == (tuple(columns) if name != "multiclass" else ("c0_0", "c0_1", "c0_2", "c0_3"))
+
+
+def ring(size: int) -> Data:
+    node = torch.arange(size)
+    return Data(x=(node % 3).unsqueeze(1), edge_index=torch.stack([node, (node + 1) % size]))
+
+
+def test_nodes_of_graphs() -> None:
+    task = make_task({"name": "multiclass", "num_classes": 3, "level": "node"})
+    model = GraphTransformer(num_node_types=3, out_channels=3, level="node", hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(3), ring(5), ring(4)]
+    predictor = Predictor(model, task)
+    expected = one_by_one(model, graphs).softmax(1)
+    torch.testing.assert_close(predictor.predict(graphs, batch_size=2).values, expected, rtol=1e-5, atol=1e-5)
+    graphs[1].x = graphs[1].x + 9
+    got = predictor.predict(graphs, on_error="nan")
+    assert got.values.isnan().any(1).tolist() == [False] * 3 + [True] * 5 + [False] * 4
+    with pytest.raises(ValueError, match="takes graphs"):
+        predictor.predict(["CCO"])
+
+
+def write_csv(path: Path) -> Path:
+    molecules = [f"{'C' * n}{end}" for n in range(2, 9) for end in ("O", "N", "C(=O)O")]
+    rows = [f"{smiles},{len(smiles)}.5,{int('N' in smiles)}" for smiles in molecules]
+    path.write_text("smiles,size,amine\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("features", "encoder"), [("types", True), ("ogb", False)])
+def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: Any, encoder: bool) -> None:
+    splits = load_molecules(
+        write_csv(tmp_path / "own.csv"), targets=["amine"], features=features, cache_dir=tmp_path, progress=False
+    )
+    task = task_for(splits, "binary", metric="accuracy")
+    given = {"class": "GramTransformer", "num_layers": 3, "out_channels": 4} if encoder else None
+    model = build_model(splits.spec, task, given, hidden_channels=8, num_layers=1)
+    config = TrainConfig(epochs=1, precision="float32")
+    train(model, splits, task, config, folder=tmp_path / "run", progress=False)
+    loaded = load(tmp_path / "run")
+    smiles = ["CCCO", "CCN", "CCS"]
+    got = loaded.predict(smiles, on_error="nan")
+    assert got.columns == ("amine",) and [r.index for r in got.refused] == ([2] if features == "types" else [])
+    again = Predictor(model.eval(), task, splits.describe()).predict(smiles, on_error="nan").values
+    torch.testing.assert_close(got.values, again, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert bool(((got.values >= 0) & (got.values <= 1))[:2].all())
+    loaded.save(tmp_path / "saved")
+    saved = load(tmp_path / "saved").predict(smiles, on_error="nan")
+    assert saved.columns == got.columns and saved.refused == got.refused
+    assert torch.equal(saved.values.nan_to_num(9), got.values.nan_to_num(9))
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="unfinished"):
+        load(tmp_path / "run")
+
+
+def test_a_bare_checkpoint_predicts_from_graphs_alone(tmp_path: Path) -> None:
+    model = GraphTransformer(num_node_types=3, out_channels=2, hidden_channels=8, num_layers=1).eval()
+    model.save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    graphs = [ring(3), ring(6)]
+    assert torch.equal(loaded.predict(graphs).values, loaded.predict(graphs, batch_size=2).values)
+    torch.testing.assert_close(loaded.predict(graphs).values, one_by_one(model, graphs))
+    assert loaded.columns == ("output_0", "output_1")
+    with pytest.raises(ValueError, match="cannot read SMILES: its training data were no molecules"):
+        loaded.predict(["CCO"])
+
+
+def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds an encoder, GramTransformer"):
+        load("gram-k8")
+    with pytest.raises(ValueError, match="'nothing' is no checkpoint"):
+        load("nothing")
+    (tmp_path / "config.json").write_text(json.dumps({"command": "pretrain", "layout": 2, "loop": {}}))
+    with pytest.raises(ValueError, match="holds a pretraining; its encoder is the checkpoint"):
+        load(tmp_path)
+    graphs = [ring(size) for size in range(3, 13)]
+    for graph in graphs:
+        graph.y = torch.ones(1)
+    splits = GraphSplits.of(graphs[:6], graphs[6:8], graphs[8:])
+    other = {**splits.describe(), "bond_types": ["NONE", "SINGLE", "DOUBLE", "TRIPLE", "AROMATIC"], "atom_types": ["C"]}
+    model = GraphTransformer(num_node_types=3, encoder=GramTransformer(4, num_layers=2)).eval()
+    with pytest.raises(ValueError, match="AROMATIC"):
+        Predictor(model, None, other).predict(["CCO"])
