@@ -23,7 +23,7 @@ from tg_lpe.encoders import ENCODERS
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
-COMMANDS = ("train", "pretrain", "encode", "report", "demo")
+COMMANDS = ("train", "pretrain", "encode", "predict", "show", "report", "demo")
 LINES = ["CCO ethanol", "c1ccccc1", "C1CC(", "CC(=O)O acid", "N"]
 
 
@@ -71,7 +71,7 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
     assert (
         stopped.value.code == 0
         and f"usage: tg-lpe {command}" in text
-        and "--out" in text + "--out" * (command == "encode")
+        and "--out" in text + "--out" * (command in ("encode", "predict"))
     )
     assert "default: null" not in text, "an option without a default says what its absence means"
 
@@ -79,7 +79,7 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])
-    assert stopped.value.code == 2 and "one of {train,pretrain,encode,report,zoo" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "one of {train,pretrain,encode,predict,show" in capsys.readouterr().err
 
 
 def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,7 +140,8 @@ def test_distances_of_the_layout_follow_those_in_the_graph(graph: nx.Graph) -> N
     at = plot.stress_layout(torch.tensor(list(graph.edges)).T, n)
     expected = torch.tensor(nx.floyd_warshall_numpy(graph))
     stress = ((torch.cdist(at, at) - expected) / expected.clamp(min=1)).square().sum() / (n * (n - 1))
-    theirs = torch.tensor([xy for _, xy in sorted(nx.kamada_kawai_layout(graph, scale=None).items())])
+    placed = nx.kamada_kawai_layout(graph)
+    theirs = torch.tensor([placed[node].tolist() for node in range(n)])
     lengths = torch.cdist(theirs, theirs)
     lengths *= (lengths * expected / expected.clamp(min=1) ** 2).sum() / (
         lengths / expected.clamp(min=1)

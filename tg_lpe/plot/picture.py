@@ -31,7 +31,7 @@ class Picture:
         channels: which channels it shows.
     """
 
-    svg: str
+    svg: str = field(repr=False)
     channels: tuple[int, ...]
     _draw_png: Callable[[], bytes] = field(repr=False)
 

@@ -205,7 +205,7 @@ def log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: in
     ratio = max(values) / min(values)
     subs: tuple[float, ...] = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     if max_ticks < 10:
-        subs = (1, 3) if ratio < 100 else (1,)
+        subs = (1, 2, 5) if ratio < 10 else (1, 3) if ratio < 100 else (1,)
     ticks.set_major_locator(
         MaxNLocator(min(7, max_ticks), steps=[1, 2, 5, 10])
         if ratio < 2.5
