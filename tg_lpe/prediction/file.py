@@ -7,7 +7,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -83,7 +83,8 @@ def predict_file(
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
         bar = stack.enter_context(_Progress(total, progress))
-        for batch in predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers):
+        stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers)
+        for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
             for place, (smiles, row) in enumerate(zip(batch.smiles, batch.values.tolist(), strict=True), batch.start):
                 line = lines.popleft()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -164,13 +165,16 @@ class Predictor:
         if len(graphs) and isinstance(graphs[0], str):
             if mixed := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
                 raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
-            stream = self.stream(graphs, batch_size=batch_size, num_workers=num_workers)
-            parts: Iterable[_Part] = ((batch.values, batch.refused, len(batch.smiles)) for batch in stream)
+            parts = self._of_smiles(graphs, batch_size, num_workers)
         else:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
         refused: list[Refusal] = []
-        with tqdm(total=len(graphs), desc="predicting", unit="graph", disable=None if progress else True) as bar:
+        # Closed at once where an error ends the loop: worker processes would wait for the traceback to be forgotten.
+        with (
+            closing(parts),
+            tqdm(total=len(graphs), desc="predicting", unit="graph", disable=None if progress else True) as bar,
+        ):
             for rows, others, count in parts:
                 if others and on_error == "raise":
                     more = f"; and {len(others) - SHOWN} more near them" if len(others) > SHOWN else ""
@@ -184,7 +188,7 @@ class Predictor:
 
     def stream(
         self, smiles: Iterable[str], *, batch_size: int = BATCH_SIZE, num_workers: int | None = None
-    ) -> Iterator[PredictedMolecules]:
+    ) -> Generator[PredictedMolecules, None, None]:
         """Predict for strings that come one by one; there may be more of them than memory holds.
 
         Args:
@@ -211,7 +215,13 @@ class Predictor:
             yield PredictedMolecules(start, batch.smiles, values, refused)
             start += len(batch.smiles)
 
-    def _of_graphs(self, graphs: Any, batch_size: int) -> Iterator[_Part]:
+    def _of_smiles(
+        self, smiles: Sequence[str], batch_size: int, num_workers: int | None
+    ) -> Generator[_Part, None, None]:
+        for batch in self.stream(smiles, batch_size=batch_size, num_workers=num_workers):
+            yield batch.values, batch.refused, len(batch.smiles)
+
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         _check_positive("batch_size", batch_size)
         start = 0
         for chunk in iterate_chunks(
@@ -281,8 +291,12 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
             that predicts.
     """
     run = RunFolder(name_or_dir)
-    if str(name_or_dir) not in zoo.names() and run.config.is_file() and "loop" in (config := read_json(run.config)):
-        return _of_run(run, config, device)
+    if str(name_or_dir) not in zoo.names() and run.config.is_file():
+        config = read_json(run.config)
+        if "loop" in config:
+            return _of_run(run, config, device)
+        if "train" in config or "pretrain" in config or "pretrain-kernels" in config:
+            raise ValueError(f"{run.path} holds a run of release 0.1, which this release can report but not load")
     config = checkpoints.read_config(name_or_dir)
     if config.get("class") in ENCODERS:
         raise ValueError(

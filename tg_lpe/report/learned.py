@@ -44,7 +44,6 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
     for old, new in zip(before, after, strict=True):
         what = f"{new.title[0].upper()}{new.title[1:]}"
         draw = _responses if new.over == "eigenvalue" else _dumbbells
-        shown = ", ".join(_left_out(run, new))
         start = (
             "" if old is None else " Grey: before training" + (", the pretrained encoder." if run.pretrained else ".")
         )
@@ -53,7 +52,7 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
             what += " to the eigenvalues of each filter's Laplacian, one line for each channel"
         else:
             what += ", by filter"
-        pictures.append((svg, f"{what}. Blue: after training.{start}{shown}"))
+        pictures.append((svg, f"{what}. Blue: after training.{start}{_left_out(run, new)}"))
     return pictures
 
 
@@ -83,13 +82,14 @@ def _shown_types(run: Run, table: LearnedTable) -> list[tuple[int, str]]:
     return [(row, name) for row, name in enumerate(_type_names(run, table)) if name != _NEVER][:MAX_TYPES]
 
 
-def _left_out(run: Run, table: LearnedTable) -> list[str]:
-    notes = []
-    if table.over != "eigenvalue" and len(_type_names(run, table)) - 1 > MAX_TYPES:
-        notes.append(f" The first {MAX_TYPES} of {len(_type_names(run, table))} types.")
+def _left_out(run: Run, table: LearnedTable) -> str:
+    """What of a table is not drawn, for the caption."""
+    note = ""
+    if table.over != "eigenvalue" and len(_shown_types(run, table)) == MAX_TYPES < len(_type_names(run, table)):
+        note += f" The first {MAX_TYPES} of {len(_type_names(run, table))} types."
     if len(table.columns) > MAX_PANELS:
-        notes.append(f" The first {MAX_PANELS} of {len(table.columns)} filters.")
-    return notes
+        note += f" The first {MAX_PANELS} of {len(table.columns)} filters."
+    return note
 
 
 def _dumbbells(run: Run, before: LearnedTable | None, after: LearnedTable, description: str) -> str:

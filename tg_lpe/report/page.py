@@ -55,6 +55,7 @@ def _page(runs: Sequence[Run]) -> str:
     title = "Positional encodings compared" if training else "Pretraining of positional encodings"
     sections = "\n".join(_section(group, places) for group in groups)
     learned = "\n".join(part for group in groups for variant in group.variants if (part := _learned(group, variant)))
+    learned = learned.replace("<details", "<details open", 1)  # the others are folded away
     listed: dict[str, str] = {}
     details = "\n".join(_details(run, places[id(run)], listed) for run in runs)
     return f"""<!DOCTYPE html>
@@ -177,7 +178,8 @@ def _learned(group: Group, variant: Variant) -> str:
         f'<figure class="wide"><div class="scroll plain">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
         for svg, caption in pictures
     )
-    return f"<h3>{escape(f'{group.source}: {variant.label}{seed}')}</h3>{figures}"
+    summary = f"<summary><b>{escape(f'{group.source}: {variant.label}{seed}')}</b></summary>"
+    return f'<details class="run">{summary}{figures}</details>'
 
 
 def _encoder_facts(run: Run) -> dict[str, Any]:
