@@ -7,16 +7,18 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tg_lpe.data.splits import PARTS
 from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.models.graph_transformer import GraphTransformer
 from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
-from tg_lpe.report.runs import DATA_SIZES, Run
+from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in
+from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import checkpoint_label
 
 ENTRY = ("edge_encoding", "pe_norm")
@@ -202,7 +204,7 @@ def _data_key(run: Run) -> str:
 def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name")}
-    settings = {**_encoder_settings(run), **run.settings, **task}
+    settings = {**_encoder_settings(run), **_defaults(run), **run.settings, **task}
     idle = {"seed"}
     if run.kind == "train" and run.encoder is None:
         idle |= {"pe_norm", "pe_lr", "encoder_lr"}
@@ -217,6 +219,21 @@ def _effective(run: Run) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in idle}
 
 
+def _defaults(run: Run) -> dict[str, Any]:
+    """Settings that a training has if its folder, perhaps of an earlier release, does not say them."""
+    if run.kind != "train":
+        return {}
+    loop = {name: value for name, value in TrainConfig().to_dict().items() if name != "epochs"}  # which all runs say
+    return {**_default_arguments(GraphTransformer, NOT_SETTINGS), **loop}
+
+
+def _default_arguments(cls: type, left_out: Collection[str]) -> dict[str, Any]:
+    """Defaults of a constructor, as JSON gives them back."""
+    parameters = inspect.signature(cls).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.name not in left_out}
+    return json.loads(json.dumps(defaults, default=str))  # type: ignore[no-any-return]
+
+
 def _encoder_settings(run: Run) -> dict[str, Any]:
     """Class and arguments of the encoder but for sizes of the data, with the defaults of a class that is known here."""
     if run.encoder is None:
@@ -224,9 +241,7 @@ def _encoder_settings(run: Run) -> dict[str, Any]:
     name = str(run.encoder.get("class", "unknown"))
     arguments = {key: value for key, value in run.encoder.items() if key != "class" and key not in DATA_SIZES}
     if name in ENCODERS:
-        parameters = inspect.signature(ENCODERS[name]).parameters.values()
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.name not in DATA_SIZES}
-        arguments = {**json.loads(json.dumps(defaults, default=str)), **arguments}
+        arguments = {**_default_arguments(ENCODERS[name], DATA_SIZES), **arguments}
     settings: dict[str, Any] = {"encoder": name}
     if "edge_out_channels" in arguments:
         settings["edge_encoding"] = arguments["edge_out_channels"] != 0

@@ -146,7 +146,7 @@ def read_run(path: str | Path) -> Run:
     if not isinstance(loop, dict) or not isinstance(data, dict):
         lacking = [name for name, part in (("loop", loop), ("data", data)) if not isinstance(part, dict)]
         raise ValueError(f"{folder.config} is not a run's: it lacks {' and '.join(map(repr, lacking))}")
-    model = {name: value for name, value in mapping_in(config, "model").items() if name not in _NOT_SETTINGS}
+    model = {name: value for name, value in mapping_in(config, "model").items() if name not in NOT_SETTINGS}
     return Run(
         folder.path,
         kind,
@@ -168,5 +168,5 @@ def _is_pretraining(config: dict[str, Any], result: dict[str, Any] | None, rows:
     return bool(rows) and "val_loss" in rows[0]
 
 
-_NOT_SETTINGS = {"class", "encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DATA_SIZES}
+NOT_SETTINGS = {"class", "encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DATA_SIZES}
 """Arguments of the model that follow from encoder, task and data."""
