@@ -175,7 +175,8 @@ def _learned(group: Group, variant: Variant) -> str:
         return ""
     seed = f", seed {variant.seeds[0]}" if len(variant.runs) > 1 else ""
     figures = "".join(
-        f'<figure class="wide"><div class="scroll plain" tabindex="0">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
+        f'<figure class="wide"><div class="scroll plain" tabindex="0">{svg}</div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
         for svg, caption in pictures
     )
     summary = f"<summary><b>{escape(f'{group.source}: {variant.label}{seed}')}</b></summary>"
