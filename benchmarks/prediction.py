@@ -1,0 +1,96 @@
+"""Predictions for a file of molecules: molecules per second and memory of `tg-lpe predict`, and where the time goes.
+
+    python benchmarks/prediction.py [--quick] [--file FILE] [--model NAME] [--rounds N] [--json FILE]
+
+`tg-lpe predict` runs in a process of its own, start included, so that its peak memory is its own. The other rows take
+the same molecules in this process: reading SMILES into graphs, and the model with one thread. Without --file, the 5,000
+molecules that ship with RDKit are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rdkit import RDConfig
+
+from tg_lpe import zoo
+from tg_lpe.hub.files import write_json
+from tg_lpe.training.run_folder import environment
+
+
+def median_seconds(run: Callable[[], Any], rounds: int) -> float:
+    """Of several runs."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def measure(model: str, file: Path, rounds: int) -> list[dict[str, Any]]:
+    """The rows of the result."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.csv"
+        command = [sys.executable, "-m", "tg_lpe.cli", "predict", model, str(file), str(out), "--quiet"]
+        whole = median_seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL), rounds)
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        with out.open(newline="", encoding="utf-8") as table:
+            predicted = list(csv.reader(table))[1:]
+    smiles = [row[1] for row in predicted]
+    predictor = zoo.load(model)
+    batches = [batch.graphs for batch in predictor.reader.read(smiles, batch_size=256, num_workers=0)]
+    reading = median_seconds(lambda: list(predictor.reader.read(smiles, batch_size=256, num_workers=0)), rounds)
+    torch.set_num_threads(1)
+    computing = median_seconds(lambda: [predictor.predict(batch) for batch in batches], rounds)
+    rows = {"tg-lpe predict": whole, "reading, one process": reading, "model, one thread": computing}
+    return [
+        {
+            "what": what,
+            "model": model,
+            "molecules": len(smiles),
+            "refused": sum(not row[2] for row in predicted),
+            "seconds": seconds,
+            "molecules_per_second": len(smiles) / seconds,
+            "peak_mib": peak if what == "tg-lpe predict" else None,
+        }
+        for what, seconds in rows.items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="300 molecules, once")
+    parser.add_argument("--file", type=Path, help="a .smi file, such as QM9's test.smi")
+    parser.add_argument("--model", default="transformer-qm9")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    machine = environment()
+    file = args.file or Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
+    with tempfile.TemporaryDirectory() as folder:
+        if args.quick:
+            short = Path(folder) / "short.smi"
+            short.write_text("\n".join(file.read_text(encoding="utf-8").splitlines()[:300]), encoding="utf-8")
+            file = short
+        rows = measure(args.model, file, 1 if args.quick else args.rounds)
+    for row in rows:
+        print(f"{row['what']:22} {row['molecules_per_second']:8,.0f} molecules/s, {row['seconds']:.2f} s")
+    print(f"{rows[0]['molecules']:,} molecules, {rows[0]['refused']:,} refused, peak {rows[0]['peak_mib']:,.0f} MiB")
+    if args.json is not None:
+        write_json(args.json, {"machine": machine, "results": rows})
+
+
+if __name__ == "__main__":
+    main()
