@@ -1,13 +1,17 @@
-# `make demo` and `make test` do all the set-up they need: a virtual environment in .venv with the versions of
-# constraints.txt. They need Python 3.11 or newer and, for torch-scatter, a C++ compiler.
+# Each target does the set-up it needs, and no more: a virtual environment in .venv with the versions of constraints.txt.
+# `make demo` installs what a user needs; `make test` and `make docs` add to it. They need Python 3.11 or newer and, for
+# the compiled part and torch-scatter, a C++ compiler.
 
 PYTHON ?= $(shell for p in python3.11 python3; do "$$p" -c '' >/dev/null 2>&1 && echo "$$p" && break; done)
 WORKERS ?= 2
+# Without an NVIDIA GPU: on Linux, torch from PyPI would bring gigabytes of CUDA.
+TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,--extra-index-url https://download.pytorch.org/whl/cpu)
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
-STAMP := $(VENV)/.stamp-installed
+STAMP := $(VENV)/.stamp-user
+DEV_STAMP := $(VENV)/.stamp-dev
 DOCS_STAMP := $(VENV)/.stamp-docs
 
 # The tests whose code runs differently without torch-scatter or without the C++ part.
@@ -25,7 +29,7 @@ export PIP_NO_INPUT := 1
 .PHONY: help setup demo test lint docs bench clean
 
 help:
-	@echo "make demo   set up, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
+	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
 	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
 	@echo "make lint   set up, then ruff, mypy and import-linter"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
@@ -37,14 +41,14 @@ help:
 demo: $(STAMP)
 	$(BIN)/tg-lpe demo
 
-test: $(STAMP)
+test: $(DEV_STAMP)
 	$(PYTEST)
 ifneq ($(PLAIN_TESTS),)
 	@echo "Once more without torch-scatter and without the C++ part:"
 	TG_LPE_NO_SCATTER=1 TG_LPE_NO_CPU_KERNELS=1 $(PYTEST) $(PLAIN_TESTS)
 endif
 
-lint: $(STAMP)
+lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tg_lpe
@@ -54,24 +58,32 @@ docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-bench: $(STAMP)
+bench: $(DEV_STAMP)
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
 
 clean:
 	rm -rf build dist docs/_build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
 
-setup: $(STAMP)
-
-# A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
-SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
+setup: $(DEV_STAMP)
 
 $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg_lpe/ops/csrc/*.h)
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
-	$(PIP) install -q -c constraints.txt setuptools wheel numpy torch
+	$(PIP) install -q -c constraints.txt --no-deps --retries 1 $(TORCH_INDEX) torch
+	$(PIP) install -q -c constraints.txt setuptools wheel
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[all]'
+	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
+		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
+	@touch $@
+
+# A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
+SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
+
+# The package is there already: named so, pip adds what the extra lists and does not build it again.
+$(DEV_STAMP): $(STAMP)
+	$(PIP) install -q -c constraints.txt 'tg-lpe[dev]'
 	@$(SCATTER_WORKS) 2>/dev/null || { \
 		echo "Installing torch-scatter; the first time it is compiled, which takes about five minutes."; \
 		$(PIP) install -q -c constraints.txt --no-build-isolation torch-scatter && { $(SCATTER_WORKS) 2>/dev/null || \
@@ -80,10 +92,8 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 		$(PIP) uninstall -q -y torch-scatter 2>/dev/null; \
 		echo; echo "NOTE: torch-scatter could not be installed (see above; it needs a C++ compiler and Python's headers)."; \
 		echo "NOTE: Going on without it: every result is the same, some sums are slower."; echo; }
-	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
-		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	$(PIP) install -q -c constraints.txt 'tg-lpe[docs]'
 	@touch $@

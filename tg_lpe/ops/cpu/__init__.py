@@ -15,7 +15,6 @@ import math
 import mmap
 import os
 from collections.abc import Mapping
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +40,12 @@ def _load() -> ctypes.CDLL | None:
     """The library beside this file, or ``None`` where there is none that works."""
     if any(os.environ.get(name, "") not in ("", "0") for name in SWITCHES):
         return None
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_library{suffix}")
-        if not path.is_file():
-            continue
-        try:
-            found = ctypes.CDLL(str(path))
-            version = found.tg_lpe_interface()
-        except (OSError, AttributeError):  # built for another machine
-            continue
-        if version == INTERFACE:
-            return found
-    return None
+    try:
+        found = ctypes.CDLL(str(Path(__file__).with_name("_library.so")))
+        version = found.tg_lpe_interface()
+    except (OSError, AttributeError):  # there is none, or it was built for another machine
+        return None
+    return found if version == INTERFACE else None
 
 
 library = _load()
