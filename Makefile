@@ -71,8 +71,8 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
-	$(PIP) install -q -c constraints.txt --no-deps --retries 1 $(TORCH_INDEX) torch
 	$(PIP) install -q -c constraints.txt setuptools wheel
+	$(PIP) install -q -c constraints.txt --no-deps --retries 1 $(TORCH_INDEX) torch
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[all]'
 	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
 		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."

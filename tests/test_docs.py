@@ -10,6 +10,7 @@ from pages import DOCS, README, ROOT, checked, no_downloads, python_blocks, run_
 
 __all__ = ["no_downloads"]
 
+CHANGELOG = ROOT / "CHANGELOG.md"
 WITH_PYTHON = [page for page in DOCS if python_blocks(page)]
 
 
@@ -41,9 +42,20 @@ def test_every_results_file_has_a_table() -> None:
     assert files == set(re.findall(r"<!-- benchmarks/results/(\w+)\.json -->\n\|", pages))
 
 
-@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_pictures_and_files_that_a_page_names_are_there(page: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
-        if "://" not in target:
-            assert (page.parent / target).is_file(), f"{page.name} links to {target}"
+@pytest.mark.parametrize("page", [README, CHANGELOG, *DOCS], ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_headings_that_a_page_names_are_there(page: Path) -> None:
+    for file, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", without_code(page)):
+        if "://" not in file:
+            target = page.parent / file if file else page
+            assert target.is_file(), f"{page.name} links to {file}"
+            assert not heading or heading in headings(target), f"{page.name} links to {file}#{heading}"
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def headings(page: Path) -> set[str]:
+    """What follows ``#`` in a link to each heading."""
+    titles = re.findall(r"^#+ (.+)$", without_code(page), flags=re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

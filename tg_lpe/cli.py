@@ -682,7 +682,8 @@ def _demo(args: Namespace) -> None:
     }
     for name, options in encodings.items():
         runs.append(str(out / name))
-        steps.append(["train", *common, *options, "--epochs", str(args.epochs), "--out", runs[-1]])
+        small = ["--model.hidden_channels", "64", "--epochs", str(args.epochs)]  # minutes on two cores
+        steps.append(["train", *common, *options, *small, "--out", runs[-1]])
     steps.append(["report", pretrained, *runs, "--out", str(out / "report.html")])
     for step in steps:
         print(f"$ tg-lpe {' '.join(step)}", file=sys.stderr)
