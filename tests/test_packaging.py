@@ -1,4 +1,4 @@
-"""The distribution: what sdist and wheels hold, that a package index takes them, and that an empty environment runs them."""
+"""Sdist and wheels: what they hold, that a package index takes them, that an empty environment runs them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 done, 1 the user's input was refused, 130 stopped by Ctrl-C. Arguments that do not parse exit
         with 2.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("tg_lpe").setLevel(logging.INFO)
     given = list(sys.argv[1:] if argv is None else argv)
     command, args = _parse(given)
     try:
