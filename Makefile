@@ -26,7 +26,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint docs bench clean
+.PHONY: help setup demo test lint docs bench gpu clean
 
 help:
 	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
@@ -34,6 +34,7 @@ help:
 	@echo "make lint   set up, then ruff, mypy and import-linter"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
+	@echo "make gpu    set up, then what a GPU is asked for; docs/tutorials/gpu.md has its variables"
 	@echo "make setup  only the set-up"
 	@echo "make clean  remove caches and build products; keeps .venv and runs"
 	@echo "Variables:  PYTHON=$(PYTHON) (makes .venv)  WORKERS=$(WORKERS) (test processes; 0 for none)"
@@ -60,6 +61,12 @@ docs: $(DOCS_STAMP)
 
 bench: $(DEV_STAMP)
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
+
+DEVICE ?= cuda
+
+gpu: $(STAMP)
+	$(BIN)/python benchmarks/_gpu.py --device $(DEVICE) $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) \
+		$(if $(MINUTES),--minutes $(MINUTES))
 
 clean:
 	rm -rf build dist docs/_build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

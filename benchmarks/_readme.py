@@ -167,6 +167,18 @@ def k_row(entry: dict[str, Any]) -> list[str] | None:
     return [entry["encoding"], str(entry["k"]), *shares, *scores]
 
 
+def gpu_tests_row(entry: dict[str, Any]) -> list[str]:
+    """A file of tests that benchmarks/_gpu.py ran."""
+    return [entry["file"], str(entry["passed"]), str(entry["skipped"])]
+
+
+def gpu_kernels_row(entry: dict[str, Any]) -> list[str]:
+    """An encoder of benchmarks/_kernels.py."""
+    errors = [f"{entry[name]:.1e}" for name in ("error", "error_torch")]
+    answers = ["yes" if entry[name] else "no" for name in ("gradient", "repeats_equal")]
+    return [entry["what"], answers[0], *errors, answers[1], f"{entry['times_faster']:.1f}"]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "test MAE", "after relabelling", "seeds"], budget_row),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
@@ -201,8 +213,15 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
         k_row,
     ),
+    "gpu_kernels": (
+        ["", "gradient", "error", "torch's error", "same bits in all runs", "times faster than torch"],
+        gpu_kernels_row,
+    ),
+    **dict.fromkeys(("gpu_tests", "gpu_tests_triton"), (["tests", "passed", "skipped"], gpu_tests_row)),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
+for name in ("throughput", "training"):
+    FORMATS |= {f"gpu_{name}{suffix}": FORMATS[name] for suffix in ("", "_triton")}
 
 
 def main() -> None:

@@ -15,7 +15,13 @@ from tg_lpe.training.state import read_metrics
 
 
 def run(
-    command: str, source: str, out: Path, options: Sequence[str], data: str | None = None, threads: int | None = None
+    command: str,
+    source: str,
+    out: Path,
+    options: Sequence[str],
+    data: str | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
 ) -> bool:
     """A command of tg-lpe, its folder resumed if there is one; whether the run is complete afterwards."""
     folder = RunFolder(out)
@@ -23,7 +29,7 @@ def run(
         return True
     place = ["--data", data] if data else []
     limit = ["--threads", str(threads)] if threads is not None else []
-    full = [command, source, *place, *options, "--out", str(out), "--resume", "--quiet", *limit]
+    full = [command, source, *place, *options, "--device", device, "--out", str(out), "--resume", "--quiet", *limit]
     print(f"$ tg-lpe {' '.join(full)}", file=sys.stderr)
     if tg_lpe(full) != 0:
         print(f"{out}: left out", file=sys.stderr)

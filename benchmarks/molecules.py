@@ -138,6 +138,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/molecules", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
@@ -193,14 +194,15 @@ def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list
             return
         options[options.index(PRETRAINED)] = str(encoder)
     options += [*extra, "--epochs", str(args.epochs), "--seed", str(seed)]
-    run("train", args.set, folder, options, args.data, args.threads)
+    run("train", args.set, folder, options, args.data, args.threads, args.device)
 
 
 def pretrained(args: argparse.Namespace) -> Path | None:
     """The encoder pretrained on the set; ``None`` while another process pretrains it."""
     folder = Path(args.out) / f"{args.set}-pretrain{'-quick' * args.quick}"
     options = ["--kernels", "heat", "resistance", "--read_features", "--epochs", "1" if args.quick else "5"]
-    return folder / "encoder" if run("pretrain", args.set, folder, options, args.data, args.threads) else None
+    complete = run("pretrain", args.set, folder, options, args.data, args.threads, args.device)
+    return folder / "encoder" if complete else None
 
 
 def slug(row: str) -> str:

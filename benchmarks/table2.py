@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--pretrain_epochs", type=int, default=120, help="(default: %(default)s)")
     parser.add_argument("--starts", type=int, default=3, help="initialisations to pretrain (default: %(default)s)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
+    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/table2", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
@@ -118,7 +119,7 @@ def train(cell: str, seed: int, args: argparse.Namespace) -> None:
         options += ROWS[row]
     if args.quick:
         options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
-    run("train", name, Path(args.out) / f"{cell}-{epochs}-s{seed}", options, data, args.threads)
+    run("train", name, Path(args.out) / f"{cell}-{epochs}-s{seed}", options, data, args.threads, args.device)
 
 
 def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | None:
@@ -127,7 +128,7 @@ def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | 
     base = Path(args.out) / "pretrain"
     for start in range(args.starts):
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.pretrain_epochs), "--seed", str(start)]
-        if not run("pretrain", name, base / f"{cell}-{args.pretrain_epochs}-s{start}", options, data, args.threads):
+        if not run("pretrain", name, base / f"{cell}-{args.pretrain_epochs}-s{start}", options, data, args.threads, args.device):
             return None
     starts = complete_runs(base, f"{cell}-{args.pretrain_epochs}")
     best = min(range(args.starts), key=lambda start: read_json(starts[start].result)["val_loss"])

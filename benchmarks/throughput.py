@@ -3,17 +3,16 @@
     python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
 Batches: ours on a collated dataset and on a list of Data (collation counted), against torch.linalg.eigh on padded
-batches, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and AddRandomWalkPE one graph at a time, and
+graphs, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and AddRandomWalkPE one graph at a time, and
 PyG's AddGPSE, whose network of 20 layers has random weights here. Single graphs: ours against PyG's. Every figure is
-the median of repeated runs after a warm-up. With --device, all graphs as one Batch on that device: ours, and the peers
-that run there. Without --data the molecules are those that ship with RDKit.
+the median of repeated runs after a warm-up. With --device, all graphs as one Batch on that device instead: ours, and
+the peers that run there, against AddLaplacianEigenvectorPE, which computes one graph at a time on the CPU. Without
+--data the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,60 +20,46 @@ from typing import Any
 
 import numpy as np
 import torch
+from _measure import measure, on_device
 from joblib import Parallel, cpu_count, delayed
 from scipy.linalg import eigh as scipy_eigh
 from torch_geometric.data import Batch
 from torch_geometric.nn.models import GPSE
 from torch_geometric.nn.models.gpse import IdentityHead
 from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRandomWalkPE
+from torch_geometric.utils import to_dense_adj
 
 from tg_lpe import Incidence, LinearTransformerPE
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.hub.files import write_json
+from tg_lpe.ops import triton
 from tg_lpe.training.run_folder import environment
 
 K = 8
 ENCODERS = ("gram-k8", "eigen-k8")
 
 
-def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median and interquartile range of the seconds a call takes."""
-    run()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    low, middle, high = statistics.quantiles(times, n=4)
-    return middle, high - low
-
-
-def on_device(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
-    """The call, followed by a synchronisation with the device."""
-
-    def wait() -> None:
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    return wait
-
-
 def batch_rows(graphs: list[Any], encoders: dict[str, LinearTransformerPE], device: torch.device) -> list[Any]:
     """All graphs as one batch on a device: name, number of graphs, and call."""
     batch = Batch.from_data_list(graphs).to(str(device))
-    sizes = {"num_nodes": batch.num_nodes, "batch": batch.batch, "num_graphs": batch.num_graphs}
-
-    def eigh() -> None:
-        laplacian_eigenvectors(Incidence(batch.edge_index, **sizes), K)
-
     calls: dict[str, Callable[[], Any]] = {
         **{f"LinearTransformerPE({name!r})": partial(pe, batch) for name, pe in encoders.items()},
-        "torch.linalg.eigh, padded, float64": eigh,
+        "torch.linalg.eigh, padded, float64": partial(eigenvectors_by_torch, batch, torch.float64),
+        "torch.linalg.eigh, padded, float32": partial(eigenvectors_by_torch, batch, torch.float32),
         "AddRandomWalkPE(16)": partial(AddRandomWalkPE(16), batch),
     }
     return [(f"{name}, one Batch on {device}", len(graphs), on_device(call, device)) for name, call in calls.items()]
+
+
+def eigenvectors_by_torch(batch: Batch, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """The first eigenvectors of the normalised Laplacian of each graph, padded, ``[num_graphs, max_nodes, K]``."""
+    adjacency = to_dense_adj(batch.edge_index, batch.batch, batch_size=batch.num_graphs).to(dtype)
+    scale = adjacency.sum(-1).clamp(min=1).rsqrt()
+    diagonal = torch.full_like(scale, 3.0)  # above all eigenvalues, at the padding
+    diagonal[batch.batch, torch.arange(batch.num_nodes, device=scale.device) - batch.ptr[batch.batch]] = 1.0
+    laplacian = torch.diag_embed(diagonal) - scale.unsqueeze(-1) * adjacency * scale.unsqueeze(-2)
+    return torch.linalg.eigh(laplacian)[1][:, :, 1 : K + 1]
 
 
 def one_by_one(transform: Callable[[Any], Any], graphs: list[Any]) -> Callable[[], None]:
@@ -103,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--device", type=torch.device, help="also measure one large Batch there, such as cuda")
+    parser.add_argument("--device", type=torch.device, help="measure one large Batch there, such as cuda")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/throughput.json")
     args = parser.parse_args()
 
@@ -122,7 +107,7 @@ def main() -> None:
         "AddRandomWalkPE(16)": AddRandomWalkPE(16),
     }
 
-    def eigh() -> None:
+    def own_eigenvectors() -> None:
         batch = Batch.from_data_list(graphs)
         graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
         laplacian_eigenvectors(graph, K)
@@ -138,6 +123,7 @@ def main() -> None:
     model = GPSE()
     model.post_mp = IdentityHead()  # the predictions of the network's heads are not part of the encoding
     gpse = AddGPSE(model)
+    alone = [(f"{name}, one graph at a time", len(few), one_by_one(peer, few)) for name, peer in peers.items()]
     rows: list[tuple[str, int, Callable[[], Any]]] = []
     for encoder, pe in ours.items():
         name = f"LinearTransformerPE({encoder!r})"
@@ -147,13 +133,18 @@ def main() -> None:
             (f"{name}, one graph at a time", len(few), one_by_one(pe, few)),
         ]
     rows += [
-        ("torch.linalg.eigh on padded batches, float64, list of Data", len(graphs), eigh),
+        ("laplacian_eigenvectors, float64, list of Data", len(graphs), own_eigenvectors),
+        (
+            "torch.linalg.eigh on padded graphs, float64, list of Data",
+            len(graphs),
+            lambda: eigenvectors_by_torch(Batch.from_data_list(graphs)),
+        ),
         (f"scipy.linalg.eigh, float64, joblib with {workers} processes", len(graphs), joblib_eigh),
         ("AddGPSE, random weights, one graph at a time", len(few[:50]), one_by_one(gpse, few[:50])),
-        *[(f"{name}, one graph at a time", len(few), one_by_one(peer, few)) for name, peer in peers.items()],
+        *alone,
     ]
     if args.device is not None:
-        rows += batch_rows(graphs, ours, args.device)
+        rows = [alone[0], *batch_rows(graphs, ours, args.device)]
     results = []
     for name, count, run in rows:
         seconds, spread = measure(run, repeats)
@@ -172,6 +163,7 @@ def main() -> None:
             "k": K,
             "num_graphs": len(graphs),
             "data": "zinc" if args.data else "nci",
+            "triton": triton.enabled,
             "results": results,
             "machine": machine,
         },

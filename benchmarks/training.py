@@ -1,6 +1,6 @@
 """Time of a training step: our graph transformer with each positional encoding, and transformers of PyG.
 
-    python benchmarks/training.py [--quick] [--data ZINC_DIR] [--json FILE]
+    python benchmarks/training.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
 The same batches of 128 molecules go through all models in turn, step by step, so that other load on the machine affects
 all alike. All have 4 layers of 128 channels and 8 heads, and about as many parameters. Medians over the steps; a step
@@ -9,6 +9,10 @@ only their embedding here. The encoder's share is the time of its passes, forwar
 that of the step. Peak memory is the memory that a model's step adds, in a separate process. Work is that of the matrix
 products of a forward pass over one batch, the same for all, as torch counts it; an encoder's is left out, since the
 compiled passes cannot be counted. Without --data the molecules are those that ship with RDKit.
+
+With --device there are rows under torch.compile besides, and rows whose batches are padded to a few sizes by graphs
+without a label, since CUDA graphs replay launches of fixed sizes. The padding takes part in batch norm: these rows say
+what a step costs, and are no recipe for training.
 """
 
 from __future__ import annotations
@@ -24,14 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _measure import synchronize
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.hub.files import write_json
+from tg_lpe.ops import triton
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, autocast_dtype
@@ -135,15 +141,15 @@ class Peer(nn.Module):
 class PeerTraining:
     """Steps of a peer as :class:`~tg_lpe.training.joint.JointTraining` has them."""
 
-    def __init__(self, kind: str, splits: Any) -> None:
-        self.config = TrainConfig()
-        self.model = Peer(kind, len(splits.vocabulary), len(splits.bond_types))
-        self.autocast_dtype = autocast_dtype("auto", torch.device("cpu"))
+    def __init__(self, kind: str, splits: Any, device: torch.device) -> None:
+        self.config, self.device = TrainConfig(), device
+        self.model = Peer(kind, len(splits.vocabulary), len(splits.bond_types)).to(device)
+        self.autocast_dtype = autocast_dtype("auto", device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, fused=True)
         self.train_set = splits.train
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        with torch.autocast("cpu", self.autocast_dtype, enabled=self.autocast_dtype is not None):
+        with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             out = self.model(batch)
         return nn.functional.l1_loss(out.float(), batch.y)
 
@@ -155,35 +161,91 @@ PEERS = {
 }
 ROWS = (*CONFIGS, *PEERS)
 
+VARIANTS: dict[str, tuple[bool, dict[str, Any] | None]] = {
+    "compiled": (False, {"dynamic": True}),
+    "padded": (True, None),
+    "padded, CUDA graphs": (True, {"dynamic": False, "mode": "reduce-overhead"}),
+}
+"""Whether batches are padded, and the arguments of torch.compile, on a device."""
 
-def training_of(row: str, splits: Any) -> Any:
+PADDING_NODES, PADDING_EDGES, PADDING_GRAPHS = 512, 1024, 24
+"""Padded batches have multiples of so many nodes and directed edges, and so many graphs more, and a large one."""
+
+
+def variants_on(device: torch.device) -> dict[str, tuple[str, bool, dict[str, Any] | None]]:
+    """Row of the model, whether batches are padded, and arguments of torch.compile, by name."""
+    result = {}
+    for row, (name, (padding, options)) in itertools.product(("none", "linear-transformer"), VARIANTS.items()):
+        if options is not None and device.type == "cpu":
+            options = {"dynamic": options["dynamic"], "backend": "aot_eager"}  # traced; compiling takes minutes
+        if options is not None and "mode" in options and row != "none" and not triton.enabled:
+            print(f"left out: {row}, {name}: without TG_LPE_TRITON=1 sizes inside the encoder differ between batches")
+            continue
+        result[f"{row}, {name}"] = row, padding, options
+    return result
+
+
+def padded(batch: Batch, max_nodes: int) -> Batch:
+    """The batch with graphs without label, of which one has ``max_nodes`` nodes, so that sizes are round.
+
+    Raises:
+        ValueError: if the graphs cannot have as many edges as are needed.
+    """
+    spare = max_nodes + 4 * PADDING_GRAPHS
+    num_nodes = -(-(batch.num_nodes + spare) // PADDING_NODES) * PADDING_NODES - batch.num_nodes - max_nodes
+    num_edges = (-batch.num_edges % PADDING_EDGES) // 2
+    sizes = [max_nodes, *((num_nodes + number) // PADDING_GRAPHS for number in range(PADDING_GRAPHS))]
+    filler = []
+    for size in sizes:
+        pairs = torch.triu_indices(size, size, offset=1)[:, :num_edges]
+        num_edges -= pairs.size(1)
+        filler.append(
+            Data(
+                x=torch.zeros(size, *batch.x.shape[1:], dtype=batch.x.dtype),
+                edge_index=torch.cat([pairs, pairs.flip(0)], dim=1),
+                edge_attr=torch.zeros(2 * pairs.size(1), *batch.edge_attr.shape[1:], dtype=batch.edge_attr.dtype),
+                y=torch.full_like(batch.y[:1], torch.nan),
+            )
+        )
+    if num_edges:
+        raise ValueError(f"{PADDING_GRAPHS + 1} graphs have no room for {num_edges} more edges")
+    return Batch.from_data_list([*batch.to_data_list(), *filler])
+
+
+def training_of(row: str, splits: Any, device: torch.device) -> Any:
     if row in PEERS:
         torch.manual_seed(0)
-        return PeerTraining(PEERS[row], splits)
+        return PeerTraining(PEERS[row], splits, device)
     task = Regression()
     model = build_model(splits.spec, task, **CONFIGS[row], pooling="both", pe_norm=True)
-    return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, progress=False)
+    return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, device=device, progress=False)
 
 
-def step(training: Any, batch: object, generator: torch.Generator) -> float:
+def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
     """Seconds of one training step."""
+    device = batch.edge_index.device
+    synchronize(device)
     start = time.perf_counter()
+    torch.compiler.cudagraph_mark_step_begin()
     loss = training.loss(batch, generator)
     training.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     for group in training.optimizer.param_groups:
         nn.utils.clip_grad_norm_(group["params"], training.config.clip)
     training.optimizer.step()
+    synchronize(device)
     return time.perf_counter() - start
 
 
 def encoder_step(encoder: nn.Module, batch: Batch) -> float:
     """Seconds of the encoder alone, forwards and backwards."""
+    synchronize(batch.edge_index.device)
     start = time.perf_counter()
     out = encoder(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs=batch.num_graphs)
     parts = [part for part in out if part is not None]
     torch.autograd.backward(parts, [torch.ones_like(part) for part in parts])
     encoder.zero_grad(set_to_none=True)
+    synchronize(batch.edge_index.device)
     return time.perf_counter() - start
 
 
@@ -206,7 +268,7 @@ def load(data: str | None, num_batches: int) -> Any:
 
 def peak_mib(row: str, data: str | None) -> float:
     """Memory that training steps add to what the process held before them, at their peak."""
-    training = training_of(row, load(data, 3))
+    training = training_of(row, load(data, 3), torch.device("cpu"))
     training.model.train()
     batches = list(DataLoader(training.train_set, BATCH))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, which loading has set
@@ -214,6 +276,14 @@ def peak_mib(row: str, data: str | None) -> float:
     for batch in batches:
         step(training, batch, torch.Generator().manual_seed(0))
     return resident("VmHWM") - before
+
+
+def peak_on_device(training: Any, batch: Batch) -> float:
+    """As :func:`peak_mib`, of one step on a GPU."""
+    torch.cuda.reset_peak_memory_stats(batch.edge_index.device)
+    before = torch.cuda.memory_allocated(batch.edge_index.device)
+    step(training, batch, torch.Generator().manual_seed(0))
+    return (torch.cuda.max_memory_allocated(batch.edge_index.device) - before) / 2**20
 
 
 def resident(field: str) -> float:
@@ -224,8 +294,9 @@ def resident(field: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer steps, no peak memory")
+    parser.add_argument("--quick", action="store_true", help="three models, a few steps, no peak memory")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
+    parser.add_argument("--device", type=torch.device, help="train there, such as cuda; further rows, see above")
     parser.add_argument("--peak", metavar="ROW", help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/training.json")
     args = parser.parse_args()
@@ -233,25 +304,39 @@ def main() -> None:
         print(json.dumps(peak_mib(args.peak, args.data)))
         return
 
-    num_steps = 6 if args.quick else 60
-    splits = load(args.data, 20)
+    device = args.device or torch.device("cpu")
+    num_steps, num_batches = (2, 1) if args.quick else (60, 20)
+    splits = load(args.data, num_batches)
+    variants = variants_on(device) if args.device else {}
+    rows = ("none", "linear-transformer", "PyG GPSConv") if args.quick else ROWS
     trainings, batches = {}, {}
-    for row in ROWS:
-        trainings[row] = training_of(row, splits)
+    for row in (*rows, *variants):
+        base, padding, options = variants.get(row, (row, False, None))
+        trainings[row] = training_of(base, splits, device)
         trainings[row].model.train()
-        batches[row] = list(DataLoader(trainings[row].train_set, BATCH))
+        loaded = list(DataLoader(trainings[row].train_set, BATCH))
+        if padding:
+            largest = max(int(batch.ptr.diff().max()) for batch in loaded)
+            loaded = [padded(batch, largest) for batch in loaded]
+        batches[row] = [batch.to(str(device)) for batch in loaded]
+        if options is not None:
+            trainings[row].model.compile(**options)
 
     generator = torch.Generator().manual_seed(0)
-    seconds: dict[str, list[float]] = {row: [] for row in ROWS}
-    encoder_seconds: dict[str, list[float]] = {row: [] for row in ROWS}
-    for number in itertools.islice(itertools.cycle(range(20)), num_steps + 2):
+    compiled = [row for row, (_, _, options) in variants.items() if options is not None]
+    for row, number in itertools.product(compiled, [*range(num_batches)] * 2):  # a size is compiled, then recorded
+        step(trainings[row], batches[row][number], generator)
+    seconds: dict[str, list[float]] = {row: [] for row in trainings}
+    encoder_seconds: dict[str, list[float]] = {row: [] for row in trainings}
+    for number in itertools.islice(itertools.cycle(range(num_batches)), num_steps + 2):
         for row, training in trainings.items():
             seconds[row].append(step(training, batches[row][number], generator))
             encoder = getattr(training.model, "encoder", None)
-            if encoder is not None and any(parameter.requires_grad for parameter in encoder.parameters()):
+            if row in rows and encoder is not None and any(p.requires_grad for p in encoder.parameters()):
                 encoder_seconds[row].append(encoder_step(encoder, batches[row][number]))
     # The same batch for all, and after the clock has stopped.
-    gflop = {row: forward_gflop(training, batches[row][0]) for row, training in trainings.items()}
+    gflop = {row: forward_gflop(trainings[row], batches[row][0]) for row in rows}
+    gflop |= {row: gflop[variants[row][0]] for row in variants}
     warm = {row: times[2:] for row, times in seconds.items()}
 
     none = statistics.median(warm["none"])
@@ -266,7 +351,9 @@ def main() -> None:
             share = statistics.median(own / all_of_it for own, all_of_it in zip(alone, times, strict=True))
         low, middle, high = statistics.quantiles(times, n=4)
         peak = None
-        if not args.quick:
+        if device.type == "cuda":
+            peak = peak_on_device(trainings[row], batches[row][0])
+        elif not args.quick and args.device is None:
             command = [sys.executable, __file__, "--peak", row, *(["--data", args.data] if args.data else [])]
             peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         results.append(
@@ -298,6 +385,7 @@ def main() -> None:
             "batch_size": BATCH,
             "data": "zinc" if args.data else "nci",
             "precision": precision,
+            "triton": triton.enabled,
             "seconds_none": none,
             "results": results,
             "machine": machine,

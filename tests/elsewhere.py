@@ -1,11 +1,13 @@
 """A fake device: its tensors compute on the CPU, and an operation that mixes them with CPU tensors raises an error.
 
-Code that passes here makes no tensor on a wrong device, so it runs on a GPU in this respect; no GPU is needed.
+Code that passes here makes no tensor on a wrong device, so it runs on a GPU in this respect; no GPU is needed. With
+``TG_LPE_TEST_DEVICE=cuda`` a real device takes its place.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 from typing import Any
 
 import torch
@@ -13,8 +15,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-DEVICE = torch.device("meta")
-"""The only device besides the CPU that every build of torch supports, gradients included."""
+DEVICE = torch.device(os.environ.get("TG_LPE_TEST_DEVICE", "meta"))
+"""Meta is the only device besides the CPU that every build of torch supports, gradients included."""
+
+is_fake = DEVICE.type == "meta"
+
+from_host: list[str] = []
+"""Operations that copied values from the CPU to the fake device; on a GPU each would wait for it."""
 
 
 class Elsewhere(Tensor):
@@ -67,6 +74,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if kwargs.get("device") is not None:
         there = torch.device(kwargs["device"]) == DEVICE
         own_kwargs["device"] = torch.device("cpu")
+    if name in ("copy_", "_to_copy") and "cpu" in places and (there or len(places) > 1):
+        from_host.append(name)
     out = func(*own_args, **own_kwargs)
     if name.endswith("_") and not name.endswith("__"):
         return args[0]  # changed in place
@@ -77,6 +86,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def moved(value: Any) -> Any:
     """A tensor moved to the device, a module with all of its tensors moved, or any other value unchanged."""
+    if not is_fake:
+        return copy.deepcopy(value).to(DEVICE) if isinstance(value, Tensor | nn.Module) else value
     if isinstance(value, nn.Module):
         module = copy.deepcopy(value)
         for part in module.modules():
@@ -87,3 +98,9 @@ def moved(value: Any) -> Any:
                 part._buffers[name] = None if buffer is None else Elsewhere(buffer)
         return module
     return Elsewhere(value.clone()) if isinstance(value, Tensor) else value
+
+
+def brought_back(value: Tensor) -> Tensor:
+    """The values of a tensor that lies on the device, on the CPU and without gradient."""
+    assert value.device.type == DEVICE.type
+    return value.inner.detach() if isinstance(value, Elsewhere) else value.detach().cpu()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from elsewhere import DEVICE, Device, Elsewhere, moved
+from elsewhere import DEVICE, Device, Elsewhere, brought_back, from_host, is_fake, moved
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
@@ -44,6 +44,9 @@ both_batches = pytest.mark.parametrize("sizes", [SMALL, MIXED], ids=["small grap
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if not is_fake:
+        yield
+        return
     asked = torch.is_autocast_enabled
     monkeypatch.setattr(segment, "torch_scatter", None)  # it is not used on GPUs
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and asked(kind))
@@ -72,8 +75,7 @@ def check(run: Callable[[Any, Callable[[Any], Any]], Any], model: nn.Module | No
     there = flat(run(moved(model), moved))
     assert len(here) == len(there) > 0
     for expected, found in zip(here, there, strict=True):
-        assert isinstance(found, Elsewhere)
-        torch.testing.assert_close(found.inner.detach(), expected.detach(), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(brought_back(found), expected.detach(), rtol=1e-3, atol=1e-4)
 
 
 def with_gradients(out: Any, model: nn.Module) -> list[Tensor]:
@@ -82,6 +84,7 @@ def with_gradients(out: Any, model: nn.Module) -> list[Tensor]:
     return [*parts, *flat(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))]
 
 
+@pytest.mark.skipif(not is_fake, reason="the device is a real one")
 def test_the_fake_device_rejects_tensors_of_others() -> None:
     a = moved(torch.ones(3))
     assert (a + 1).device == a.device and (a + torch.tensor(2.0)).device == a.device
@@ -149,6 +152,21 @@ def test_graph_transformer_with_its_encoder(options: dict[str, Any]) -> None:
         return with_gradients(model(*graph), model)
 
     check(run, GraphTransformer(**types, encoder=encoder, hidden_channels=16, heads=2, num_layers=2, **options))
+
+
+@pytest.mark.skipif(not is_fake, reason="the device is a real one")
+@pytest.mark.parametrize(
+    "encoder", [None, GramTransformer(4, 4, 2, 5), LinearTransformer(4)], ids=["none", "gram", "linear"]
+)
+def test_a_step_copies_nothing_from_the_host(encoder: nn.Module | None) -> None:
+    batch = batch_of(*SMALL)
+    model = moved(GraphTransformer(encoder=encoder, hidden_channels=16, heads=2, num_layers=2))
+    arguments = [moved(batch.edge_index), None, moved(batch.batch)]
+    from_host.clear()
+    with_gradients(model(None, *arguments, num_graphs=batch.num_graphs), model)
+    assert not from_host
+    moved(batch.batch) + torch.arange(batch.num_nodes).to(DEVICE)
+    assert from_host == ["_to_copy"]
 
 
 @both_batches

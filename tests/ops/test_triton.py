@@ -61,7 +61,9 @@ SMALLEST_SHARED = 99 * 1024
 
 
 def run(*arguments: str, **variables: str) -> str:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "PYTEST_"))}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("TRITON_", "TG_LPE_", "PYTEST_"))
+    }
     done = subprocess.run(
         [sys.executable, *arguments],
         env={**environment, **variables},
@@ -121,7 +123,7 @@ def test_it_runs_only_on_request() -> None:
 @needs_triton
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("kind", [LinearTransformer, GramTransformer])
-def test_on_a_gpu(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu(kind: Any) -> None:
     graph = batch_of([Graph(6, [(0, 1), (0, 2), (1, 2), (3, 4)], [1.0, 0.5, 2.0, 1.5])] * 300).arguments()
     arguments = {name: value.cuda() if isinstance(value, torch.Tensor) else value for name, value in graph.items()}
     arguments["edge_weight"] = arguments["edge_weight"].float()
@@ -133,16 +135,24 @@ def test_on_a_gpu(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         grads = torch.autograd.grad([part.square().sum() for part in parts], list(model.parameters()))
         return [*parts, *grads]
 
-    expected = outputs()
-    monkeypatch.setattr(room, "enabled", True)
-    room.load_kernels.cache_clear()
-    try:
+    with room.switched(False):
+        expected = outputs()
+    with room.switched(True):
         once, again = outputs(), outputs()
-    finally:
-        room.load_kernels.cache_clear()
     for a, b, c in zip(once, again, expected, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c, rtol=1e-3, atol=1e-4)
+
+
+@needs_triton
+def test_switched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "enabled", False)
+    with room.switched(True):
+        assert room.enabled and room.load_kernels() is not None
+        with room.switched(False):
+            assert not room.enabled and room.load_kernels() is None
+        assert room.enabled and room.load_kernels() is not None
+    assert not room.enabled and room.load_kernels() is None
 
 
 def test_what_it_supports(monkeypatch: pytest.MonkeyPatch) -> None:

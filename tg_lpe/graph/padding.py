@@ -132,8 +132,8 @@ class PaddedBatch:
             return
         self.buckets = _cut(graph.ptr.diff(), graph.max_nodes, max_rows, dense_nodes, max_padding)
         self.num_rows = sum(bucket.num_rows for bucket in self.buckets)
-        first_row = self._per_graph([torch.arange(b.num_graphs) * b.max_nodes + b.first_row for b in self.buckets])
-        max_nodes = self._per_graph([torch.full((b.num_graphs,), b.max_nodes) for b in self.buckets])
+        first_row = self._per_graph([_counted(b) * b.max_nodes + b.first_row for b in self.buckets])
+        max_nodes = self._per_graph([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
         self._row = first_row[graph.batch] + graph.local_index
         self._max_nodes = max_nodes[graph.batch]
 
@@ -143,7 +143,7 @@ class PaddedBatch:
         if not parts:
             return values
         graphs = torch.cat([bucket.graphs for bucket in self.buckets])
-        return values.index_copy(0, graphs, torch.cat(parts).to(graphs.device))
+        return values.index_copy(0, graphs, torch.cat(parts))
 
     def pad(self, x: Tensor) -> list[Tensor]:
         """Node values ``[num_nodes, k]`` as ``[num_graphs, k, max_nodes]`` for each bucket, the padding zero."""
@@ -222,10 +222,10 @@ class PaddedBatch:
         first, offset = [], 0
         for bucket in self.buckets:
             if bucket.dense:
-                first.append(torch.arange(bucket.num_graphs) * bucket.max_nodes**2 + offset)
+                first.append(_counted(bucket) * bucket.max_nodes**2 + offset)
                 offset += bucket.num_graphs * bucket.max_nodes**2
             else:
-                first.append(torch.full((bucket.num_graphs,), -(2**62)))
+                first.append(torch.full_like(bucket.graphs, -(2**62)))
         return self._per_graph(first)[self.graph.batch] + self.graph.local_index * self._max_nodes
 
     def _edge_operator(self, bucket: Bucket, node_scale: Tensor) -> Operator:
@@ -247,6 +247,11 @@ class PaddedBatch:
         if graph.ground is not None:
             part = part.with_conductances(part.conductance, padded(graph.ground))
         return EdgeOperator(part, padded(node_scale))
+
+
+def _counted(bucket: Bucket) -> Tensor:
+    """The graphs of a bucket counted from zero, on their device: numbers from the host would wait for it."""
+    return torch.arange(bucket.num_graphs, device=bucket.graphs.device)
 
 
 def _cut(sizes: Tensor, largest: int, max_rows: int, dense_nodes: int, max_padding: float | None) -> list[Bucket]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,19 @@ def load_kernels() -> ModuleType | None:
         return importlib.import_module("tg_lpe.ops.triton.kernels") if enabled else None
     except ImportError:
         return None
+
+
+@contextmanager
+def switched(on: bool) -> Iterator[None]:
+    """Inside, the kernels are on or off whatever the environment says; for comparisons."""
+    global enabled
+    before, enabled = enabled, on
+    load_kernels.cache_clear()
+    try:
+        yield
+    finally:
+        enabled = before
+        load_kernels.cache_clear()
 
 
 @cache

@@ -1,0 +1,38 @@
+"""Timing, for the scripts beside this one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Median and interquartile range of the seconds a call takes."""
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    low, middle, high = statistics.quantiles(times, n=4)
+    return middle, high - low
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def on_device(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
+    """The call, followed by a synchronisation with the device."""
+
+    def wait() -> None:
+        run()
+        synchronize(device)
+
+    return wait
