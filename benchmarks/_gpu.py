@@ -10,10 +10,9 @@ with TG_LPE_TRITON=1:
     kernels      the Triton kernels against torch and float64, see benchmarks/_kernels.py
     throughput*  graphs per second against PyG and batched eigendecompositions, see benchmarks/throughput.py
     training*    time of a step, plain, compiled and through CUDA graphs, see benchmarks/training.py
-    models       the ZINC cells of Table 2 (benchmarks/table2.py) and the zinc12k row (benchmarks/molecules.py), for
-                 2,000 epochs, side by side
+    models       the zinc12k row of benchmarks/molecules.py for 2,000 epochs
 
-A piece writes gpu_PIECE.json, the last gpu_table2.json and gpu_zinc12k.json; where the files are there, it is done.
+A piece writes gpu_PIECE.json, the last gpu_zinc12k.json; where the file is there, it is done.
 With --minutes the script stops in time, and the same command goes on: models with their last whole epoch, another piece
 from its start. --quick goes through every piece in a few minutes, with tiny models, and leaves its files in a temporary
 folder; with --device cpu it needs no GPU.
@@ -43,7 +42,6 @@ TESTS = ("tests/test_devices.py", "tests/ops/test_triton.py", "tests/training/te
 ELSEWHERE = ("tests/ops/test_triton.py::test_under_the_interpreter",)
 """Tests of these files that do not use the device."""
 
-CELLS = ("zinc-none", "zinc-laplacian", "zinc-linear-transformer")
 ROW = "linear-transformer"
 EPOCHS = "2000"
 
@@ -89,24 +87,17 @@ def pieces(args: argparse.Namespace) -> Iterator[Piece]:
             twin = f"{name}_triton"
             yield Piece(twin, [file(twin)], [script(command, *options, json=file(twin))], [], True, no_triton)
 
-    files = [file("table2"), file("zinc12k")]
+    files = [file("zinc12k")]
     if args.quick:
-        commands = [script(name, json=json) for name, json in zip(("table2", "molecules"), files, strict=True)]
-        yield Piece("models", files, commands)
+        yield Piece("models", files, [script("molecules", json=files[0])])
         return
     if args.data is None:
-        yield Piece("models", files, [], missing="no --data DIR, with the folders zinc and zinc12k")
+        yield Piece("models", files, [], missing="no --data DIR, with the folder zinc12k")
         return
-    table2 = ["--data", args.data, "--out", str(Path(args.runs, "table2")), "--epochs", EPOCHS]
-    zinc12k = ["--data", str(Path(args.data, "zinc12k")), "--out", str(Path(args.runs, "molecules"))]
+    zinc12k = ["zinc12k", "--data", str(Path(args.data, "zinc12k")), "--out", str(Path(args.runs, "molecules"))]
     zinc12k += ["--epochs", EPOCHS, "--rows", ROW]
-    parts = [script("table2", *table2, "--cells", cell, json=Path(args.runs, f"{cell}.json")) for cell in CELLS]
-    parts.append(script("molecules", "zinc12k", *zinc12k, json=Path(args.runs, "zinc12k.json")))
-    collect = [
-        script("table2", *table2, "--collect", json=files[0]),
-        script("molecules", "zinc12k", *zinc12k, "--collect", json=files[1]),
-    ]
-    yield Piece("models", files, parts, collect)
+    parts = [script("molecules", *zinc12k, json=Path(args.runs, "zinc12k.json"))]
+    yield Piece("models", files, parts, [script("molecules", *zinc12k, "--collect", json=files[0])])
 
 
 def run(piece: Piece, deadline: float) -> str:

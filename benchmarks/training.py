@@ -308,7 +308,7 @@ def main() -> None:
     num_steps, num_batches = (2, 1) if args.quick else (60, 20)
     splits = load(args.data, num_batches)
     variants = variants_on(device) if args.device else {}
-    rows = ("none", "linear-transformer", "PyG GPSConv") if args.quick else ROWS
+    rows = ("none", "linear-transformer", "PyG TransformerConv") if args.quick else ROWS
     trainings, batches = {}, {}
     for row in (*rows, *variants):
         base, padding, options = variants.get(row, (row, False, None))

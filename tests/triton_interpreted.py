@@ -26,7 +26,7 @@ from ops_support import (
 )
 from torch import Tensor
 
-from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops import polynomials as polynomial_ops
 from tg_lpe.ops import triton as room
@@ -319,3 +319,12 @@ def test_an_encoder_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert not room.supports(torch.zeros(1))
     for a, b in zip(ours, everything(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_with_one_graph_break() -> None:
+    """At the incidence, whose size depends on the data; asking whether Triton is there breaks nothing."""
+    model = GraphTransformer(encoder=GramTransformer(3, 2, 1, 2), hidden_channels=4, heads=1, num_layers=1)
+    graph = batch_of(SMALL[:1], torch.float32).arguments(weighted=False)
+    arguments = {key: value for key, value in graph.items() if key != "edge_weight"}
+    torch._dynamo.reset()
+    assert torch._dynamo.explain(model)(None, **arguments).graph_break_count <= 1

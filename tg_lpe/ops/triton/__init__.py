@@ -65,13 +65,14 @@ def _runs_on(device: torch.device) -> bool:
 
 def supports(values: Tensor) -> bool:
     """Whether Triton is there and its kernels compute with such values: float32, on an NVIDIA GPU."""
-    return (
-        enabled
-        and values.dtype == torch.float32
-        and (values.is_cuda or interpreted)
-        and _runs_on(values.device)
-        and load_kernels() is not None
-    )
+    is_theirs = values.dtype == torch.float32 and (values.is_cuda or interpreted)
+    return enabled and is_theirs and _is_ready(values.device)
+
+
+@torch.compiler.assume_constant_result
+def _is_ready(device: torch.device) -> bool:
+    """Whether the kernels are there and run on a device; ``torch.compile``, which cannot trace an import, asks once."""
+    return _runs_on(device) and load_kernels() is not None
 
 
 def padded_rows(max_nodes: int) -> int:
