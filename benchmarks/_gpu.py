@@ -10,9 +10,10 @@ with TG_LPE_TRITON=1:
     kernels      the Triton kernels against torch and float64, see benchmarks/_kernels.py
     throughput*  graphs per second against PyG and batched eigendecompositions, see benchmarks/throughput.py
     training*    time of a step, plain, compiled and through CUDA graphs, see benchmarks/training.py
-    models       the zinc12k row of benchmarks/molecules.py for 2,000 epochs
+    models       the ZINC cells of Table 2 (benchmarks/table2.py) and the zinc12k row (benchmarks/molecules.py), for
+                 2,000 epochs, side by side
 
-A piece writes gpu_PIECE.json, the last gpu_zinc12k.json; where the file is there, it is done.
+A piece writes gpu_PIECE.json, the last gpu_table2.json and gpu_zinc12k.json; where they are there, it is done.
 With --minutes the script stops in time, and the same command goes on: models with their last whole epoch, another piece
 from its start. --quick goes through every piece in a few minutes, with tiny models, and leaves its files in a temporary
 folder; with --device cpu it needs no GPU.
@@ -31,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 import torch
 
 from tg_lpe.hub.files import write_json
@@ -42,6 +44,7 @@ TESTS = ("tests/test_devices.py", "tests/ops/test_triton.py", "tests/training/te
 ELSEWHERE = ("tests/ops/test_triton.py::test_under_the_interpreter",)
 """Tests of these files that do not use the device."""
 
+CELLS = ("zinc-none", "zinc-laplacian", "zinc-linear-transformer")
 ROW = "linear-transformer"
 EPOCHS = "2000"
 
@@ -87,17 +90,24 @@ def pieces(args: argparse.Namespace) -> Iterator[Piece]:
             twin = f"{name}_triton"
             yield Piece(twin, [file(twin)], [script(command, *options, json=file(twin))], [], True, no_triton)
 
-    files = [file("zinc12k")]
+    files = [file("table2"), file("zinc12k")]
     if args.quick:
-        yield Piece("models", files, [script("molecules", json=files[0])])
+        commands = [script(name, json=json) for name, json in zip(("table2", "molecules"), files, strict=True)]
+        yield Piece("models", files, commands)
         return
     if args.data is None:
-        yield Piece("models", files, [], missing="no --data DIR, with the folder zinc12k")
+        yield Piece("models", files, [], missing="no --data DIR, with the folders zinc and zinc12k")
         return
-    zinc12k = ["zinc12k", "--data", str(Path(args.data, "zinc12k")), "--out", str(Path(args.runs, "molecules"))]
+    table2 = ["--data", args.data, "--out", str(Path(args.runs, "table2")), "--epochs", EPOCHS]
+    zinc12k = ["--data", str(Path(args.data, "zinc12k")), "--out", str(Path(args.runs, "molecules"))]
     zinc12k += ["--epochs", EPOCHS, "--rows", ROW]
-    parts = [script("molecules", *zinc12k, json=Path(args.runs, "zinc12k.json"))]
-    yield Piece("models", files, parts, [script("molecules", *zinc12k, "--collect", json=files[0])])
+    parts = [script("table2", *table2, "--cells", cell, json=Path(args.runs, f"{cell}.json")) for cell in CELLS]
+    parts.append(script("molecules", "zinc12k", *zinc12k, json=Path(args.runs, "zinc12k.json")))
+    collect = [
+        script("table2", *table2, "--collect", json=files[0]),
+        script("molecules", "zinc12k", *zinc12k, "--collect", json=files[1]),
+    ]
+    yield Piece("models", files, parts, collect)
 
 
 def run(piece: Piece, deadline: float) -> str:
@@ -121,14 +131,14 @@ def run(piece: Piece, deadline: float) -> str:
 
 def run_tests(device: str, json: Path, quick: bool) -> int:
     """Run the tests of devices on one, and write how many of each file passed; pytest's exit status."""
-    variables = {**os.environ, "TG_LPE_TEST_DEVICE": device}
+    os.environ["TG_LPE_TEST_DEVICE"] = device
+    os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         chosen = (
             [TESTS[0], "-k", "test_transform"] if quick else [*TESTS, *(f"--deselect={test}" for test in ELSEWHERE)]
         )
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen]
-        code = subprocess.run(command, env=variables, cwd=ROOT, check=False).returncode
+        code = pytest.main(["-q", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen])
         cases = list(ElementTree.parse(report).iter("testcase"))
     results = []
     for name in sorted({case.attrib["classname"] for case in cases}):

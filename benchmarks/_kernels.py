@@ -14,7 +14,6 @@ import argparse
 import copy
 import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -122,8 +121,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/gpu_kernels.json")
     args = parser.parse_args()
     if args.device.type == "cpu" and not triton.interpreted:  # Triton reads it when it is imported
-        command = [sys.executable, *sys.argv]
-        sys.exit(subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, check=False).returncode)
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "TRITON_INTERPRET": "1"})
     with triton.switched(True):
         if not triton.supports(torch.zeros(1, device=args.device)):
             sys.exit(f"the Triton kernels do not run on {args.device}: no Triton, or no NVIDIA GPU of capability 8.0")

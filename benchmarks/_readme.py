@@ -220,6 +220,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     **dict.fromkeys(("gpu_tests", "gpu_tests_triton"), (["tests", "passed", "skipped"], gpu_tests_row)),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
+FORMATS["gpu_table2"] = FORMATS["table2"]
 for name in ("throughput", "training"):
     FORMATS |= {f"gpu_{name}{suffix}": FORMATS[name] for suffix in ("", "_triton")}
 

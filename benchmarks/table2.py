@@ -128,7 +128,9 @@ def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | 
     base = Path(args.out) / "pretrain"
     for start in range(args.starts):
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.pretrain_epochs), "--seed", str(start)]
-        if not run("pretrain", name, base / f"{cell}-{args.pretrain_epochs}-s{start}", options, data, args.threads, args.device):
+        if not run(
+            "pretrain", name, base / f"{cell}-{args.pretrain_epochs}-s{start}", options, data, args.threads, args.device
+        ):
             return None
     starts = complete_runs(base, f"{cell}-{args.pretrain_epochs}")
     best = min(range(args.starts), key=lambda start: read_json(starts[start].result)["val_loss"])
