@@ -4,8 +4,6 @@
 
 PYTHON ?= $(shell for p in python3.11 python3; do "$$p" -c '' >/dev/null 2>&1 && echo "$$p" && break; done)
 WORKERS ?= 2
-# Without an NVIDIA GPU: on Linux, torch from PyPI would bring gigabytes of CUDA.
-TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,--extra-index-url https://download.pytorch.org/whl/cpu)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -64,7 +62,7 @@ bench: $(DEV_STAMP)
 
 DEVICE ?= cuda
 
-gpu: $(STAMP)
+gpu: $(DEV_STAMP)
 	$(BIN)/python benchmarks/_gpu.py --device $(DEVICE) $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) \
 		$(if $(MINUTES),--minutes $(MINUTES))
 
@@ -79,7 +77,6 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
 	$(PIP) install -q -c constraints.txt setuptools wheel
-	$(PIP) install -q -c constraints.txt --no-deps --retries 1 $(TORCH_INDEX) torch
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[all]'
 	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
 		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
