@@ -9,12 +9,14 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
+OPERATIONS = "edges", "polynomials", "estimates", "balls", "layers", "eigenvectors"
+
 # A plain shared library, which tg_lpe/ops/cpu/__init__.py finds beside itself; it needs only the compiler's headers.
 # Versions for newer processors are inside it and chosen when it runs, so no flag names a processor.
 # -ffp-contract=fast allows fused multiply-adds and nothing else: what is not a number stays so.
 LIBRARY = Extension(
     "tg_lpe.ops.cpu._library",
-    [f"tg_lpe/ops/csrc/{name}.cpp" for name in ("edges", "polynomials", "estimates", "layers", "eigenvectors")],
+    [f"tg_lpe/ops/csrc/{name}.cpp" for name in OPERATIONS],
     depends=["tg_lpe/ops/csrc/common.h"],
     extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", "-fvisibility=hidden", "-pthread"],
     extra_link_args=["-pthread"],

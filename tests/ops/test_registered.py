@@ -29,6 +29,9 @@ NAMES = [
     "matrix_polynomials",
     "matrix_polynomials_backward",
     "estimated_polynomials",
+    "ball_orders",
+    "ball_polynomials",
+    "ball_polynomials_backward",
     "layers",
     "layers_forward",
     "layers_backward",
@@ -59,6 +62,7 @@ def samples() -> dict[str, tuple[Any, ...]]:
     operator, rows = laplacian(), laplacian()[-3:]
     estimate = *STRUCTURE[:2], NODES, NODES, 2.0, 1.0, 4, 3, 7
     polynomials = *STRUCTURE, NODES, GRAPH.max_nodes, 2.0, 1.0, 3
+    around = *STRUCTURE[:2], torch.arange(NODES) % 4 + 1, 2.0, 1.0, 3, True
     width = 2 * 3
     found: dict[str, tuple[Any, ...]] = {
         "undirected_edges": (GRAPH.edge_index, NODES, GRAPH.batch, 2),
@@ -67,6 +71,8 @@ def samples() -> dict[str, tuple[Any, ...]]:
         "gather_rows": (grad(4, 2), groups.index, groups.order, groups.ptr, groups.sorted_index),
         "matrix_polynomials": (adjacency.clone().requires_grad_(), *polynomials),
         "estimated_polynomials": (adjacency.clone().requires_grad_(), *estimate, True),
+        "ball_orders": (*STRUCTURE[:2], NODES, 4, 3),
+        "ball_polynomials": (adjacency.clone().requires_grad_(), *around),
         "layers": (normal(NODES, 3), *operator, *stacks, True, normal(2, 3), later, 1e-12),
         "layers_forward": (grad(NODES, 3), *operator, *trained, later, 1e-12),
         "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
@@ -78,6 +84,7 @@ def samples() -> dict[str, tuple[Any, ...]]:
         found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks[:3], later, 1e-12, *kept
         gradients = normal(NODES, width), normal(EDGES, width)
         found["matrix_polynomials_backward"] = adjacency, *polynomials, *gradients
+        found["ball_polynomials_backward"] = adjacency, *around, *gradients
     if has_torch_scatter():
         found["segment_sum"] = grad(4, 2), group_pointers(index, 5), index
     return found

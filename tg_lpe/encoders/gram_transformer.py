@@ -15,6 +15,7 @@ from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
+from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.estimates import estimated_polynomials
 from tg_lpe.ops.polynomials import (
     BASES,
@@ -28,7 +29,13 @@ from tg_lpe.ops.polynomials import (
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
 EXACT_NODES = 256
-"""Largest graph for which ``probes="auto"`` computes exactly."""
+"""Graphs of up to so many nodes ``probes="auto"`` computes exactly, whatever that takes."""
+
+EXACT_WORK = 1e10
+"""Multiplications up to which it computes larger graphs exactly: a training step takes about a second on two cores."""
+
+BALL_VISITS = 512
+"""Edges around a node that ``probes="auto"`` looks at in a graph that is larger still, each counted from both ends."""
 
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
@@ -55,6 +62,13 @@ class GramTransformer(Encoder):
     ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size. Multiplicative layers
     ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need ``V = I``.
 
+    ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
+    (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
+    nodes. In a larger graph, the orders ``t`` whose walks from a node and back see at most 512 edges are exact: all of
+    them in grids and road networks, the first four to six in graphs that expand. The others are estimated by random
+    probes. Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is equivariant;
+    the estimated part is equivariant in distribution: relabelling changes it by as much as another seed would.
+
     With ``num_blocks`` the layers are divided into blocks with conductances of their own, as eq. (16) allows each layer
     its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
     ``P`` is not symmetric; what is read at an edge is the mean of its two entries.
@@ -74,7 +88,8 @@ class GramTransformer(Encoder):
             than one need ``probes="identity"``, the basis ``"power"`` and no squarings.
         basis: ``"power"`` as above, or ``"chebyshev"``: ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``, the same space of
             filters in a basis that does not decay.
-        probes: ``"identity"``, ``"rademacher"``, or ``"auto"``: exact up to 256 nodes, random above.
+        probes: ``"identity"``, exact, up to 4,096 nodes; ``"rademacher"``, random; or ``"auto"``: exact as far as
+            described above, random beyond.
         num_probes: number of random probes.
         seed: of random probes.
         num_edge_types, edge_dim: categories or width of the edge features that decide conductances.
@@ -241,16 +256,19 @@ class GramTransformer(Encoder):
             Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
             ``[num_edges, num_filters * T]`` (one row per undirected edge), filter by filter.
         """
-        exact = {"identity": IDENTITY_LIMIT, "rademacher": 0, "auto": EXACT_NODES}[self.probe_kind]
-        if self.probe_kind == "identity" and graph.max_nodes > exact:
+        if self.probe_kind == "identity" and graph.max_nodes > IDENTITY_LIMIT:
             raise ValueError(
-                f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to {exact} "
-                f"nodes, got one of {graph.max_nodes}; probes='rademacher' takes any"
+                f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to "
+                f"{IDENTITY_LIMIT} nodes, got one of {graph.max_nodes}; probes='auto' and 'rademacher' take any"
             )
         adjacency = self._adjacency(graph, x, edge_attr)
         num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
+        is_large = self.probe_kind == "auto" and max_nodes > EXACT_NODES
+        if is_large and (graphs := self._large_graphs(graph)):
+            return self._one_by_one(graph, adjacency, graphs, generator)
+        exact = 0 if self.probe_kind == "rademacher" else max_nodes
         plain = self.num_squarings == 0 and self.num_blocks == 1
-        if plain and max_nodes <= exact and is_faster(adjacency, num_nodes, max_nodes):
+        if plain and exact and is_faster(adjacency, num_nodes, max_nodes):
             structure = graph.tail, graph.head, graph.ptr, num_nodes, max_nodes
             return matrix_polynomials(adjacency, *structure, self.basis, self.num_layers)
         padded = PaddedBatch(graph, dense_nodes=exact, max_padding=MAX_PADDING)
@@ -324,6 +342,54 @@ class GramTransformer(Encoder):
         scale = inverse_sqrt(diagonal)
         both = scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
         return both if w is None else w * both
+
+    @torch.compiler.disable  # what it finds depends on the data
+    def _large_graphs(self, graph: Incidence) -> list[int]:
+        """Graphs of the batch whose exact computation takes too long."""
+        sizes = graph.ptr.diff()
+        work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
+        return ((sizes > EXACT_NODES) & (work > EXACT_WORK)).nonzero().flatten().tolist()
+
+    def _one_by_one(
+        self, graph: Incidence, adjacency: Tensor, large: list[int], generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """What :meth:`gram` returns, of a batch that contains large graphs: each by itself, those between together."""
+        seed = self.seed if generator is None else draw_seed(generator)
+        first_node, first_edge = graph.ptr.tolist(), graph.edge_ptr.tolist()
+        parts, start = [], 0
+        for end in [*large, graph.num_graphs]:
+            for graphs, is_large in ((slice(start, end), False), (slice(end, end + 1), True)):
+                if graphs.start >= min(graphs.stop, graph.num_graphs):
+                    continue
+                low, high = first_node[graphs.start], first_node[graphs.stop]
+                edges = slice(first_edge[graphs.start], first_edge[graphs.stop])
+                part, tail, head = adjacency[:, edges], graph.tail[edges] - low, graph.head[edges] - low
+                if is_large:
+                    parts.append(self._estimate_beyond_balls(part, tail, head, high - low, seed))
+                else:
+                    ptr = graph.ptr[graphs.start : graphs.stop + 1] - low
+                    structure = tail, head, ptr, high - low, int(ptr.diff().max())
+                    parts.append(matrix_polynomials(part, *structure, self.basis, self.num_layers))
+            start = end + 1
+        nodes, entries = zip(*parts, strict=True)
+        return torch.cat(nodes), torch.cat(entries)
+
+    def _estimate_beyond_balls(
+        self, adjacency: Tensor, tail: Tensor, head: Tensor, num_nodes: int, seed: int
+    ) -> tuple[Tensor, Tensor]:
+        """What :meth:`gram` returns, of one large graph: exact in the orders that few edges decide."""
+        read_edges, layers = self.edge_out_channels > 0, self.num_layers
+        orders = ball_orders(tail, head, num_nodes, layers + read_edges, BALL_VISITS)
+        exact = ball_polynomials(adjacency, tail, head, orders, self.basis, layers, read_edges)
+        if bool((orders == layers + read_edges).all()):
+            return exact
+        options = self.basis, layers, self.num_probes, seed, read_edges
+        estimates = estimated_polynomials(adjacency, tail, head, num_nodes, num_nodes, *options)
+        layer = torch.arange(1, layers + 1, device=tail.device).repeat(self.num_filters)
+        at_edges = torch.maximum(orders[tail], orders[head]) - 1
+        known = layer <= orders.unsqueeze(1), layer <= at_edges.unsqueeze(1)
+        nodes, edges = (torch.where(*given) for given in zip(known, exact, estimates, strict=True))
+        return nodes, edges
 
     def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of the padded graphs of one bucket."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.ops import cpu, triton
 from tg_lpe.ops.cpu import polynomials as cpu_polynomials
@@ -30,6 +31,12 @@ BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
 
 SMALL_NODES, SPARSE_DENSITY = 256, 0.125
 """Up to this many nodes, passes over edges beat dense matrices even on complete graphs; above, up to this density."""
+
+DENSE_NODES = 1024
+"""Up to this many nodes dense matrices are faster than passes over edges in torch, whatever their density."""
+
+COLUMN_VALUES = 2**24
+"""Values of a few columns that the reference takes together: bounds memory."""
 
 
 def supports(adjacency: Tensor, max_nodes: int) -> bool:
@@ -48,8 +55,9 @@ def is_faster(adjacency: Tensor, num_nodes: int, max_nodes: int) -> bool:
         max_nodes: of its largest graph.
     """
     if not supports(adjacency, max_nodes):
-        return False
-    if triton.supports(adjacency) or max_nodes <= SMALL_NODES:
+        if max_nodes <= DENSE_NODES:
+            return False
+    elif triton.supports(adjacency) or max_nodes <= SMALL_NODES:
         return True
     # The mean degree stands for the densest graph's: a wrong guess on a mixed batch costs time; the result is the same.
     return 2 * adjacency.size(-1) <= SPARSE_DENSITY * num_nodes * max_nodes
@@ -101,21 +109,40 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
 
 
 def _reference(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-    """:func:`matrix_polynomials` in torch: column ``j`` of ``Phi`` is the one of the ``j``-th node of each graph."""
-    tail, head, ptr, num_nodes, max_nodes, alpha, gamma, num_layers = recurrence
-    num_filters, node = adjacency.size(0), torch.arange(num_nodes, device=tail.device)
+    """:func:`matrix_polynomials` in torch, some columns at a time."""
+    ptr, num_nodes, max_nodes = recurrence.ptr, recurrence.num_nodes, recurrence.max_nodes
+    node = torch.arange(num_nodes, device=ptr.device)
     own = node - ptr[torch.searchsorted(ptr, node, right=True) - 1]
-    phi = torch.nn.functional.one_hot(own, max(max_nodes, 1)).to(adjacency.dtype).expand(num_filters, -1, -1)
+    at_once = max(1, COLUMN_VALUES // max(adjacency.size(0) * num_nodes, 1))
+    if max_nodes <= at_once:
+        parts = [_columns(adjacency, own, 0, max(max_nodes, 1), recurrence)]
+    else:  # Without the checkpoint, each layer of each column would wait for the backward pass.
+        ranges = [(first, min(at_once, max_nodes - first)) for first in range(0, max_nodes, at_once)]
+        parts = [checkpoint(_columns, adjacency, own, *each, recurrence, use_reentrant=False) for each in ranges]
+    rows = (torch.stack(part).sum(0).flatten(0, 1).mT.contiguous() for part in zip(*parts, strict=True))
+    return tuple(rows)  # type: ignore[return-value]
+
+
+def _columns(adjacency: Tensor, own: Tensor, first: int, count: int, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
+    """Entries in some columns, ``[num_filters, num_layers, num_nodes or num_edges]``; zero in the others.
+
+    Column ``j`` is the one of the ``j``-th node of each graph; ``own`` is that of each node.
+    """
+    tail, head, _, num_nodes, _, alpha, gamma, num_layers = recurrence
+    column = torch.arange(first, first + count, device=own.device)
+    phi = (own.unsqueeze(1) == column).to(adjacency.dtype).expand(adjacency.size(0), -1, -1)
     entry, before = adjacency.unsqueeze(2), torch.zeros_like(phi)
+    inside = [(at >= first) & (at < first + count) for at in (own, own[head])]
+    places = [(at - first).clamp(0, count - 1) for at in (own, own[head])]
+    node = torch.arange(num_nodes, device=own.device)
     nodes, edges = [], []
     for layer in range(num_layers):
         product = torch.zeros_like(phi).index_add(1, tail, entry * phi[:, head])
         product = product.index_add(1, head, entry * phi[:, tail])
         before, phi = phi, product if layer == 0 else alpha * product - gamma * before
-        nodes.append(phi[:, node, own])
-        edges.append(phi[:, tail, own[head]])
-    rows = (torch.stack(part, dim=1).flatten(0, 1).mT.contiguous() for part in (nodes, edges))
-    return tuple(rows)  # type: ignore[return-value]
+        nodes.append(phi[:, node, places[0]] * inside[0])
+        edges.append(phi[:, tail, places[1]] * inside[1])
+    return torch.stack(nodes, dim=1), torch.stack(edges, dim=1)
 
 
 def _fake_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:

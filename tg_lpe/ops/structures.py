@@ -70,6 +70,23 @@ class EstimatedRecurrence(NamedTuple):
     """Whether edge entries are wanted."""
 
 
+class BallRecurrence(NamedTuple):
+    """The same recurrence around each node of a large graph, as far as the ball around it is known."""
+
+    tail: Tensor
+    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
+    head: Tensor
+    """Likewise."""
+    orders: Tensor
+    """Number of ``Phi_t`` whose diagonal entry is wanted at each node, int64 ``[num_nodes]``."""
+    alpha: float
+    gamma: float
+    num_layers: int
+    """Number of ``Phi_t`` there is place for."""
+    read_edges: bool
+    """Whether edge entries are wanted."""
+
+
 class AdjacencyRows(NamedTuple):
     """A sparse matrix without diagonal by rows: row ``i`` has entries ``crow[i]`` to ``crow[i + 1] - 1``."""
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-INTERFACE = 8
+INTERFACE = 9
 """Version of the structures; a library left over from another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}

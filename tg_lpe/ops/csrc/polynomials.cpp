@@ -23,6 +23,8 @@ constexpr int64_t MAX_NODES = int64_t(1) << 24, MAX_EDGES = int64_t(1) << 28;  /
 // Multiplications, some milliseconds of them. In a training step the cores are still taken by threads of torch that spin
 // in wait of their next task: for less, a second thread of ours makes things slower.
 constexpr double WORTH_A_THREAD = 1e8;
+// A larger graph is cut into pieces of so many columns, but no more than MAX_PIECES, for several threads to share.
+constexpr int64_t PIECE = 256, MAX_PIECES = 8;
 
 template <typename Real>
 struct Job {
@@ -33,11 +35,14 @@ struct Job {
     Real *nodes, *edges;                   // [num_nodes or num_edges, num_filters * num_layers], in the forward pass
     const Real *grad_nodes, *grad_edges;   // likewise, in the backward pass
     Real* grad_adjacency;                   // as adjacency, in the backward pass
+    Real* piece_gradients;                  // likewise of later pieces, [num_pieces - 1, num_filters, num_edges]
     bool backward;                         // which pass; any pointer may be null where there is nothing to point to
 };
 
+// A graph, or a piece of its columns; `piece` counts those before it.
 struct Graph {
     int64_t first_node, num_nodes, first_edge, num_edges;
+    int64_t first_column, end_column, piece;
 };
 
 // A graph's matrix by rows, its nodes and edges numbered from 0, and the working memory for it. Vectors are as long as
@@ -197,7 +202,9 @@ INLINE void backward(const Job<typename S::Real>& job, const Graph& graph, S& s,
         }
         // Phi_1 = P itself.
         const Real* h = reinterpret_cast<const Real*>(now);
-        Real* grad = job.grad_adjacency + filter * job.num_edges + graph.first_edge;
+        Real* of_piece =
+            graph.piece ? job.piece_gradients + (graph.piece - 1) * job.num_filters * job.num_edges : job.grad_adjacency;
+        Real* grad = of_piece + filter * job.num_edges + graph.first_edge;
         for (int64_t e = 0; e < m; ++e) {
             Vector sum = s.product[e * NV];
             for (int v = 1; v < NV; ++v) sum += s.product[e * NV + v];
@@ -207,7 +214,7 @@ INLINE void backward(const Job<typename S::Real>& job, const Graph& graph, S& s,
             const uint64_t i = uint64_t(s.tail[e] - first_column), j = uint64_t(s.head[e] - first_column);
             if (j < uint64_t(WIDTH)) total += h[s.tail[e] * WIDTH + int64_t(j)];
             if (i < uint64_t(WIDTH)) total += h[s.head[e] * WIDTH + int64_t(i)];
-            grad[e] = first_column ? grad[e] + total : total;
+            grad[e] = first_column > graph.first_column ? grad[e] + total : total;
         }
     }
 }
@@ -235,8 +242,8 @@ INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, char
     s.lay_out(memory, n, m, job.num_layers, job.backward);
     for (const Graph* graph = begin; graph != end; ++graph) {
         list_neighbours(job, *graph, s);
-        for (int64_t column = 0; column < graph->num_nodes;) {
-            const int64_t left = (graph->num_nodes - column + S::LANES - 1) / S::LANES;
+        for (int64_t column = graph->first_column; column < graph->end_column;) {
+            const int64_t left = (graph->end_column - column + S::LANES - 1) / S::LANES;
             const int64_t taken = std::min(left, S::MAX_VECTORS);
             if (taken == 1)
                 columns<S, 1>(job, *graph, s, column);
@@ -309,24 +316,49 @@ bool cut(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, const int64_
         for (; e < num_edges && tail[e] < end; ++e)
             if (tail[e] < first || head[e] < first || head[e] >= end || tail[e] == head[e]) return false;
         if (e - first_edge > MAX_EDGES) return false;
-        if (end > first) graphs.push_back({first, end - first, first_edge, e - first_edge});
+        if (end > first) graphs.push_back({first, end - first, first_edge, e - first_edge, 0, end - first, 0});
     }
     return e == num_edges;
 }
 
+// Large graphs as pieces of whole multiples of PIECE columns. How many does not depend on the number of threads, so the
+// result does not either. Returns the largest number of pieces of a graph.
+int64_t cut_columns(std::vector<Graph>& graphs) {
+    std::vector<Graph> pieces;
+    pieces.reserve(graphs.size());
+    int64_t most = 1;
+    for (const Graph& graph : graphs) {
+        const int64_t blocks = (graph.num_nodes + PIECE - 1) / PIECE, count = std::min(MAX_PIECES, blocks);
+        most = std::max(most, count);
+        for (int64_t k = 0; k < count; ++k) {
+            pieces.push_back(graph);
+            pieces.back().piece = k;
+            pieces.back().first_column = k * blocks / count * PIECE;
+            pieces.back().end_column = std::min(graph.num_nodes, (k + 1) * blocks / count * PIECE);
+        }
+    }
+    graphs.swap(pieces);
+    return most;
+}
+
 template <typename Real>
-int run_batch(const Job<Real>& job, const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t num_threads) {
+int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t num_threads) {
     std::vector<Graph> graphs;
     if (!cut(ptr, num_graphs, num_nodes, job.tail, job.head, job.num_edges, graphs)) return MALFORMED;
     if (graphs.empty()) return OK;
+    const int64_t all = job.num_filters * job.num_edges, later = (cut_columns(graphs) - 1) * (job.backward ? all : 0);
+    Buffer<Real> gradients(later);
+    std::fill_n(&gradients[0], later, Real(0));  // a graph may have fewer pieces than another
+    job.piece_gradients = &gradients[0];
     std::vector<double> work(graphs.size() + 1, 0.0);  // of all graphs before each
     for (size_t g = 0; g < graphs.size(); ++g)
-        work[g + 1] = work[g] + double(graphs[g].num_nodes + 2 * graphs[g].num_edges) * double(graphs[g].num_nodes);
-    const double all = work.back() * double(job.num_filters * job.num_layers) * (job.backward ? 4 : 1);
-    const double useful = std::min(double(num_threads), all / WORTH_A_THREAD);
+        work[g + 1] = work[g] + double(graphs[g].num_nodes + 2 * graphs[g].num_edges) *
+                                    double(graphs[g].end_column - graphs[g].first_column);
+    const double multiplications = work.back() * double(job.num_filters * job.num_layers) * (job.backward ? 4 : 1);
+    const double useful = std::min(double(num_threads), multiplications / WORTH_A_THREAD);
     const size_t num_parts = std::max<size_t>(1, std::min<size_t>(size_t(useful), graphs.size()));
 
-    // Each graph belongs to one thread, so the number of threads does not change the result.
+    // Each piece belongs to one thread, so the number of threads does not change the result.
     struct Part {
         const Graph *begin, *end;
         int64_t n, m;  // of the largest of them
@@ -349,6 +381,7 @@ int run_batch(const Job<Real>& job, const int64_t* ptr, int64_t num_graphs, int6
         Buffer<char> memory(here.scratch(p.n, p.m, job.num_layers, job.backward));
         here.run(job, p.begin, p.end, &memory[0], p.n, p.m);
     });
+    for (int64_t i = 0; i < later; ++i) job.grad_adjacency[i % all] += gradients[i];
     return OK;
 }
 
@@ -365,7 +398,7 @@ struct PolynomialsArguments {
 
     int run(bool backward) const {
         const Job<T> job{adjacency, tail,  head,       num_edges,  num_filters,    num_layers, T(alpha), T(gamma),
-                         nodes,     edges, grad_nodes, grad_edges, grad_adjacency, backward};
+                         nodes,     edges, grad_nodes, grad_edges, grad_adjacency, nullptr,    backward};
         return run_batch(job, ptr, num_graphs, num_nodes, num_threads);
     }
 };

@@ -1,0 +1,223 @@
+"""Matrix polynomials read around each node of a large graph: exact in the orders that need few edges.
+
+``(P^t)_jj`` sums over the walks of ``t`` steps from ``j`` back to ``j``, which see nodes at most ``t / 2`` edges away.
+Where that ball is small, as in a grid, a road network or a long molecule, its own edges tell the entry exactly, in a
+graph of any size. Where balls grow fast, the first orders are known exactly. Their entries are the largest: with them
+known, most of the error of an estimate from random signs is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import balls as cpu_balls
+from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.structures import BallRecurrence
+
+NODES_AT_ONCE = 2**10
+"""Balls that the reference takes together: bounds memory."""
+
+
+def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
+    """To which order the entries of matrix polynomials are known at each node from a ball of bounded size.
+
+    The ball of radius ``r`` around a node serves ``2 r + 2`` orders of its diagonal entry, and one less of the entries
+    at its edges. ``r`` is the largest with at most ``max_visits`` edges at the ball's nodes, counted from each of its
+    nodes. The ball of radius zero, the node alone, is always taken. Where the ball is the whole component, all orders
+    are known.
+
+    Args:
+        tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes.
+        num_nodes: of the graph or batch.
+        max_order: largest order that is asked for.
+        max_visits: bound on the edges of a ball.
+
+    Returns:
+        int64 ``[num_nodes]``, in ``1..max_order``.
+    """
+    return _ball_orders(tail, head, num_nodes, max_order, max_visits)
+
+
+def ball_polynomials(
+    adjacency: Tensor, tail: Tensor, head: Tensor, orders: Tensor, basis: str, num_layers: int, read_edges: bool = True
+) -> tuple[Tensor, Tensor]:
+    """What :func:`~tg_lpe.ops.polynomials.matrix_polynomials` computes, in the orders given for each node.
+
+    Time goes with the edges of the balls of radius ``orders / 2``, times two to six, times the filters.
+
+    Args:
+        adjacency: entries of ``P`` at the edges, ``[num_filters, num_edges]``.
+        tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes.
+        orders: of the diagonal at each node, int64 ``[num_nodes]``, in ``1..num_layers + 1``. Edges have one less than
+            the higher of their ends.
+        basis, num_layers: as there.
+        read_edges: whether edge entries are wanted; zero otherwise.
+
+    Returns:
+        Diagonals ``[num_nodes, num_filters * T]`` and edge entries ``[num_edges, num_filters * T]``, filter by filter;
+        zero in higher orders.
+    """
+    return _ball_polynomials(adjacency, tail, head, orders, *BASES[basis], num_layers, read_edges)
+
+
+class _Neighbours(NamedTuple):
+    """The adjacency by rows."""
+
+    crow: Tensor
+    col: Tensor
+    edge: Tensor
+
+    @classmethod
+    def of(cls, tail: Tensor, head: Tensor, num_nodes: int) -> _Neighbours:
+        row, order = torch.sort(torch.cat([tail, head]), stable=True)
+        edge = torch.arange(tail.numel(), device=tail.device).repeat(2)
+        return cls(group_pointers(row, num_nodes), torch.cat([head, tail])[order], edge[order])
+
+    @property
+    def num_nodes(self) -> int:
+        return self.crow.numel() - 1
+
+    def around(self, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From the nodes of some balls to their neighbours; node ``i`` of ball ``b`` is the key ``b * num_nodes + i``.
+
+        Returns:
+            One of each for each neighbour: the key it is reached from, its own, and the edge between.
+        """
+        node = keys % self.num_nodes
+        counts = self.crow[node + 1] - self.crow[node]
+        of = torch.repeat_interleave(counts)
+        first = torch.cumsum(counts, 0) - counts
+        entry = torch.arange(of.numel(), device=keys.device) - first[of] + self.crow[node][of]
+        return keys[of], keys[of] - node[of] + self.col[entry], self.edge[entry]
+
+
+def _new(to: Tensor, level: Tensor, before: Tensor) -> Tensor:
+    """The keys among ``to``, neighbours of ``level``, that neither it nor the level before it contains, sorted."""
+    found = torch.unique(to)
+    return found[~torch.isin(found, torch.cat([before, level]))]
+
+
+def _run_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
+    if cpu.library is not None and tail.device.type == "cpu":
+        return cpu_balls.ball_orders(tail, head, num_nodes, max_order, max_visits)
+    neighbours = _Neighbours.of(tail, head, num_nodes)
+    degree, orders = neighbours.crow.diff(), tail.new_full((num_nodes,), min(2, max_order))
+    for centers in torch.arange(num_nodes, device=tail.device).split(NODES_AT_ONCE):
+        ball = torch.arange(centers.numel(), device=tail.device)
+        level = ball * num_nodes + centers
+        before, visits, order = level[:0], degree[centers], orders[centers]
+        while level.numel() and bool((order < max_order).any()):
+            before, level = level, _new(neighbours.around(level)[1], level, before)
+            of = level // num_nodes
+            is_complete = torch.isin(before // num_nodes, of, invert=True)
+            order[before[is_complete] // num_nodes] = max_order
+            visits = visits.index_add(0, of, degree[level % num_nodes])
+            level = level[visits[of] <= max_visits]
+            grown = torch.isin(ball, level // num_nodes)
+            order = torch.where(grown, (order + 2).clamp(max=max_order), order)
+        orders[centers] = order
+    return orders
+
+
+def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    run = cpu_balls.ball_polynomials if cpu.supports(adjacency) else _reference
+    return run(adjacency, BallRecurrence(*arguments))
+
+
+def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
+    """:func:`ball_polynomials` in torch, some balls at a time."""
+    tail, head, orders, _, _, num_layers, read_edges = recurrence
+    neighbours = _Neighbours.of(tail, head, orders.numel())
+    width = adjacency.size(0) * num_layers
+    nodes, edges, read = [adjacency.new_zeros(0, width)], [adjacency.new_zeros(0, width)], [tail[:0]]
+    for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
+        # Without the checkpoint, each layer of each ball would wait for the backward pass.
+        part = checkpoint(_columns, adjacency, centers, neighbours, recurrence, use_reentrant=False)
+        for parts, found in zip((nodes, edges, read), part, strict=True):
+            parts.append(found)
+    entries = adjacency.new_zeros(tail.numel(), width)
+    return torch.cat(nodes), entries.index_copy(0, torch.cat(read), torch.cat(edges)) if read_edges else entries
+
+
+def _columns(
+    adjacency: Tensor, centers: Tensor, neighbours: _Neighbours, recurrence: BallRecurrence
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Diagonals at some nodes, entries at the edges that are read in their columns, and which edges these are."""
+    orders, num_nodes, num_layers = recurrence.orders, neighbours.num_nodes, recurrence.num_layers
+    order = orders[centers]
+    center = torch.arange(centers.numel(), device=centers.device) * num_nodes + centers
+    before, level, keys, entries = center[:0], center, [center], []
+    for radius in range((int(order.max()) - 1) // 2 + 1):
+        level = level[(order[level // num_nodes] - 1) // 2 >= radius]
+        entries.append(neighbours.around(level))
+        before, level = level, _new(entries[-1][1], level, before)
+        keys.append(level)
+    key = torch.cat(keys).sort().values
+    source, to, edge = (torch.cat(parts) for parts in zip(*entries, strict=True))
+    row, col = torch.searchsorted(key, source), torch.searchsorted(key, to)
+    # Outermost nodes have no rows of their own: they are read through those of their neighbours.
+    outer = torch.isin(to, source, invert=True)
+    row, col = torch.cat([row, col[outer]]), torch.cat([col, row[outer]])
+    weight = adjacency.mT[torch.cat([edge, edge[outer]])]
+    # An edge is read in the column of its end with the higher order.
+    mine, other = orders[source % num_nodes], orders[to % num_nodes]
+    is_read = (other < mine) | ((other == mine) & (source % num_nodes < to % num_nodes))
+    is_read &= torch.isin(source, center)
+    at_edges, at_nodes = torch.searchsorted(key, to[is_read]), torch.searchsorted(key, center)
+    phi = adjacency.new_zeros(key.numel(), adjacency.size(0)).index_fill(0, at_nodes, 1.0)
+    last, nodes, edges = torch.zeros_like(phi), [], []
+    for layer in range(1, num_layers + 1):
+        product = torch.zeros_like(phi).index_add(0, row, weight * phi[col])
+        last, phi = phi, product if layer == 1 else recurrence.alpha * product - recurrence.gamma * last
+        nodes.append(phi[at_nodes] * (layer <= order).unsqueeze(1))
+        edges.append(phi[at_edges] * (layer < mine[is_read]).unsqueeze(1))
+    return torch.stack(nodes, 2).flatten(1), torch.stack(edges, 2).flatten(1), edge[is_read]
+
+
+def _fake(adjacency: Tensor, tail: Tensor, head: Tensor, orders: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    _, _, num_layers, read_edges = options
+    num_edges, width = tail.shape[0], adjacency.shape[0] * num_layers
+    edges = adjacency.new_empty(num_edges, width) if read_edges else adjacency.new_zeros(1, 1).expand(num_edges, width)
+    return adjacency.new_empty(orders.shape[0], width), edges
+
+
+def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.arguments = inputs[4:]
+
+
+def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    inputs = *ctx.saved_tensors, *ctx.arguments
+    if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
+        return tuple(reference_gradients(lambda p, *flat: _reference(p, BallRecurrence(*flat)), inputs, grads))
+    return _gradient(*inputs, *grads), *[None] * (len(inputs) - 1)
+
+
+def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
+    return cpu_balls.ball_polynomials_backward(adjacency, BallRecurrence(*arguments[:-2]), *arguments[-2:])
+
+
+_ARGUMENTS = (
+    "Tensor adjacency, Tensor tail, Tensor head, Tensor orders, float alpha, float gamma, "
+    "int num_layers, bool read_edges"
+)
+_ball_orders = Operator(
+    "ball_orders(Tensor tail, Tensor head, SymInt num_nodes, int max_order, int max_visits) -> Tensor",
+    _run_orders,
+    lambda tail, head, num_nodes, *_: tail.new_empty(num_nodes),
+)
+_gradient = Operator(
+    f"ball_polynomials_backward({_ARGUMENTS}, Tensor grad_nodes, Tensor grad_edges) -> Tensor",
+    _run_gradient,
+    lambda adjacency, *_: torch.empty_like(adjacency, memory_format=torch.contiguous_format),
+)
+_ball_polynomials = Operator(
+    f"ball_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)", _run, _fake, _keep_arguments, _backward
+)

@@ -1,0 +1,118 @@
+"""Matrix polynomials around each node in C++: see :mod:`tg_lpe.ops.balls` for the contract of each function."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
+from tg_lpe.ops.cpu.polynomials import check_adjacency
+from tg_lpe.ops.structures import BallRecurrence
+
+
+class _Orders(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "num_nodes num_edges max_order max_visits"),
+        *fields(Pointer, "tail head orders"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+class _Polynomials(Arguments):
+    _fields_: ClassVar = [
+        *fields(Pointer, "adjacency tail head orders"),
+        *fields(Int, "num_nodes num_edges num_filters num_layers"),
+        *fields(Double, "alpha gamma"),
+        *fields(Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+_ball_orders = Function("ball_orders", _Orders, {torch.int64: "int64"})
+_ball_polynomials = Function("ball_polynomials", _Polynomials)
+
+
+def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
+    """One search from each node.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, or edges that do not join two different nodes.
+    """
+    read = _ends(tail, head, num_nodes)
+    orders = tail.new_empty(num_nodes)
+    arguments = _Orders(
+        num_nodes=num_nodes,
+        num_edges=tail.numel(),
+        max_order=max_order,
+        max_visits=max_visits,
+        num_threads=cpu.num_threads(),
+        **pointers({**read, "orders": orders}),
+    )
+    _ball_orders(torch.int64, arguments, f"each edge must join two different nodes of {num_nodes}")
+    return orders
+
+
+def ball_polynomials(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
+    """Four filters at a time, one node after the other.
+
+    Raises:
+        ValueError: on wrong shapes, dtypes or devices, orders out of range, or edges that do not join two different
+            nodes.
+    """
+    width, num_edges = adjacency.size(0) * recurrence.num_layers, recurrence.tail.numel()
+    nodes = adjacency.new_empty(recurrence.orders.numel(), width)
+    edges = adjacency.new_empty(num_edges, width) if recurrence.read_edges else None
+    _call(adjacency, recurrence, {"nodes": nodes, "edges": edges}, {})
+    return nodes, adjacency.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges
+
+
+def ball_polynomials_backward(
+    adjacency: Tensor, recurrence: BallRecurrence, grad_nodes: Tensor, grad_edges: Tensor
+) -> Tensor:
+    """Computes the layers anew."""
+    grad = torch.empty_like(adjacency, memory_format=torch.contiguous_format)
+    grads = {"grad_nodes": grad_nodes, **({"grad_edges": grad_edges} if recurrence.read_edges else {})}
+    _call(adjacency, recurrence, {"grad_adjacency": grad}, grads)
+    return grad
+
+
+def _ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Tensor]:
+    num_edges = tail.numel()
+    if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
+        raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
+    return checked({"tail": (tail, torch.int64, (num_edges,)), "head": (head, torch.int64, (num_edges,))})
+
+
+def _call(
+    adjacency: Tensor, recurrence: BallRecurrence, results: dict[str, Tensor | None], grads: dict[str, Tensor]
+) -> None:
+    tail, head, orders, alpha, gamma, num_layers, _ = recurrence
+    check_adjacency(adjacency, num_layers)
+    num_filters, num_edges = adjacency.size(0), tail.numel()
+    num_nodes, dtype = orders.numel(), adjacency.dtype
+    rows = {"grad_nodes": num_nodes, "grad_edges": num_edges}
+    read = _ends(tail, head, num_nodes) | checked(
+        {
+            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
+            "orders": (orders, torch.int64, (num_nodes,)),
+            **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
+        }
+    )
+    arguments = _Polynomials(
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_filters=num_filters,
+        num_layers=num_layers,
+        alpha=alpha,
+        gamma=gamma,
+        num_threads=cpu.num_threads(),
+        **pointers({**read, **results}),
+    )
+    _ball_polynomials(
+        dtype,
+        arguments,
+        f"each edge must join two different nodes of {num_nodes}, and orders lie in 1..{num_layers + 1}",
+    )
