@@ -125,6 +125,13 @@ def large_graph_row(entry: dict[str, Any]) -> list[str]:
     return [*counts, f"{entry['seconds']:.1f}", f"{unit:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
+def large_graph_error_row(entry: dict[str, Any]) -> list[str]:
+    """A kind of graph, a size and a method of benchmarks/large_graph_error.py."""
+    method = f"{entry['probes']}, {entry['num_probes']} probes"
+    errors = [f"{entry[f'{name}_{where}']:.3f}" for name in ("error", "worst_layer") for where in ("nodes", "edges")]
+    return [entry["family"], f"{entry['num_nodes']:,}", method, f"{entry['seconds']:.2f}", *errors]
+
+
 def layers_row(entry: dict[str, Any]) -> list[str]:
     """A construction of benchmarks/layers.py: layers for each tolerance."""
     where = entry["graphs"] + (f" ({entry['num_graphs']})" if entry["num_graphs"] > 1 else "")
@@ -218,6 +225,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         gpu_kernels_row,
     ),
     **dict.fromkeys(("gpu_tests", "gpu_tests_triton"), (["tests", "passed", "skipped"], gpu_tests_row)),
+    "large_graph_error": (
+        ["graph", "nodes", "method", "seconds", "error, nodes", "edges", "worst layer, nodes", "edges"],
+        large_graph_error_row,
+    ),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
 FORMATS["gpu_table2"] = FORMATS["table2"]

@@ -498,7 +498,7 @@ def test_the_error_above_the_exact_sizes(kind: str, read_edges: bool, monkeypatc
         exact = GramTransformer(probes="identity", **options).gram(graph)
         torch.manual_seed(0)
         got = GramTransformer(probes="auto", **options).gram(graph)
-    bound = 1e-5 if kind in ("grid", "tree of rings") else 0.05
+    bound = {"grid": 1e-5, "tree of rings": 0.01}.get(kind, 0.05)
     for guess, truth in list(zip(got, exact, strict=True))[: 1 + read_edges]:
         assert (guess - truth).norm() < bound * truth.norm()
 
@@ -526,12 +526,12 @@ def test_large_graphs_in_a_batch_with_others(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_relabelling_a_large_graph_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact orders by rounding only; the others as much as another seed would."""
-    limit_exact(monkeypatch, nodes=6, work=0, visits=40)
+    limit_exact(monkeypatch, nodes=6, work=0, visits=42)
     part = large_graph("regular", 300)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
     moved = Incidence(order[part.edge_index()], 300)
-    model, other = (gram(probes="auto", num_layers=8, seed=seed).requires_grad_(False) for seed in (0, 1))
-    other.load_state_dict(model.state_dict())
+    model, other = (gram(probes="auto", num_layers=8).requires_grad_(False) for _ in range(2))
+    other.seed = 1
     first = model.gram(incidence_of(part))[0].view(300, -1, 8)
     relabelled = model.gram(moved)[0].view(300, -1, 8)[order]
     reseeded = other.gram(incidence_of(part))[0].view(300, -1, 8)
@@ -543,9 +543,10 @@ def test_what_relabelling_a_large_graph_changes(monkeypatch: pytest.MonkeyPatch)
 def test_gradients_of_a_large_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_exact(monkeypatch, nodes=6, work=3e3, visits=6)
     parts = batch_of([from_networkx(nx.path_graph(3)), large_graph("regular", 12), from_networkx(nx.cycle_graph(7))])
-    model, graph = gram(probes="auto", num_probes=2, num_filters=1, num_layers=3), parts.arguments(weighted=False)
-    weight = torch.full((graph["edge_index"].size(1),), 1.5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda w: model.gram(Incidence(**graph, edge_weight=w)), weight)
+    model = gram(probes="auto", num_probes=2, num_filters=1, num_layers=3)
+    graph = Incidence(**parts.arguments(weighted=False))
+    weight = torch.full((graph.num_edges,), 1.5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda w: model.gram(graph.with_conductances(w)), weight)
 
 
 @bases

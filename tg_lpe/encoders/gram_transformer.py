@@ -34,7 +34,7 @@ EXACT_NODES = 256
 EXACT_WORK = 1e10
 """Multiplications up to which it computes larger graphs exactly: a training step takes about a second on two cores."""
 
-BALL_VISITS = 512
+BALL_VISITS = 640
 """Edges around a node that ``probes="auto"`` looks at in a graph that is larger still, each counted from both ends."""
 
 IDENTITY_LIMIT = 4096
@@ -64,7 +64,7 @@ class GramTransformer(Encoder):
 
     ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
     (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
-    nodes. In a larger graph, the orders ``t`` whose walks from a node and back see at most 512 edges are exact: all of
+    nodes. In a larger graph, the orders ``t`` whose walks from a node and back see at most 640 edges are exact: all of
     them in grids and road networks, the first four to six in graphs that expand. The others are estimated by random
     probes. Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is equivariant;
     the estimated part is equivariant in distribution: relabelling changes it by as much as another seed would.

@@ -136,6 +136,8 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
     tail, head, orders, _, _, num_layers, read_edges = recurrence
     neighbours = _Neighbours.of(tail, head, orders.numel())
     width = adjacency.size(0) * num_layers
+    if not orders.numel():
+        return adjacency.new_zeros(0, width), adjacency.new_zeros(0, width)
     nodes, edges, read = [adjacency.new_zeros(0, width)], [adjacency.new_zeros(0, width)], [tail[:0]]
     for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
         # Without the checkpoint, each layer of each ball would wait for the backward pass.
