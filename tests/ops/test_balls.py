@@ -121,7 +121,7 @@ def test_first_and_second_derivatives(basis: str, read_edges: bool, num_layers: 
 @needs_cpu
 @bases
 @fewer
-@given(st.lists(graphs(max_nodes=14), min_size=1, max_size=3), st.integers(1, 9), st.integers(0, 60))
+@given(st.lists(graphs(min_nodes=1, max_nodes=14), min_size=1, max_size=3), st.integers(1, 9), st.integers(0, 60))
 def test_gradients_of_the_backends_agree(basis: str, parts: list[Graph], num_layers: int, max_visits: int) -> None:
     graph = incidence(parts)
     orders = orders_of(graph, num_layers + 1, max_visits)
