@@ -136,7 +136,9 @@ def test_gradients_of_the_backends_agree(basis: str, parts: list[Graph], num_lay
 
 
 @needs_cpu
-def test_the_number_of_threads_changes_no_bit(threads: None) -> None:
+def test_the_number_of_threads_changes_no_bit(threads: None, backend: str) -> None:
+    if backend == "reference":
+        pytest.skip("torch makes no such promise")
     graph = incidence([from_networkx(nx.random_regular_graph(3, 3000, seed=0)), from_networkx(nx.star_graph(700))])
     found = []
     for number in (1, 2, 3):

@@ -75,7 +75,8 @@ def ball_polynomials_backward(
     """Computes the layers anew."""
     grad = torch.empty_like(adjacency, memory_format=torch.contiguous_format)
     grads = {"grad_nodes": grad_nodes, **({"grad_edges": grad_edges} if recurrence.read_edges else {})}
-    _call(adjacency, recurrence, {"grad_adjacency": grad}, grads)
+    if grad.numel():  # else there is no address to tell the passes apart by
+        _call(adjacency, recurrence, {"grad_adjacency": grad}, grads)
     return grad
 
 
