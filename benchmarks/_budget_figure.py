@@ -93,13 +93,11 @@ def draw(rows: list[dict[str, Any]], source: str, path: Path) -> None:
         dots = [(row["epochs"], value) for row in own for value in row["test_mae_by_seed"]]
         axes.scatter(*zip(*dots, strict=True), s=9, color=bars[0].get_color())
     budgets = sorted({row["epochs"] for row in rows})
-    axes.set(xlabel="epochs", ylabel="test MAE", xscale="log", yscale="log", title=source)
+    axes.set(xlabel="epochs", ylabel="test MAE", xscale="log", title=source)
     axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:.2f}")
-    axes.yaxis.set_minor_formatter("{x:.2f}")
-    axes.tick_params(axis="y", which="both", labelsize=7)
-    axes.grid(alpha=0.25, which="both")
+    axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
