@@ -17,7 +17,7 @@ from tg_lpe import GraphTransformer
 from tg_lpe.hub.registry import Registry
 from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, register_attention, registry
 from tg_lpe.nn.attention.edge import DropPath
-from tg_lpe.nn.norms import NORMS
+from tg_lpe.nn.norms import NORMS, BoundedNorm
 from tg_lpe.ops.segment import RowGroups
 
 NORM_VARIANTS: list[dict[str, Any]] = [{"norm": norm} for norm in NORMS]
@@ -95,6 +95,7 @@ def dense_norm(norm: Any, x: Tensor, graph: Tensor) -> Tensor:
         x = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
     else:
         x = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
+        x = x.clamp(-30, 30) if isinstance(norm, BoundedNorm) else x
     return x * norm.weight + norm.bias
 
 
@@ -223,7 +224,7 @@ def test_layers_that_share_weights_and_hand_on_a_state(names: Registry) -> None:
         ("edge", {"attention_dropout": 2.0}, "dropout probability has to be between 0 and 1, but got 2.0"),
         ("edge", {"update_edges": False}, "takes the options .*, got update_edges=False"),
         ("gps", {"residual": False}, r"attention 'gps' takes the options \['dropout', 'norm'\], got residual=False"),
-        ("edge", {"norm": "row"}, r"norm must be one of \['batch', 'running', 'layer', 'graph', 'none'\], got 'row'"),
+        ("edge", {"norm": "row"}, r"norm must be one of \['batch', 'bounded', 'running', 'layer', 'graph', 'none'\], got 'row'"),
         ("edge", {"dropout": 1.5}, "dropout probability has to be between 0 and 1, but got 1.5"),
         ("gps", {"dropout": -1.0}, "dropout probability has to be between 0 and 1, but got -1.0"),
     ],
