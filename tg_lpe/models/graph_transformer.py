@@ -202,7 +202,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         num_nodes: int | None = None,
         num_graphs: int | None = None,
         generator: torch.Generator | None = None,
-    ) -> Tensor:
+        return_penalty: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Predict one row per graph or node.
 
         The values of all arguments are checked in one read from the device. A second read is needed to find
@@ -221,13 +222,17 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
             generator: for an encoder with random parts, to draw them anew; without it they are the same always.
+            return_penalty: whether to return what training adds to its loss as well, a scalar; see :attr:`has_penalty`.
 
         Returns:
-            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` with ``level="node"``.
+            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` with ``level="node"``; with
+            ``return_penalty``, a pair of these and the penalty.
 
         Raises:
             ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model.
         """
+        if return_penalty and not self.has_penalty:
+            raise ValueError("the attention layers have no penalty, so return_penalty must be False")
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
         neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
         if self.encoder is not None:
@@ -245,7 +250,13 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             state = self.shared(neighbourhoods)
             for layer in self.layers:
                 h, e, state = layer(h, e, neighbourhoods, state)
-        return self.readout(self._pool(h, neighbourhoods))
+        out: Tensor = self.readout(self._pool(h, neighbourhoods))
+        return (out, state.penalty) if return_penalty else out
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the attention layers have a term of the loss of their own, as the objective of primal attention."""
+        return bool(getattr(self.shared, "has_penalty", False))
 
     def _refuse_unread(
         self,

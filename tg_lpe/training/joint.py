@@ -123,8 +123,11 @@ class JointTraining(TrainingLoop):
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The task's loss of a training batch."""
-        return self.task.loss(self.predict(batch, generator), batch.y)
+        """The task's loss of a training batch, and the penalty of the model's layers if they have one."""
+        if not getattr(self.model, "has_penalty", False):
+            return self.task.loss(self.predict(batch, generator), batch.y)
+        out, penalty = self._call(batch, generator, return_penalty=True)
+        return self.task.loss(out.float(), batch.y) + penalty.float()
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
@@ -194,8 +197,12 @@ class JointTraining(TrainingLoop):
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Outputs of the model, ``[num_rows, out_channels]``; a generator draws random probes and signs anew."""
+        out: Tensor = self._call(batch, generator)
+        return out.float()
+
+    def _call(self, batch: Batch, generator: torch.Generator | None, **options: bool) -> Any:
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
-            out = self.model(
+            return self.model(
                 batch.get("x"),
                 batch.edge_index,
                 batch.get("edge_attr"),
@@ -205,8 +212,8 @@ class JointTraining(TrainingLoop):
                 num_nodes=batch.num_nodes,
                 num_graphs=batch.num_graphs,
                 generator=generator,
+                **options,
             )
-        return out.float()
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:

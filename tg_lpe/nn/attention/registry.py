@@ -34,7 +34,8 @@ def register_attention(name: str) -> Callable[[L], L]:
     Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, define a static method
     ``shared(hidden_channels, heads, **options)`` that makes one module for all of them. Called with the neighbourhoods,
     that module returns the first state of a batch, and the layers are ``forward(h, e, neighbourhoods, state)`` and
-    return ``(h, e, state)``.
+    return ``(h, e, state)``. If that module has an attribute ``has_penalty`` that is true, training adds the field
+    ``penalty`` of the last layer's state, a scalar, to its loss.
 
     Raises:
         ValueError: if another class has that name.
