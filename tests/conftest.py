@@ -8,11 +8,11 @@ import pytest
 
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.hub.checkpoints import CLASSES
-from tg_lpe.nn.attention import ATTENTIONS
+from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.training.tasks import TASKS
 
-REGISTRIES = (ENCODERS, CLASSES, ATTENTIONS, NORMS, TASKS)
+REGISTRIES = (ENCODERS, CLASSES, ATTENTIONS, GLOBAL_ATTENTIONS, NORMS, TASKS)
 
 
 @pytest.fixture(autouse=True)

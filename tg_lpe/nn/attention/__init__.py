@@ -1,20 +1,40 @@
 """Attention layers, one file each; :func:`register_attention` says what a layer is."""
 
 from tg_lpe.nn.attention.edge import EdgeAttention, EdgeAttentionLayer
+from tg_lpe.nn.attention.gatedgcn import GatedGCN
+from tg_lpe.nn.attention.global_attention import (
+    GLOBAL_ATTENTIONS,
+    Performer,
+    SGFormer,
+    SoftmaxAttention,
+    register_global_attention,
+)
 from tg_lpe.nn.attention.gps import GPSLayer
+from tg_lpe.nn.attention.hybrid import HybridLayer
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.attention.primal import DualAttention, KernelSVDAttention, PrimalAttention
 from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, make_shared, register_attention
 from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLayer
 
 __all__ = [
     "ATTENTIONS",
+    "GLOBAL_ATTENTIONS",
+    "DualAttention",
     "EdgeAttention",
     "EdgeAttentionLayer",
     "GPSLayer",
+    "GatedGCN",
+    "HybridLayer",
+    "KernelSVDAttention",
     "Neighbourhoods",
+    "Performer",
+    "PrimalAttention",
+    "SGFormer",
+    "SoftmaxAttention",
     "SpectralAttention",
     "SpectralAttentionLayer",
     "make_attention",
     "make_shared",
     "register_attention",
+    "register_global_attention",
 ]

@@ -1,0 +1,409 @@
+"""Message passing beside an attention over all nodes: against published pseudo-code, dense algebra and PyG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import scipy.linalg
+import torch
+from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
+from helpers import normal, randomize_, relative_error
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GINEConv, global_mean_pool
+from torch_geometric.utils import to_dense_batch
+
+from tg_lpe import GraphTransformer
+from tg_lpe.nn.attention import (
+    GLOBAL_ATTENTIONS,
+    DualAttention,
+    HybridLayer,
+    KernelSVDAttention,
+    Neighbourhoods,
+    PrimalAttention,
+    make_attention,
+    register_global_attention,
+)
+from tg_lpe.nn.attention.primal import PrimalState, SharedProjection, pooled
+
+PRIMAL = {"rank": 3, "num_rows": 5}
+
+
+def algorithm_1(layer: Any, x: Tensor, batch: Tensor, fx: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The published pseudo-code, line by line; ``fx`` is ``[num_graphs, N_s, s]``. Returns out, fx and loss_svd."""
+    heads = layer.heads
+    x_dense, mask = to_dense_batch(x, batch, batch_size=len(fx))
+    b, m = mask.shape
+    fx = global_mean_pool(layer.virtual(x), batch, size=len(fx)).unsqueeze(1) + fx
+    q = functional.normalize(layer.features.query(x_dense).view(b, m, heads, -1), p=2, dim=-1)
+    k = functional.normalize(layer.features.key(x_dense).view(b, m, heads, -1), p=2, dim=-1)
+    we_x = torch.einsum("bdv,vhe->bdhe", fx.transpose(2, 1), layer.weight_e)
+    wr_x = torch.einsum("bdv,vhe->bdhe", fx.transpose(2, 1), layer.weight_r)
+    escore = torch.einsum("bmhd,bhde->bmhe", q, we_x.permute(0, 2, 3, 1))[mask]
+    rscore = torch.einsum("bmhd,bhde->bmhe", k, wr_x.permute(0, 2, 3, 1))[mask]
+    out = layer.out(torch.cat((escore, rscore), dim=-1)).reshape(len(x), -1)
+    loss_escore = (torch.einsum("nhd,hd->nhd", escore, layer.lambda_).norm(dim=-1, p=2) ** 2).mean() / 2
+    loss_rscore = (torch.einsum("nhd,hd->nhd", rscore, layer.lambda_).norm(dim=-1, p=2) ** 2).mean() / 2
+    trace = torch.einsum("dhe,ehk->dhk", layer.weight_e.permute(2, 1, 0), layer.weight_r).mean(dim=1).trace()
+    return out, fx, (loss_escore + loss_rscore - trace) ** 2
+
+
+def of_each_graph(module: Callable[[Tensor], Tensor], x: Tensor, batch: Tensor) -> Tensor:
+    """A module of PyG, called with each graph by itself."""
+    before, out = torch.get_default_dtype(), torch.zeros_like(x)
+    torch.set_default_dtype(x.dtype)  # SGFormer makes ones of this dtype
+    try:
+        for graph in batch.unique():
+            out[batch == graph] = module(x[batch == graph].unsqueeze(0)).squeeze(0)
+    finally:
+        torch.set_default_dtype(before)
+    return out
+
+
+def softmax(attention: Any, x: Tensor) -> Tensor:
+    n, d = x.shape[1:]
+    query, key, value = attention.query_key_value(x[0]).view(n, 3, attention.heads, -1).permute(1, 2, 0, 3)
+    weight = (query @ key.mT / (d // attention.heads) ** 0.5).softmax(-1)
+    return attention.out((weight @ value).transpose(0, 1).reshape(n, d)).unsqueeze(0)
+
+
+def unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=-1, keepdim=True)
+
+
+def dual(attention: Any, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    """The kernel, written out, and its transpose."""
+    same = (batch.unsqueeze(1) == batch).to(x.dtype)
+    sizes = same.sum(1, keepdim=True)
+    count = same / sizes if attention.pooling == "mean" else same
+    if attention.edges:
+        source, target = edge_index
+        count = count.index_put((target, source), x.new_ones(()), accumulate=True)
+    out = []
+    for q, k, v in zip(
+        *(rows(x).chunk(attention.heads, 1) for rows in (attention.features.query, attention.features.key)),
+        attention.value(x).chunk(attention.heads, 1),
+        strict=True,
+    ):
+        kernel = count * (unit(q) @ unit(k).T)
+        out.append(attention.out(torch.cat([kernel @ v, kernel.T @ v], 1)))
+    return torch.cat(out, 1)
+
+
+def ksvd(attention: Any, x: Tensor, batch: Tensor, projection: Tensor) -> Tensor:
+    """The formula graph by graph, with scipy's square roots of matrices."""
+
+    def root(matrix: Tensor) -> Tensor:
+        return torch.from_numpy(scipy.linalg.sqrtm(matrix.numpy()).real)
+
+    out = torch.zeros_like(x)
+    for graph in batch.unique():
+        rows = x[batch == graph]
+        f = projection + attention.virtual(rows.mean(0))
+        both = (rows_of(rows).chunk(HEADS, 1) for rows_of in (attention.features.query, attention.features.key))
+        parts = []
+        for phi_q, phi_k in (map(unit, pair) for pair in zip(*both, strict=True)):
+            ridge = attention.ridge * torch.eye(phi_q.size(1)).double()
+            c_q, c_k = (phi.T @ phi / len(rows) + ridge for phi in (phi_q, phi_k))
+            scale = root(f.T @ f + ridge)
+            s = root(root(c_k) @ c_q @ root(c_k))
+            r = phi_k @ c_q @ root(c_k) @ torch.linalg.inv(s) @ scale
+            parts.append(attention.out(torch.cat([phi_q @ root(c_k) @ scale, r], 1)))
+        out[batch == graph] = torch.cat(parts, 1)
+    return out
+
+
+def gated_gcn(local: Any, h: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    source, target = edge_index
+    gate = local.target(h)[target] + local.source(h)[source] + local.edge(e)
+    share = torch.sigmoid(gate)
+    found = torch.zeros_like(h)
+    for node in range(len(h)):
+        at = target == node
+        found[node] = (share[at] * local.value(h)[source[at]]).sum(0) / (share[at].sum(0) + 1e-6)
+    h = h + normed(local.node_norm, local.own(h) + found).clamp(min=0)
+    return h, e if local.edge_norm is None else e + normed(local.edge_norm, gate).clamp(min=0)
+
+
+def normed(norm: Any, x: Tensor) -> Tensor:
+    if not hasattr(norm, "running_mean"):
+        return x
+    return (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+class TestHybrid(AttentionTestCase):
+    name = "hybrid"
+    variants: ClassVar[list[dict[str, Any]]] = [
+        {"global_options": PRIMAL},
+        {"global_options": {**PRIMAL, "form": "published"}, "local": "gine"},
+        {"global_options": {**PRIMAL, "regularizer": "none"}, "local": "none", "norm": "none"},
+        {"global_attention": "ksvd", "local": "none", "global_options": {"num_rows": 6}},
+        {"global_attention": "dual", "local": "none"},
+        {"global_attention": "dual", "local": "none", "global_options": {"edges": True, "pooling": "sum"}},
+        {"global_attention": "softmax", "local": "none"},
+        {"global_attention": "performer", "local": "none", "global_options": {"head_channels": 3}},
+        {"global_attention": "sgformer", "local": "none"},
+        {"global_attention": "none"},
+        {"global_attention": "none", "local": "gine"},
+    ]
+
+    def _randomized(self, options: dict[str, Any]) -> nn.Module:
+        torch.manual_seed(0)  # the random features of Performer
+        return super()._randomized(options)
+
+    def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        shared, layer = layer.shared, layer.layer
+        y = torch.zeros_like(h)
+        attention = layer.attention
+        if isinstance(attention, PrimalAttention):
+            fx = shared.projection.expand(GRAPHS, -1, -1)
+            update = algorithm_1(attention, h, batch, fx)[0]
+        elif isinstance(attention, KernelSVDAttention):
+            update = ksvd(attention, h, batch, shared.projection)
+        elif isinstance(attention, DualAttention):
+            update = dual(attention, h, edge_index, batch)
+        elif attention is not None and hasattr(attention, "attention"):
+            update = of_each_graph(attention.attention, h, batch)
+        elif attention is not None:
+            update = of_each_graph(lambda x: softmax(attention, x), h, batch)
+        if attention is not None:
+            y = y + normed(layer.attention_norm, h + update)
+        if hasattr(layer.local, "gine"):
+            y = y + normed(layer.local_norm, h + GINEConv(layer.local.gine.net)(h, edge_index, e))
+        elif layer.local is not None:
+            local, e = gated_gcn(layer.local, h, e, edge_index)
+            y = y + normed(layer.local_norm, local)
+        first, second = layer.feed_forward[0], layer.feed_forward[3]
+        return normed(layer.norm, y + second(first(y).clamp(min=0))), e
+
+
+def attention_of(name: str = "primal", seed: int = 0, **options: Any) -> tuple[Any, Any]:
+    """An attention over all nodes in float64 with random weights, and what its layers share."""
+    attention = GLOBAL_ATTENTIONS[name](CHANNELS, HEADS, **options)
+    shared = HybridLayer.shared(CHANNELS, HEADS, global_attention=name, global_options=options)
+    return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
+
+
+def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Neighbourhoods:
+    return Neighbourhoods(edges, batch, int(batch[-1]) + 1)
+
+
+def test_layers_hand_on_the_virtual_node_as_algorithm_1_does() -> None:
+    """Three layers: outputs, f_X and the loss of both forms, and all gradients."""
+    gradients, inputs = {}, normal(len(BATCH), CHANNELS, seed=3)
+    for form in ("folded", "published", "algorithm 1"):
+        options = {**PRIMAL, "form": "folded" if form == "algorithm 1" else form}
+        layers = [attention_of(seed=seed, **options)[0] for seed in range(3)]
+        shared = attention_of(**options)[1]
+        x, penalty = inputs.clone().requires_grad_(), torch.zeros(())
+        if form == "algorithm 1":
+            h, fx = x, shared.projection.expand(GRAPHS, -1, -1)
+            for layer in layers:
+                h, fx, loss = algorithm_1(layer, h, BATCH, fx)
+                penalty = penalty + 0.1 * loss
+        else:
+            h, state = x, shared(graph_of())
+            for layer in layers:
+                h, state = layer(h, graph_of(), state)
+            penalty, fx = state.penalty, state.projection + state.node.unsqueeze(1)
+        fx = fx[BATCH.unique()]  # the pseudo-code gives graphs without nodes no bias
+        parameters = [x, *shared.parameters(), *(p for layer in layers for p in layer.parameters())]
+        loss = (h * normal(*h.shape, seed=7)).sum() + 3.0 * penalty
+        gradients[form] = [h, fx, penalty, *torch.autograd.grad(loss, parameters)]
+    for form in ("folded", "published"):
+        for got, expected in zip(gradients[form], gradients["algorithm 1"], strict=True):
+            assert relative_error(got, expected) < 1e-11
+    for got, expected in zip(gradients["folded"], gradients["published"], strict=True):
+        assert relative_error(got, expected) < 1e-12
+
+
+def test_the_virtual_node_is_bitwise_the_same_under_any_numbering() -> None:
+    n = 1_000_000
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(n, 4, generator=generator)
+    groups = Neighbourhoods(torch.empty(2, 0, dtype=torch.int64), torch.zeros(n, dtype=torch.int64), 1).graphs
+    order = torch.randperm(n, generator=generator)
+    for pooling in ("mean", "sum"):
+        assert torch.equal(pooled(h, groups, pooling), pooled(h[order], groups, pooling))
+
+
+def test_doubling_a_graph_changes_sums_only() -> None:
+    h = normal(4, CHANNELS, seed=1)
+    for pooling in ("mean", "sum"):
+        attention, shared = attention_of(pooling=pooling, **PRIMAL)
+        once, twice = (
+            attention(rows, graph, shared(graph))[0][:4]
+            for rows in (h, torch.cat([h, h]))
+            for graph in [graph_of(torch.zeros(len(rows), dtype=torch.int64), EDGES[:, :0])]
+        )
+        error = relative_error(twice, once)
+        assert error < 1e-12 if pooling == "mean" else error > 1e-2
+
+
+def values_of(attention: Any, state: PrimalState, h: Tensor, batch: Tensor) -> Tensor:
+    """Eq. (2.5) of each graph and head with Lambda as it is, by scores; ``[num_graphs, heads]`` and the sizes."""
+    found = []
+    for graph in batch.unique():
+        rows, f = h[batch == graph], state.projection + state.node[graph]
+        for head in range(HEADS):
+            part = slice(head * CHANNELS // HEADS, (head + 1) * CHANNELS // HEADS)
+            w_e, w_r = attention.weight_e[:, head], attention.weight_r[:, head]
+            e = unit(attention.features.query(rows)[:, part]) @ w_e.T @ f
+            r = unit(attention.features.key(rows)[:, part]) @ w_r.T @ f
+            found.append((e, r, (w_e * w_r).sum(), attention.lambda_[head]))
+    return found
+
+
+@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code"])
+def test_regularizers_against_scores(regularizer: str) -> None:
+    batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2])
+    h, graph = normal(len(batch), CHANNELS, seed=3), graph_of(batch, EDGES[:, :0])
+    attention, shared = attention_of(regularizer=regularizer, eta=2.0, **PRIMAL)
+    state = attention(h, graph, shared(graph))[1]
+    squares, energies, traces = [], 0.0, 0.0
+    for e, r, trace, lambda_ in values_of(attention, state, h, batch):
+        if regularizer == "printed":
+            value = (lambda_ * (e.square().sum(0) + r.square().sum(0))).sum() / 2 - trace
+        else:
+            value = (functional.softplus(lambda_) * (e.square().mean(0) + r.square().mean(0))).sum() / 2 - trace
+        squares.append(value**2)
+        energies = energies + ((lambda_ * e).square().sum() + (lambda_ * r).square().sum()) / 2
+        traces = traces + trace
+    expected = torch.stack(squares).mean()
+    if regularizer == "code":
+        expected = (energies / len(batch) / HEADS - traces / 3 / HEADS) ** 2
+    assert relative_error(state.penalty, 2.0 * expected) < 1e-12
+
+
+def test_stationarity_is_the_gradient() -> None:
+    """For one graph it is the squared gradient of J per graph over the squared weights, head by head."""
+    h, graph = normal(4, CHANNELS, seed=3), graph_of(torch.zeros(4, dtype=torch.int64), EDGES[:, :0])
+    attention, shared = attention_of(regularizer="stationarity", eta=1.0, **PRIMAL)
+    state = attention(h, graph, shared(graph))[1]
+    expected = []
+    for head, (e, r, trace, lambda_) in enumerate(values_of(attention, state, h, graph.batch)):
+        value = (functional.softplus(lambda_) * (e.square().mean(0) + r.square().mean(0))).sum() / 2 - trace
+        weights = (attention.weight_e, attention.weight_r)
+        gradient = torch.autograd.grad(value, weights, retain_graph=True)
+        squares = [sum(x[:, head].square().sum() for x in pair) for pair in (gradient, weights)]
+        expected.append(squares[0] / squares[1])
+    assert relative_error(state.penalty, torch.stack(expected).mean()) < 1e-12
+
+
+@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
+def test_gradients_of_regularizers(regularizer: str) -> None:
+    attention, shared = attention_of(regularizer=regularizer, eta=1.0, **PRIMAL)
+    names = [name for name, _ in attention.named_parameters()]
+
+    def penalty(h: Tensor, projection: Tensor, *values: Tensor) -> Tensor:
+        state = shared(graph_of())._replace(projection=projection)
+        out = torch.func.functional_call(attention, dict(zip(names, values, strict=True)), (h, graph_of(), state))
+        return out[1].penalty
+
+    arguments = [normal(len(BATCH), CHANNELS, seed=3), shared.projection, *attention.parameters()]
+    arguments = [a.detach().clone().requires_grad_() for a in arguments]
+    assert torch.autograd.gradcheck(penalty, arguments, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_zeros_have_finite_gradients(dtype: torch.dtype) -> None:
+    for name in GLOBAL_ATTENTIONS:
+        attention, shared = attention_of(name, **(PRIMAL if name == "primal" else {}))
+        attention, shared = attention.to(dtype), shared.to(dtype)
+        h = torch.zeros(len(BATCH), CHANNELS, dtype=dtype, requires_grad=True)
+        out, _ = attention(h, graph_of(), shared(graph_of()))
+        assert out.dtype == dtype
+        if name == "none":
+            continue
+        out.sum().backward()
+        assert h.grad is None or bool(h.grad.isfinite().all()), name
+
+
+def test_autocast() -> None:
+    h = normal(len(BATCH), CHANNELS, seed=3).float()
+    for name in GLOBAL_ATTENTIONS:
+        attention, shared = attention_of(name, **(PRIMAL if name == "primal" else {}))
+        attention, shared = attention.float(), shared.float()
+        expected, state = attention(h, graph_of(), shared(graph_of()))
+        with torch.autocast("cpu", torch.bfloat16):
+            got, found = attention(h, graph_of(), shared(graph_of()))
+        assert relative_error(got.float(), expected) < 0.1 if name != "none" else True
+        if name == "primal":
+            assert relative_error(found.penalty, state.penalty) < 0.05
+
+
+def test_dual_reads_inner_products_only() -> None:
+    """An orthogonal map of all features changes nothing: encodings known up to rotation may enter the kernel."""
+    attention, _ = attention_of("dual")
+    features, values = normal(len(BATCH), HEADS, 2, 6, seed=1), normal(len(BATCH), HEADS, 4, seed=2)
+    rotation = torch.linalg.qr(normal(6, 6, seed=3))[0]
+    before, after = (attention.scores(rows, values, graph_of()) for rows in (features, features @ rotation))
+    assert relative_error(after, before) < 1e-13
+
+
+def test_a_users_own_attention() -> None:
+    @register_global_attention("own")
+    class Own(nn.Module):
+        def __init__(self, hidden_channels: int, heads: int, *, slope: float = 1.0) -> None:
+            super().__init__()
+            self.slope = slope
+
+        def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: Any) -> tuple[Tensor, Any]:
+            return self.slope * neighbourhoods.graphs.gather(neighbourhoods.graphs.mean(h)), state
+
+    options = {"global_attention": "own", "global_options": {"slope": 2.0}}
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, attention="hybrid", attention_options=options)
+    assert model(None, EDGES, batch=BATCH, num_graphs=GRAPHS).shape == (GRAPHS, 1)
+
+
+def test_layers_share_the_projection() -> None:
+    model = GraphTransformer(
+        attention="hybrid", attention_options={"global_options": PRIMAL}, hidden_channels=8, heads=2, num_layers=3
+    )
+    assert isinstance(model.shared, SharedProjection) and model.shared.projection.shape == (5, 3)
+    assert [name for name in model.state_dict() if name.startswith("shared")] == ["shared.projection"]
+    other = make_layer("hybrid", {"global_attention": "softmax"})
+    assert not list(other.shared.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"local": "gcn"}, r"local must be one of \['gatedgcn', 'gine', 'none'\], got 'gcn'"),
+        ({"local": "none", "global_attention": "none"}, "leave nothing of the layer"),
+        ({"global_attention": "full"}, r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
+        ({"global_options": {"s": 3}}, "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
+        ({"global_options": {"rank": 0}}, "rank and num_rows must be at least 1, got 0 and 0"),
+        ({"global_options": {"form": "dense"}}, "form must be one of .*, got 'dense'"),
+        ({"global_options": {"regularizer": "J"}}, "regularizer must be one of .*, got 'J'"),
+        ({"global_options": {"eta": -1.0}}, "eta must be at least 0 and finite, got -1.0"),
+        (
+            {"global_options": {"form": "published", "regularizer": "per_graph"}},
+            "form='published' has regularizer='code' or 'none', got 'per_graph'",
+        ),
+        ({"global_attention": "dual", "global_options": {"pooling": "max"}}, "pooling must be one of .*, got 'max'"),
+        ({"global_attention": "ksvd", "global_options": {"ridge": 0.0}}, "ridge must be positive and finite, got 0.0"),
+        (
+            {"global_attention": "performer", "global_options": {"head_channels": 1}},
+            "head_channels must be at least 2, got 1",
+        ),
+    ],
+)
+def test_arguments(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_attention("hybrid", CHANNELS, HEADS, options)
+
+
+@pytest.mark.parametrize("name", ["primal", "dual", "ksvd", "softmax", "performer"])
+def test_heads_divide_the_width(name: str) -> None:
+    with pytest.raises(ValueError, match="heads must divide hidden_channels, got heads=3 and hidden_channels=8"):
+        make_attention("hybrid", 8, 3, {"global_attention": name})
+
+
+def test_the_last_layer_leaves_edge_features() -> None:
+    layer = make_attention("hybrid", CHANNELS, HEADS, {"global_attention": "none"}, update_edges=False).double()
+    graph, e = graph_of(), normal(EDGES.size(1), CHANNELS, seed=4)
+    assert layer(normal(len(BATCH), CHANNELS, seed=3), e, graph, None)[1] is e
+    assert not [name for name, _ in layer.named_parameters() if "edge_norm" in name]

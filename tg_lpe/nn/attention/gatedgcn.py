@@ -1,0 +1,70 @@
+"""Message passing with a gate on every edge."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.reset import reset_parts
+
+
+class GatedGCN(nn.Module):
+    r"""Message passing in which every edge has a gate for each channel, and keeps features of its own.
+
+    For the edge from ``j`` to ``i``,
+
+    .. math::
+        m_{ij} = D h_i + E h_j + C e_{ij}, \quad
+        h'_i = h_i + \mathrm{relu}\Bigl(\mathrm{norm}\Bigl(A h_i +
+        \frac{\sum_j \sigma(m_{ij}) \odot B h_j}{\sum_j \sigma(m_{ij}) + 10^{-6}}\Bigr)\Bigr), \quad
+        e'_{ij} = e_{ij} + \mathrm{relu}(\mathrm{norm}(m_{ij})) .
+
+    `Residual Gated Graph ConvNets <https://arxiv.org/abs/1711.07553>`_ in the form of `Benchmarking Graph Neural
+    Networks <https://arxiv.org/abs/2003.00982>`_ that GraphGPS uses.
+
+    Args:
+        hidden_channels: width of node and edge features.
+        update_edges: whether edge features are updated; otherwise they are returned as they came.
+        dropout: share of both updates that is dropped in training.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self, hidden_channels: int, update_edges: bool = True, dropout: float = 0.0, norm: str = "batch"
+    ) -> None:
+        super().__init__()
+        self.own = nn.Linear(hidden_channels, hidden_channels)  # A, B, C, D, E
+        self.value = nn.Linear(hidden_channels, hidden_channels)
+        self.edge = nn.Linear(hidden_channels, hidden_channels)
+        self.target = nn.Linear(hidden_channels, hidden_channels)
+        self.source = nn.Linear(hidden_channels, hidden_channels)
+        self.node_norm = make_norm(norm, hidden_channels)
+        self.edge_norm = make_norm(norm, hidden_channels) if update_edges else None
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget running statistics."""
+        reset_parts(self)
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        """New node features ``[num_nodes, hidden_channels]`` and edge features ``[num_edges, hidden_channels]``.
+
+        Args:
+            h: node features ``[num_nodes, hidden_channels]``.
+            e: edge features ``[num_edges, hidden_channels]``.
+            neighbourhoods: the graph.
+        """
+        source, target = neighbourhoods.source, neighbourhoods.target
+        gate = target.gather(self.target(h)) + source.gather(self.source(h)) + self.edge(e)
+        share = torch.sigmoid(gate)
+        found = target.sum(share * source.gather(self.value(h))) / (target.sum(share) + 1e-6)
+        update = self.node_norm(self.own(h) + found, neighbourhoods.graphs).relu()
+        h = h + self.dropout(update)
+        if self.edge_norm is not None:
+            e = e + self.dropout(self.edge_norm(gate, neighbourhoods.edge_graphs).relu())
+        return h, e

@@ -1,0 +1,146 @@
+"""Message passing beside an attention over all nodes that one argument chooses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from tg_lpe.nn.attention.edge import LocalPart
+from tg_lpe.nn.attention.gatedgcn import GatedGCN
+from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.reset import reset_parts
+
+
+class ResidualGINE(nn.Module):
+    """:class:`~tg_lpe.nn.attention.edge.LocalPart` added to its input, with the arguments of :class:`GatedGCN`."""
+
+    def __init__(self, hidden_channels: int, update_edges: bool, dropout: float, norm: str) -> None:
+        super().__init__()
+        self.gine = LocalPart(hidden_channels)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        """As :meth:`GatedGCN.forward`; edge features are returned as they came."""
+        return h + self.dropout(self.gine(h, e, neighbourhoods)), e
+
+
+LOCALS = {"gatedgcn": GatedGCN, "gine": ResidualGINE, "none": None}
+
+
+@register_attention("hybrid")
+class HybridLayer(nn.Module):
+    r"""Message passing and an attention over all nodes, side by side, then a feed-forward net.
+
+    .. math::
+        y = \mathrm{norm}(\mathrm{local}(x, e)) + \mathrm{norm}(x + \mathrm{global}(x)), \qquad
+        x' = \mathrm{norm}(y + \mathrm{FF}(y)) .
+
+    Algorithm 2 of Primphormer, the layer of `Recipe for a General, Powerful, Scalable Graph Transformer
+    <https://arxiv.org/abs/2205.12454>`_. ``"gatedgcn"`` adds its input itself, for ``"gine"`` the layer does.
+
+    Args:
+        hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
+        heads: number of heads of the global part; divides ``hidden_channels``.
+        global_attention: ``"primal"``, ``"dual"``, ``"ksvd"``, ``"softmax"``, ``"performer"``, ``"sgformer"``,
+            ``"none"``, or a name that you registered, see
+            :func:`~tg_lpe.nn.attention.register_global_attention`.
+        global_options: further arguments of its constructor, as ``{"rank": 30}``.
+        local: ``"gatedgcn"``, see :class:`GatedGCN`; ``"gine"``, a net of ``h_i + sum_j relu(h_j + e_ij)``, which
+            leaves edge features as they are; or ``"none"``.
+        update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not used.
+        dropout: share of the outputs of message passing, of the attention and of the feed-forward net, and of its
+            hidden units, that is dropped in training.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
+
+    Raises:
+        ValueError: if a choice is unknown, nothing is chosen, or an argument is out of range.
+    """
+
+    @staticmethod
+    def shared(
+        hidden_channels: int,
+        heads: int,
+        *,
+        global_attention: str = "primal",
+        global_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> nn.Module:
+        """What the global parts of a model share."""
+        make = getattr(GLOBAL_ATTENTIONS[global_attention], "shared", None)
+        if make is None:
+            return NothingShared()
+        module: nn.Module = make(hidden_channels, heads, **dict(global_options or {}))
+        return module
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        global_attention: str = "primal",
+        global_options: Mapping[str, Any] | None = None,
+        local: str = "gatedgcn",
+        update_edges: bool = True,
+        dropout: float = 0.0,
+        norm: str = "batch",
+    ) -> None:
+        super().__init__()
+        if local not in LOCALS:
+            raise ValueError(f"local must be one of {list(LOCALS)}, got {local!r}")
+        if local == global_attention == "none":
+            raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
+        make_local = LOCALS[local]
+        self.local = None if make_local is None else make_local(hidden_channels, update_edges, dropout, norm)
+        self.local_norm = None if self.local is None else make_norm(norm, hidden_channels)
+        attention = _make(global_attention, hidden_channels, heads, dict(global_options or {}))
+        self.attention = None if global_attention == "none" else attention
+        self.attention_norm = None if self.attention is None else make_norm(norm, hidden_channels)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(hidden_channels, 2 * hidden_channels),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(2 * hidden_channels, hidden_channels),
+            nn.Dropout(dropout),
+        )
+        self.norm = make_norm(norm, hidden_channels)
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget running statistics."""
+        reset_parts(self)
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: Any) -> tuple[Tensor, Tensor, Any]:
+        """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is that of the global part."""
+        graphs, parts = neighbourhoods.graphs, []
+        if self.attention is not None and self.attention_norm is not None:
+            update, state = self.attention(h, neighbourhoods, state)
+            parts.append(self.attention_norm(h + self.dropout(update), graphs))
+        if self.local is not None and self.local_norm is not None:
+            local, e = self.local(h, e, neighbourhoods)
+            parts.append(self.local_norm(local, graphs))
+        y = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        return self.norm(y + self.feed_forward(y), graphs), e, state
+
+
+class NothingShared(nn.Module):
+    """What layers share whose global part shares nothing: the state is ``None``."""
+
+    def forward(self, neighbourhoods: Neighbourhoods) -> None:
+        """``None``."""
+        return None
+
+
+def _make(name: str, hidden_channels: int, heads: int, options: dict[str, Any]) -> nn.Module:
+    """A global part; options that it does not have are refused."""
+    cls = GLOBAL_ATTENTIONS[name]
+    allowed = [option for option in inspect.signature(cls).parameters if option not in ("hidden_channels", "heads")]
+    for option, value in options.items():
+        if option not in allowed:
+            raise ValueError(f"global_attention {name!r} takes the options {allowed}, got {option}={value!r}")
+    module: nn.Module = cls(hidden_channels, heads, **options)
+    return module

@@ -1,0 +1,522 @@
+"""Primphormer's attention, whose kernel is never computed, and its relatives that compute values from nodes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.nn.attention.global_attention import check_heads, register_global_attention
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.reset import reset_parts
+from tg_lpe.ops.segment import RowGroups
+
+FORMS = ("folded", "published")
+POOLINGS = ("mean", "sum")
+REGULARIZERS = ("code", "printed", "per_graph", "stationarity", "none")
+
+
+class PrimalState(NamedTuple):
+    """What primal attention hands from layer to layer."""
+
+    projection: Tensor
+    """``F``, the data-independent part of ``f_X`` that all layers share, ``[num_rows, rank]``."""
+    node: Tensor
+    """``b``, the virtual node of each graph, ``[num_graphs, rank]``; zero before the first layer."""
+    penalty: Tensor
+    """``eta`` times the sum of the regularisers of the layers so far, a scalar."""
+
+
+class SharedProjection(nn.Module):
+    """What the layers share: the data-independent part of ``f_X``.
+
+    Args:
+        num_rows: rows of ``F``, the paper's ``N_s``.
+        rank: its columns, the paper's ``s``.
+        has_penalty: whether the layers add to the loss.
+    """
+
+    def __init__(self, num_rows: int, rank: int, has_penalty: bool = False) -> None:
+        super().__init__()
+        self.has_penalty = has_penalty
+        self.projection = nn.Parameter(torch.empty(num_rows, rank))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw an orthogonal matrix; the paper does not say how it starts."""
+        nn.init.orthogonal_(self.projection)
+
+    def forward(self, neighbourhoods: Neighbourhoods) -> PrimalState:
+        """The state before the first layer."""
+        projection = self.projection
+        node = projection.new_zeros(neighbourhoods.num_graphs, projection.size(1))
+        return PrimalState(projection, node, projection.new_zeros(()))
+
+
+class FeatureMaps(nn.Module):
+    r"""Unit-norm feature maps of queries and keys, ``phi = q / sqrt(|q|^2 + 1e-12)`` for each head and node.
+
+    The small term bounds the gradient at zero. It is computed in float32 at least.
+
+    Args:
+        hidden_channels: width of node features.
+        heads: number of heads; divides ``hidden_channels``.
+
+    Raises:
+        ValueError: if it does not.
+    """
+
+    def __init__(self, hidden_channels: int, heads: int) -> None:
+        super().__init__()
+        check_heads(hidden_channels, heads)
+        self.heads = heads
+        self.query = nn.Linear(hidden_channels, hidden_channels, bias=False)
+        self.key = nn.Linear(hidden_channels, hidden_channels, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Features of queries and keys, ``[num_nodes, heads, 2, hidden_channels // heads]``."""
+        weight = torch.stack([self.query.weight, self.key.weight]).unflatten(1, (self.heads, -1))
+        # Head by head, query beside key: what follows is one product for each head, without a copy.
+        rows = nn.functional.linear(h, weight.transpose(0, 1).flatten(0, 2)).unflatten(1, (self.heads, 2, -1))
+        precise = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        return (precise * (precise.square().sum(3, keepdim=True) + 1e-12).rsqrt()).to(weight.dtype)
+
+
+@register_global_attention("primal")
+class PrimalAttention(nn.Module):
+    r"""Attention in its primal form: what nodes exchange goes through the virtual node of their graph.
+
+    With feature maps :math:`\phi_q, \phi_k` (:class:`FeatureMaps`) of each head and
+    :math:`f_g = F + 1 b_g^T` for the graph ``g``, ``[num_rows, rank]``,
+
+    .. math::
+        b_g \leftarrow b_g + \mathrm{vn}(\mathrm{mean}_{i \in g} h_i), \qquad
+        e_i = f_g^T W_e \phi_q(h_i), \quad r_i = f_g^T W_r \phi_k(h_i), \qquad
+        h'_i = \mathrm{cat}([e_i; r_i]) ,
+
+    where ``F`` and ``b`` come with the state and ``b`` goes on to the next layer. Algorithm 1 of Primphormer (ICLR 2025
+    submission); after `Primal-Attention <https://arxiv.org/abs/2305.19798>`_.
+
+    ``form="published"`` computes the projections of each graph and both scores, as Algorithm 1 does. ``"folded"`` gives
+    the same: :math:`f_g^T W_e \phi = F^T W_e \phi + (1^T W_e \phi) b_g`, and ``cat`` goes into one map of each head, so
+    that there are neither scores nor projections of graphs, and no padding.
+
+    The regulariser keeps the scores near a stationary point of
+
+    .. math:: J = \tfrac12 \sum_i e_i^T \Lambda e_i + \tfrac12 \sum_j r_j^T \Lambda r_j - \mathrm{Tr}(W_e^T W_r) ,
+
+    eq. (2.5); ``J = 0`` is necessary for one and not sufficient.
+
+    - ``"code"``: ``J ** 2`` as in Algorithm 1, with the square of ``lambda_`` for Lambda, and means over all nodes of
+      the batch and over heads in the place of sums: ``J = mean_{i,head}(|lambda e_i|^2 + |lambda r_i|^2) / 2 -
+      mean_head Tr(W_e^T W_r)``.
+    - ``"printed"``: eq. (2.5) with ``lambda_`` for Lambda, for each graph and head; the mean of the squares.
+    - ``"per_graph"``: the same with ``softplus(lambda_)`` and the mean over the nodes of a graph.
+    - ``"stationarity"``: how far that is from stationary, for each graph and head,
+      ``(|W_e - f L sum_j r_j phi_k(j)^T / N|^2 + |W_r - f L sum_i e_i phi_q(i)^T / N|^2) / (|W_e|^2 + |W_r|^2)`` with
+      ``L = softplus(lambda_)``; zero at stationary points alone.
+    - ``"none"``.
+
+    Args:
+        hidden_channels: width of node features.
+        heads: number of heads; divides ``hidden_channels``.
+        rank: columns of ``F``, the paper's ``s``.
+        num_rows: rows of ``F``, the paper's ``N_s``; ``rank`` if absent.
+        form: ``"folded"`` or ``"published"``.
+        pooling: ``"mean"`` over the nodes for the virtual node, or ``"sum"``. It is taken in float64, so that it does
+            not depend on the order of the nodes.
+        regularizer: one of the names above.
+        eta: weight of the regulariser in the loss, eq. (3.1).
+
+    Raises:
+        ValueError: if an argument is out of range, or ``form="published"`` meets a regulariser that is not its own.
+    """
+
+    @staticmethod
+    def shared(
+        hidden_channels: int,
+        heads: int,
+        *,
+        rank: int = 30,
+        num_rows: int | None = None,
+        regularizer: str = "code",
+        eta: float = 0.1,
+        **options: Any,
+    ) -> SharedProjection:
+        """What the layers of a model share."""
+        return SharedProjection(rank if num_rows is None else num_rows, rank, regularizer != "none" and eta > 0)
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        rank: int = 30,
+        num_rows: int | None = None,
+        form: str = "folded",
+        pooling: str = "mean",
+        regularizer: str = "code",
+        eta: float = 0.1,
+    ) -> None:
+        super().__init__()
+        num_rows = rank if num_rows is None else num_rows
+        if min(rank, num_rows) < 1:
+            raise ValueError(f"rank and num_rows must be at least 1, got {rank} and {num_rows}")
+        for name, value, allowed in (
+            ("form", form, FORMS),
+            ("pooling", pooling, POOLINGS),
+            ("regularizer", regularizer, REGULARIZERS),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        if form == "published" and regularizer not in ("code", "none"):
+            raise ValueError(f"form='published' has regularizer='code' or 'none', got {regularizer!r}")
+        if not 0 <= eta < math.inf:
+            raise ValueError(f"eta must be at least 0 and finite, got {eta}")
+        self.heads, self.form, self.pooling, self.regularizer, self.eta = heads, form, pooling, regularizer, eta
+        self.features = FeatureMaps(hidden_channels, heads)
+        width = hidden_channels // heads
+        self.virtual = nn.Linear(hidden_channels, rank)
+        self.weight_e = nn.Parameter(torch.empty(num_rows, heads, width))
+        self.weight_r = nn.Parameter(torch.empty(num_rows, heads, width))
+        self.lambda_ = nn.Parameter(torch.empty(heads, rank))
+        self.out = nn.Linear(2 * rank, width)
+        self._reset_own()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for part in (self.features, self.virtual, self.out):
+            part.reset_parameters()
+        self._reset_own()
+
+    def _reset_own(self) -> None:
+        for weight in (self.weight_e, self.weight_r):
+            nn.init.orthogonal_(weight)  # of num_rows and all heads together
+        nn.init.uniform_(self.lambda_)
+
+    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> tuple[Tensor, PrimalState]:
+        """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
+        node = state.node + self.virtual(pooled(h, neighbourhoods.graphs, self.pooling))
+        state = state._replace(node=node.to(state.node.dtype))
+        features = self.features(h)
+        compute = self._folded if self.form == "folded" else self._published
+        out, objective = compute(features, neighbourhoods, state)
+        if objective is not None:
+            state = state._replace(penalty=state.penalty + self.eta * objective)
+        return out, state
+
+    @property
+    def _regularizes(self) -> bool:
+        return self.regularizer != "none" and self.eta > 0
+
+    def _weights(self) -> Tensor:
+        """Both weights, ``[num_rows, heads, 2, width]``."""
+        return torch.stack([self.weight_e, self.weight_r], dim=2)
+
+    def _folded(
+        self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output ``[num_nodes, hidden_channels]`` and regulariser."""
+        weights, width = self._weights(), features.size(3)
+        concat = self.out.weight.unflatten(1, (2, -1))  # [width, 2, rank]
+        maps = torch.einsum("nhtp,ns,cts->htpc", weights, state.projection, concat)
+        gates = weights.sum(0).unsqueeze(3) * torch.eye(2, dtype=maps.dtype, device=maps.device).unsqueeze(1)
+        product = features.flatten(2).transpose(0, 1) @ torch.cat([maps, gates], dim=3).flatten(1, 2)
+        through = neighbourhoods.graphs.gather(torch.einsum("gs,cts->gtc", state.node.to(concat.dtype), concat))
+        own, gate_e, gate_r = product.split([width, 1, 1], dim=2)
+        out = own + gate_e * through[:, 0] + gate_r * through[:, 1]
+        out = (out.transpose(0, 1) + self.out.bias).flatten(1)
+        return out, self.objective(features, neighbourhoods, state) if self._regularizes else None
+
+    def _published(
+        self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState
+    ) -> tuple[Tensor, Tensor | None]:
+        """As :meth:`_folded`, by Algorithm 1."""
+        weights = self._weights()
+        f = state.projection + state.node.unsqueeze(1)  # [num_graphs, num_rows, rank]
+        projections = torch.einsum("gns,nhtp->ghtps", f.to(weights.dtype), weights)
+        scores = torch.einsum("gmhtp,ghtps->gmhts", neighbourhoods.pad(features), projections)
+        scores = neighbourhoods.unpad(scores)
+        out = self.out(scores.flatten(2)).flatten(1)
+        if not self._regularizes:
+            return out, None
+        energy = (scores * self.lambda_.unsqueeze(1)).square().sum((2, 3)).sum() / _at_least_one(scores) / 2
+        return out, (energy / self.heads - (self.weight_e * self.weight_r).sum() / self.heads) ** 2
+
+    def objective(self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> Tensor:
+        """The regulariser, a scalar, from the Gram matrices of features; it is not multiplied by ``eta``.
+
+        Args:
+            features: of queries and keys, ``[num_nodes, heads, 2, width]``.
+            neighbourhoods: the graph.
+            state: with the virtual node of this layer.
+        """
+        with torch.autocast(features.device.type, enabled=False):
+            dtype = torch.promote_types(features.dtype, torch.float32)
+            terms = _Terms(*(x.to(dtype) for x in (features, self._weights(), self.lambda_, *state[:2])))
+            if self.regularizer == "code":
+                return _code_objective(terms, neighbourhoods.graphs) ** 2
+            if self.regularizer == "stationarity":
+                return _stationarity(terms, neighbourhoods).mean()
+            return _graph_objectives(terms, neighbourhoods, printed=self.regularizer == "printed").square().mean()
+
+
+class _Terms(NamedTuple):
+    """What the regularisers read, in one dtype."""
+
+    features: Tensor
+    weights: Tensor
+    lambda_: Tensor
+    projection: Tensor
+    node: Tensor
+
+    def quadratic(self, lambda_: Tensor) -> Tensor:
+        """``M^T Lambda M`` with ``M = F^T W``, ``[heads, 2, width, width]``."""
+        maps = torch.einsum("nhtp,ns->htps", self.weights, self.projection)
+        return (maps * lambda_[:, None, None]) @ maps.mT
+
+    def through_node(self, moments: Tensor, lambda_: Tensor) -> Tensor:
+        """The part of the energies that reads the virtual node, ``[num_graphs, heads, 2]``.
+
+        ``moments`` are sums over a graph of ``(1^T W phi_i) phi_i``, ``[num_graphs, heads, 2, width]``.
+        """
+        gates = self.weights.sum(0)
+        scaled = self.node.unsqueeze(1) * lambda_  # [num_graphs, heads, rank]
+        cross = torch.einsum("ghs,ns,nhtp->ghtp", scaled, self.projection, self.weights)
+        squared = (scaled * self.node.unsqueeze(1)).sum(2, keepdim=True)
+        return 2 * (cross * moments).sum(3) + squared * (gates * moments).sum(3)
+
+    def trace(self) -> Tensor:
+        """``Tr(W_e^T W_r)``, ``[heads]``."""
+        return self.weights.prod(2).sum((0, 2))
+
+
+def _code_objective(terms: _Terms, graphs: RowGroups) -> Tensor:
+    """J of Algorithm 1 from the Gram matrix of all features and sums over graphs."""
+    features, lambda_ = terms.features, terms.lambda_.square()
+    rows = features.permute(1, 2, 0, 3)
+    gram = rows.mT @ rows  # [heads, 2, width, width]
+    gates = (features * terms.weights.sum(0)).sum(3, keepdim=True)
+    moments = graphs.sum(features * gates)
+    energies = (terms.quadratic(lambda_) * gram).sum() + terms.through_node(moments, lambda_).sum()
+    return (energies / _at_least_one(features) / 2 - terms.trace().sum()) / lambda_.size(0)
+
+
+def _graph_objectives(terms: _Terms, neighbourhoods: Neighbourhoods, printed: bool) -> Tensor:
+    """Eq. (2.5) for each graph and head, ``[num_graphs, heads]``; as printed, or as a mean over nodes."""
+    lambda_ = terms.lambda_ if printed else nn.functional.softplus(terms.lambda_)
+    gram = _grams(terms.features, neighbourhoods, mean=not printed)
+    own = (terms.quadratic(lambda_) * gram).sum((3, 4))
+    moments = (gram @ terms.weights.sum(0).unsqueeze(3)).squeeze(4)
+    return (own + terms.through_node(moments, lambda_)).sum(2) / 2 - terms.trace()
+
+
+def _stationarity(terms: _Terms, neighbourhoods: Neighbourhoods) -> Tensor:
+    """Relative residual of the stationary points' equations (2.7), ``[num_graphs, heads]``."""
+    lambda_ = nn.functional.softplus(terms.lambda_)
+    gram = _grams(terms.features, neighbourhoods, mean=True).flip(2)
+    other = terms.weights.flip(2)
+    f = terms.projection + terms.node.unsqueeze(1)
+    sums = torch.einsum("gns,nhtp,ghtpq->ghtsq", f, other, gram)
+    found = torch.einsum("gns,hs,ghtsq->ghtnq", f, lambda_, sums)
+    residual = terms.weights.permute(1, 2, 0, 3) - found
+    return residual.square().sum((2, 3, 4)) / terms.weights.square().sum((0, 2, 3))
+
+
+def _grams(features: Tensor, neighbourhoods: Neighbourhoods, mean: bool) -> Tensor:
+    """``sum_i phi_i phi_i^T`` or its mean for each graph, ``[num_graphs, heads, 2, width, width]``."""
+    padded = neighbourhoods.pad(features).permute(0, 2, 3, 1, 4)
+    grams = padded.mT @ padded
+    return grams / _sizes(neighbourhoods, grams).view(-1, 1, 1, 1, 1) if mean else grams
+
+
+def _sizes(neighbourhoods: Neighbourhoods, like: Tensor) -> Tensor:
+    """Nodes of each graph, at least one, ``[num_graphs]``."""
+    return neighbourhoods.graphs.ptr.diff().clamp(min=1).to(like.dtype)
+
+
+def _at_least_one(rows: Tensor) -> int:
+    return max(rows.size(0), 1)
+
+
+def pooled(h: Tensor, graphs: RowGroups, pooling: str) -> Tensor:
+    """Mean or sum over the nodes of each graph, ``[num_graphs, channels]``, summed in float64."""
+    precise = h.to(torch.float64)
+    return (graphs.mean(precise) if pooling == "mean" else graphs.sum(precise)).to(h.dtype)
+
+
+@register_global_attention("dual")
+class DualAttention(nn.Module):
+    r"""Values from nodes in the kernel of primal attention: an exchange between nodes at linear cost.
+
+    .. math::
+        e_i = \sum_j c_{ij} \kappa_{ij} v_j, \quad r_j = \sum_i c_{ij} \kappa_{ij} v_i, \qquad
+        \kappa_{ij} = \phi_q(h_i)^T \phi_k(h_j), \qquad h'_i = \mathrm{cat}([e_i; r_i]) ,
+
+    eq. (2.8) of Primphormer with ``v = V h`` for the learned values: the primal weights are sums over nodes,
+    ``sum_j phi_k(h_j) v_j^T``, and the kernel is not computed. ``c_ij`` is one over the number of nodes
+    (``pooling="mean"``) or one (``"sum"``). With ``edges`` an edge from ``j`` to ``i`` adds one to it, the kernel
+    ``K * (1 + A)`` with the product of entries: attention over all nodes and over edges under one kernel.
+
+    Only inner products of features enter: an orthogonal map of all features of a head changes nothing.
+
+    Args:
+        hidden_channels: width of node features.
+        heads: number of heads; divides ``hidden_channels``.
+        edges: whether edges count in addition.
+        pooling: ``"mean"`` or ``"sum"``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, hidden_channels: int, heads: int, edges: bool = False, pooling: str = "mean") -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {POOLINGS}, got {pooling!r}")
+        self.features = FeatureMaps(hidden_channels, heads)
+        self.heads, self.edges, self.pooling = heads, edges, pooling
+        self.value = nn.Linear(hidden_channels, hidden_channels)
+        self.out = nn.Linear(2 * (hidden_channels // heads), hidden_channels // heads)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self)
+
+    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: None) -> tuple[Tensor, None]:
+        """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
+        features = self.features(h)
+        values = self.value(h).unflatten(1, (self.heads, -1)).to(features.dtype)
+        return self.out(self.scores(features, values, neighbourhoods).flatten(2)).flatten(1), None
+
+    def scores(self, features: Tensor, values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        """``e`` and ``r``, ``[num_nodes, heads, 2, width]``.
+
+        Args:
+            features: of queries and keys, ``[num_nodes, heads, 2, any]``.
+            values: ``[num_nodes, heads, width]``.
+            neighbourhoods: the graph.
+        """
+        padded = neighbourhoods.pad(features).permute(0, 2, 3, 1, 4)  # [num_graphs, heads, 2, max_nodes, any]
+        sums = padded.mT.flip(2) @ neighbourhoods.pad(values).transpose(1, 2).unsqueeze(2)
+        if self.pooling == "mean":
+            sums = sums / _sizes(neighbourhoods, sums).view(-1, 1, 1, 1, 1)
+        scores = neighbourhoods.unpad((padded @ sums).permute(0, 3, 1, 2, 4))
+        return scores + self._over_edges(features, values, neighbourhoods) if self.edges else scores
+
+    def _over_edges(self, features: Tensor, values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        source, target = neighbourhoods.source, neighbourhoods.target
+        query, key = target.gather(features[:, :, 0]), source.gather(features[:, :, 1])
+        kernel = (query * key).sum(2, keepdim=True)
+        e = target.sum(kernel * source.gather(values))
+        return torch.stack([e, source.sum(kernel * target.gather(values))], dim=2)
+
+
+@register_global_attention("ksvd")
+class KernelSVDAttention(nn.Module):
+    r"""The exact solution of primal attention's equations for every graph, by matrices as wide as a head.
+
+    For any kernel :math:`K = \Phi_q \Phi_k^T` and :math:`F_X = f_g^T f_g`, with the Gram matrices
+    :math:`C = \Phi^T \Phi` and :math:`S = (C_k^{1/2} C_q C_k^{1/2})^{1/2}`,
+
+    .. math::
+        E = K H_r F_X = \Phi_q C_k^{1/2} F_X^{1/2}, \qquad R = K^T H_e F_X = \Phi_k C_q C_k^{1/2} S^{-1} F_X^{1/2}
+
+    solve eq. (2.6) of Primphormer, :math:`K H_r F_X = H_e \Sigma` and :math:`K^T H_e F_X = H_r \Sigma`, with
+    :math:`\Sigma = \Lambda^{-1} = F_X^{1/2} S F_X^{1/2}`, which is positive definite and not diagonal. The eigenvalues
+    of ``S`` are the singular values of ``K``, and no sign or basis of singular vectors enters. Gram matrices are means
+    over the nodes of a graph; ``ridge`` is added to them and to ``F_X``. ``f_g = F + 1 b_g^T`` as in
+    :class:`PrimalAttention`, with as many columns as a head has channels.
+
+    Args:
+        hidden_channels: width of node features.
+        heads: number of heads; divides ``hidden_channels``.
+        num_rows: rows of ``F``; the width of a head if absent.
+        ridge: added to the diagonal of the Gram matrices, whose traces are one.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    @staticmethod
+    def shared(hidden_channels: int, heads: int, *, num_rows: int | None = None, **options: Any) -> SharedProjection:
+        """What the layers of a model share."""
+        check_heads(hidden_channels, heads)
+        return SharedProjection(num_rows or hidden_channels // heads, hidden_channels // heads)
+
+    def __init__(self, hidden_channels: int, heads: int, num_rows: int | None = None, ridge: float = 1e-3) -> None:
+        super().__init__()
+        if not 0 < ridge < math.inf:
+            raise ValueError(f"ridge must be positive and finite, got {ridge}")
+        self.features, self.ridge = FeatureMaps(hidden_channels, heads), ridge
+        width = hidden_channels // heads
+        self.virtual = nn.Linear(hidden_channels, width)
+        self.out = nn.Linear(2 * width, width)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self)
+
+    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> tuple[Tensor, PrimalState]:
+        """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
+        node = state.node + self.virtual(pooled(h, neighbourhoods.graphs, "mean")).to(state.node.dtype)
+        features = self.features(h)
+        with torch.autocast(h.device.type, enabled=False):
+            f = (state.projection + node.unsqueeze(1)).to(torch.float64)
+            grams = _grams(features.to(torch.promote_types(features.dtype, torch.float32)), neighbourhoods, mean=True)
+            maps = ksvd_maps(grams.to(torch.float64), (f.mT @ f).unsqueeze(1), self.ridge).to(features.dtype)
+        padded = neighbourhoods.pad(features).permute(0, 2, 3, 1, 4)
+        scores = neighbourhoods.unpad((padded @ maps).permute(0, 3, 1, 2, 4))
+        return self.out(scores.flatten(2)).flatten(1), state._replace(node=node)
+
+
+def ksvd_maps(grams: Tensor, auto_correlation: Tensor, ridge: float = 0.0) -> Tensor:
+    """The maps from features to exact scores, see :class:`KernelSVDAttention`.
+
+    Args:
+        grams: ``C_q`` and ``C_k``, ``[..., 2, width, width]``.
+        auto_correlation: ``F_X``, ``[..., width, width]``.
+        ridge: added to their diagonals.
+
+    Returns:
+        ``C_k^{1/2} F_X^{1/2}`` and ``C_q C_k^{1/2} S^{-1} F_X^{1/2}``, ``[..., 2, width, width]``.
+    """
+    grams, auto_correlation = (_add_to_diagonal(x, ridge) for x in (grams, auto_correlation))
+    gram_q, gram_k = grams.unbind(-3)
+    root = matrix_sqrt(gram_k)
+    singular = matrix_sqrt(root @ gram_q @ root)
+    scale = matrix_sqrt(auto_correlation)
+    other = torch.linalg.solve(singular, root @ gram_q).mT  # C_q C_k^(1/2) S^-1
+    return torch.stack([root @ scale, other @ scale], dim=-3)
+
+
+def _add_to_diagonal(x: Tensor, value: float) -> Tensor:
+    return x + value * torch.eye(x.size(-1), dtype=x.dtype, device=x.device)
+
+
+class _MatrixSqrt(torch.autograd.Function):
+    """Square root of positive definite matrices; the backward pass does not divide by gaps between eigenvalues."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(x)
+        roots = values.clamp(min=0).sqrt()
+        ctx.save_for_backward(roots, vectors)
+        return (vectors * roots.unsqueeze(-2)) @ vectors.mT
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        roots, vectors = ctx.saved_tensors
+        sums = (roots.unsqueeze(-1) + roots.unsqueeze(-2)).clamp(min=torch.finfo(roots.dtype).tiny)
+        return vectors @ ((vectors.mT @ grad @ vectors) / sums) @ vectors.mT
+
+
+def matrix_sqrt(x: Tensor) -> Tensor:
+    """Symmetric square root of positive definite matrices ``[..., width, width]``."""
+    root: Tensor = _MatrixSqrt.apply(x)  # type: ignore[no-untyped-call]
+    return root
