@@ -77,11 +77,15 @@ class Neighbourhoods:
 
     def pad(self, rows: Tensor) -> Tensor:
         """Rows of nodes ``[num_nodes, ...]`` graph by graph, ``[num_graphs, max_nodes, ...]``, zero at the padding."""
+        if self.num_graphs == 1:
+            return rows.unsqueeze(0)
         padded = rows.new_zeros(self.num_graphs * self.max_nodes, *rows.shape[1:])
         return padded.index_copy(0, self._padded_rows(), rows).unflatten(0, (self.num_graphs, self.max_nodes))
 
     def unpad(self, padded: Tensor) -> Tensor:
         """The reverse of :meth:`pad`: ``[num_graphs, max_nodes, ...]`` as ``[num_nodes, ...]``."""
+        if self.num_graphs == 1:
+            return padded.squeeze(0)
         return padded.flatten(0, 1).index_select(0, self._padded_rows())
 
     def _padded_rows(self) -> Tensor:
