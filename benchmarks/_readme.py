@@ -112,6 +112,19 @@ def scaling_row(entry: dict[str, Any]) -> list[str]:
     return [*counts, *times, f"{entry['times_floor']:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
+def primal_row(entry: dict[str, Any]) -> list[str]:
+    """An attention of benchmarks/primal.py on graphs of one size."""
+    times = [f"{entry[name]:.2f}" for name in ("forward_us_a_node", "training_us_a_node")]
+    sizes = f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
+    return [entry["attention"], sizes, *times, f"{entry['saved_bytes_a_node']:,.0f}"]
+
+
+def pooled_exchange_row(entry: dict[str, Any]) -> list[str]:
+    """An attention and a task of benchmarks/pooled_exchange.py."""
+    low, high = min(entry["r2_by_seed"]), max(entry["r2_by_seed"])
+    return [entry["task"], entry["attention"], f"{entry['r2']:.3f}", f"{low:.3f} to {high:.3f}"]
+
+
 def eigenvectors_row(entry: dict[str, Any]) -> list[str]:
     """A subspace of benchmarks/eigenvectors.py."""
     values = [f"{entry[name]:.1e}" for name in ("residual", "mean_ritz_value")]
@@ -214,6 +227,8 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
         scaling_row,
     ),
+    "primal": (["attention", "graphs x nodes", "µs a node forward", "in training", "bytes kept"], primal_row),
+    "pooled_exchange": (["task", "attention", "R²", "over seeds"], pooled_exchange_row),
     "eigenvectors": (["", "seconds", "residual", "mean Ritz value"], eigenvectors_row),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
     "electric_flow": (["", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),

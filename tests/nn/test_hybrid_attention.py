@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -407,3 +408,35 @@ def test_the_last_layer_leaves_edge_features() -> None:
     graph, e = graph_of(), normal(EDGES.size(1), CHANNELS, seed=4)
     assert layer(normal(len(BATCH), CHANNELS, seed=3), e, graph, None)[1] is e
     assert not [name for name, _ in layer.named_parameters() if "edge_norm" in name]
+
+
+@pytest.mark.parametrize("name", ["primal", "ksvd", "softmax"])
+def test_a_checkpoint_gives_the_same_model(name: str, tmp_path: Path) -> None:
+    options = {"global_attention": name, "local": "gine"}
+    arguments: Any = {"hidden_channels": 8, "heads": 2, "num_layers": 2, "attention_options": options}
+    model = GraphTransformer(in_channels=3, attention="hybrid", **arguments).eval()
+    model.save_pretrained(tmp_path)
+    loaded, x = GraphTransformer.from_pretrained(tmp_path), normal(len(BATCH), 3, seed=1).float()
+    arguments = {"batch": BATCH, "num_graphs": GRAPHS}
+    assert torch.equal(loaded(x, EDGES, **arguments), model(x, EDGES, **arguments))
+
+
+def test_training_lowers_the_objective() -> None:
+    torch.manual_seed(0)
+    options = {"global_options": {"rank": 4, "eta": 1.0}, "local": "none"}
+    model = GraphTransformer(
+        in_channels=3, hidden_channels=8, heads=2, num_layers=2, attention="hybrid", attention_options=options
+    )
+    x, optimizer, penalties = normal(len(BATCH), 3, seed=1).float(), torch.optim.Adam(model.parameters(), 0.02), []
+    for _ in range(60):
+        out, penalty = model(x, EDGES, batch=BATCH, num_graphs=GRAPHS, return_penalty=True)
+        penalties.append(float(penalty.detach()))
+        optimizer.zero_grad()
+        (penalty + (out - 1).square().mean()).backward()
+        optimizer.step()
+    assert penalties[-1] < 1e-3 < 0.1 * penalties[0]
+
+
+def test_a_single_graph_is_not_copied_to_be_padded() -> None:
+    rows, graph = normal(5, 3), graph_of(torch.zeros(5, dtype=torch.int64), EDGES[:, :0])
+    assert graph.pad(rows).data_ptr() == rows.data_ptr() and torch.equal(graph.unpad(graph.pad(rows)), rows)

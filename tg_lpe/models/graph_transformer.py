@@ -65,7 +65,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             graph, or ``"both"``, one beside the other and each channel brought to variance one by ``pool_norm``, since
             sums are as many times larger than means as there are nodes.
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
-            ``GPSConv`` around a ``GINEConv``; or one of your own, see
+            ``GPSConv`` around a ``GINEConv``; ``"spectral"``; ``"hybrid"``, message passing beside an attention over
+            all nodes that an option chooses, as Primphormer's; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
         attention_options: further arguments of the attention layers; ``"edge"`` has ``local="gine"``,
             ``attention_dropout`` and ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`.

@@ -159,7 +159,7 @@ class SGFormer(nn.Module):
 
 def _unit_rows(rows: Tensor) -> Tensor:
     """Rows of length one, as in PyG: zeros become small numbers first."""
-    rows = torch.where(rows == 0, 1e-6, rows)
+    rows = rows + 1e-6 * (rows == 0).to(rows.dtype)
     return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
 
 

@@ -1,0 +1,132 @@
+"""What attention over all nodes costs: one graph of a thousand to a million nodes, and batches of small graphs.
+
+    python benchmarks/primal.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
+
+Every attention of the hybrid layer by itself, 64 channels and 4 heads, float32: microseconds a node forward, and
+forward and backward with the regulariser, and bytes a node that the backward pass keeps. Rounds go through all rows in
+turn, so that other load on the machine does not affect one row only; a row is the median of its rounds. Softmax stops
+at 10,000 nodes, Performer at 100,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.hub.files import write_json
+from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer, Neighbourhoods
+from tg_lpe.training.run_folder import environment
+
+CHANNELS, HEADS, RANK = 64, 4, 30
+ROWS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "primal": ("primal", {"rank": RANK}, 10**9),
+    "primal, published form": ("primal", {"rank": RANK, "form": "published"}, 10**9),
+    "dual": ("dual", {}, 10**9),
+    "ksvd": ("ksvd", {}, 10**9),
+    "SGFormer": ("sgformer", {}, 10**9),
+    "Performer": ("performer", {}, 10**5),
+    "softmax": ("softmax", {}, 10**4),
+}
+"""Name, options and largest graph."""
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+SMALL = (10, 25, 50, 100, 200)
+"""Nodes of each graph of a batch."""
+
+SMALL_BATCH = 128
+
+
+class Case:
+    """One attention and one batch of graphs of the same size."""
+
+    def __init__(self, name: str, size: int, graphs: int) -> None:
+        self.name, self.size, self.graphs = name, size, graphs
+        attention, options, _ = ROWS[name]
+        torch.manual_seed(0)
+        self.attention: nn.Module = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
+        self.shared = HybridLayer.shared(CHANNELS, HEADS, global_attention=attention, global_options=options)
+        batch = torch.arange(graphs).repeat_interleave(size)
+        self.neighbourhoods = Neighbourhoods(torch.empty(2, 0, dtype=torch.int64), batch, graphs, size)
+        self.h = torch.randn(graphs * size, CHANNELS, generator=torch.Generator().manual_seed(0))
+        self.forward_seconds: list[float] = []
+        self.training_seconds: list[float] = []
+
+    def loss(self) -> Tensor:
+        out, state = self.attention(self.h, self.neighbourhoods, self.shared(self.neighbourhoods))
+        return out.sum() if state is None else out.sum() + state.penalty
+
+    def measure(self) -> None:
+        """One round."""
+        start = time.perf_counter()
+        with torch.no_grad():
+            self.loss()
+        self.forward_seconds.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        self.loss().backward()
+        self.training_seconds.append(time.perf_counter() - start)
+
+    def saved_bytes(self) -> int:
+        """Bytes that a forward pass keeps for the backward pass, without weights, features and the graph."""
+        own = {tensor.untyped_storage().data_ptr() for tensor in (*self.attention.parameters(), self.h)}
+        own |= {tensor.untyped_storage().data_ptr() for tensor in (self.neighbourhoods.batch,)}
+        kept: dict[int, Tensor] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if tensor.untyped_storage().data_ptr() not in own:
+                kept[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = self.loss()
+        del loss
+        return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+    def row(self) -> dict[str, Any]:
+        nodes = self.size * self.graphs
+        forward, training = (statistics.median(times[1:]) for times in (self.forward_seconds, self.training_seconds))
+        return {
+            "attention": self.name,
+            "nodes_a_graph": self.size,
+            "graphs": self.graphs,
+            "seconds": training,
+            "forward_us_a_node": 1e6 * forward / nodes,
+            "training_us_a_node": 1e6 * training / nodes,
+            "saved_bytes_a_node": self.saved_bytes() / nodes,
+            "rounds": [1e6 * seconds / nodes for seconds in self.training_seconds[1:]],
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="up to 1,000 nodes, one round")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/primal.json")
+    args = parser.parse_args()
+
+    shapes = [(size, 1) for size in (SIZES[:1] if args.quick else args.sizes)]
+    shapes += [(size, SMALL_BATCH) for size in (SMALL[:1] if args.quick else SMALL)]
+    rows = []
+    for size, graphs in shapes:  # one size at a time: all of them would not fit into memory
+        cases = [Case(name, size, graphs) for name, (_, _, largest) in ROWS.items() if size <= largest]
+        for _ in range(2 if args.quick else args.rounds + 1):  # the first is not counted
+            for case in cases:
+                case.measure()
+        for row in (case.row() for case in cases):
+            rows.append(row)
+            times = f"{row['forward_us_a_node']:8.2f} us a node forward, {row['training_us_a_node']:8.2f} in training"
+            kept = f"{row['saved_bytes_a_node']:9,.0f} bytes kept"
+            print(f"{row['attention']:24} {graphs:4} x {size:9,} nodes: {times}, {kept}", flush=True)
+    machine = environment()
+    machine.pop("command")
+    write_json(Path(args.json), {"results": rows, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()
