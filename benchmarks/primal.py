@@ -106,6 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 1,000 nodes, one round")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
+    parser.add_argument("--attentions", nargs="+", choices=list(ROWS), default=list(ROWS), help="(default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/primal.json")
     args = parser.parse_args()
@@ -114,7 +115,7 @@ def main() -> None:
     shapes += [(size, SMALL_BATCH) for size in (SMALL[:1] if args.quick else SMALL)]
     rows = []
     for size, graphs in shapes:  # one size at a time: all of them would not fit into memory
-        cases = [Case(name, size, graphs) for name, (_, _, largest) in ROWS.items() if size <= largest]
+        cases = [Case(name, size, graphs) for name in args.attentions if size <= ROWS[name][2]]
         for _ in range(2 if args.quick else args.rounds + 1):  # the first is not counted
             for case in cases:
                 case.measure()
