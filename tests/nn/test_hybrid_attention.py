@@ -191,25 +191,27 @@ def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Neighbourhoods:
     return Neighbourhoods(edges, batch, int(batch[-1]) + 1)
 
 
-def test_layers_hand_on_the_virtual_node_as_algorithm_1_does() -> None:
+@pytest.mark.parametrize("batch", [BATCH, torch.zeros_like(BATCH)])
+def test_layers_hand_on_the_virtual_node_as_algorithm_1_does(batch: Tensor) -> None:
     """Three layers: outputs, f_X and the loss of both forms, and all gradients."""
-    gradients, inputs = {}, normal(len(BATCH), CHANNELS, seed=3)
+    graph = graph_of(batch, EDGES[:, :0])
+    gradients, inputs = {}, normal(len(batch), CHANNELS, seed=3)
     for form in ("folded", "published", "algorithm 1"):
         options = {**PRIMAL, "form": "folded" if form == "algorithm 1" else form}
         layers = [attention_of(seed=seed, **options)[0] for seed in range(3)]
         shared = attention_of(**options)[1]
         x, penalty = inputs.clone().requires_grad_(), torch.zeros(())
         if form == "algorithm 1":
-            h, fx = x, shared.projection.expand(GRAPHS, -1, -1)
+            h, fx = x, shared.projection.expand(graph.num_graphs, -1, -1)
             for layer in layers:
-                h, fx, loss = algorithm_1(layer, h, BATCH, fx)
+                h, fx, loss = algorithm_1(layer, h, batch, fx)
                 penalty = penalty + 0.1 * loss
         else:
-            h, state = x, shared(graph_of())
+            h, state = x, shared(graph)
             for layer in layers:
-                h, state = layer(h, graph_of(), state)
+                h, state = layer(h, graph, state)
             penalty, fx = state.penalty, state.projection + state.node.unsqueeze(1)
-        fx = fx[BATCH.unique()]  # the pseudo-code gives graphs without nodes no bias
+        fx = fx[batch.unique()]  # the pseudo-code gives graphs without nodes no bias
         parameters = [x, *shared.parameters(), *(p for layer in layers for p in layer.parameters())]
         loss = (h * normal(*h.shape, seed=7)).sum() + 3.0 * penalty
         gradients[form] = [h, fx, penalty, *torch.autograd.grad(loss, parameters)]

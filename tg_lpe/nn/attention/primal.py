@@ -301,8 +301,11 @@ def _code_objective(terms: _Terms, graphs: RowGroups) -> Tensor:
     features, lambda_ = terms.features, terms.lambda_.square()
     rows = features.permute(1, 2, 0, 3)
     gram = rows.mT @ rows  # [heads, 2, width, width]
-    gates = (features * terms.weights.sum(0)).sum(3, keepdim=True)
-    moments = graphs.sum(features * gates)
+    gates = terms.weights.sum(0)
+    if graphs.num_groups == 1:
+        moments = (gram @ gates.unsqueeze(3)).squeeze(3).unsqueeze(0)
+    else:
+        moments = graphs.sum(features * (features * gates).sum(3, keepdim=True))
     energies = (terms.quadratic(lambda_) * gram).sum() + terms.through_node(moments, lambda_).sum()
     return (energies / _at_least_one(features) / 2 - terms.trace().sum()) / lambda_.size(0)
 
