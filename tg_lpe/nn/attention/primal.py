@@ -85,7 +85,8 @@ class FeatureMaps(nn.Module):
         # Head by head, query beside key: what follows is one product for each head, without a copy.
         rows = nn.functional.linear(h, weight.transpose(0, 1).flatten(0, 2)).unflatten(1, (self.heads, 2, -1))
         precise = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        return (precise * (precise.square().sum(3, keepdim=True) + 1e-12).rsqrt()).to(weight.dtype)
+        length = torch.linalg.vector_norm(precise, dim=3, keepdim=True)  # without a copy of all rows for their squares
+        return (precise * (length.square() + 1e-12).rsqrt()).to(weight.dtype)
 
 
 @register_global_attention("primal")
@@ -349,8 +350,11 @@ def _at_least_one(rows: Tensor) -> int:
 
 def pooled(h: Tensor, graphs: RowGroups, pooling: str) -> Tensor:
     """Mean or sum over the nodes of each graph, ``[num_graphs, channels]``, summed in float64."""
-    precise = h.to(torch.float64)
-    return (graphs.mean(precise) if pooling == "mean" else graphs.sum(precise)).to(h.dtype)
+    one = graphs.num_groups == 1  # without a copy of all rows in float64
+    sums = h.sum(0, keepdim=True, dtype=torch.float64) if one else graphs.sum(h.to(torch.float64))
+    if pooling == "mean":
+        sums = sums / graphs.ptr.diff().clamp(min=1).unsqueeze(1)
+    return sums.to(h.dtype)
 
 
 @register_global_attention("dual")
