@@ -246,6 +246,15 @@ def test_a_large_multiplicity_in_a_batch() -> None:
     assert float(together.node[7:, 1].square().sum()) == pytest.approx(59.0)
 
 
+def test_a_chain_of_close_eigenvalues_is_one_eigenspace() -> None:
+    """Each is close to the next and the last far from the first: more columns are needed than are computed at first."""
+    pairs = 30
+    graph = Graph(2 * pairs, [(2 * i, 2 * i + 1) for i in range(pairs)], [0.5 + 2e-7 * i for i in range(pairs)])
+    found = eigenspaces(incidence(graph), pairs + 1, normalization=None)
+    assert int(found.values.isfinite().sum()) == 2
+    torch.testing.assert_close(found.node[:, 1].square(), torch.full((2 * pairs,), 0.5, dtype=torch.float64))
+
+
 def test_null_vectors_and_nodes_without_edges() -> None:
     graph = Graph(4, [(0, 1), (0, 2)], [1.0, 1.0])
     vectors, values = laplacian_eigenvectors(incidence(graph), 5, keep_null=True)

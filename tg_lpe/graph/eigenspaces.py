@@ -77,7 +77,7 @@ def eigenspaces(
     while True:
         vectors, values = bottom_eigenvectors(graph, width, normalization=normalization)
         # Past the last eigenvalue of a graph there is NaN, which ends its last eigenspace too.
-        if width >= graph.max_nodes or not bool((values[:, -1:] - values[:, k - 1 : k] <= gap).any()):
+        if width >= graph.max_nodes or not bool((values.diff(dim=1)[:, k - 1 :] <= gap).all(1).any()):
             break
         width = min(2 * width, graph.max_nodes)
     space = (values.diff(dim=1, prepend=values[:, :1]) > gap).cumsum(1).masked_fill(values.isnan(), k)
