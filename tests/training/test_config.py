@@ -20,6 +20,8 @@ from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainCon
         (LoopConfig, {"lr": float("nan")}, "lr must be positive and finite, got nan"),
         (LoopConfig, {"clip": -1.0}, "clip must be positive and finite, got -1.0"),
         (LoopConfig, {"warmup": 1.0}, "warmup must lie between 0 and 1, got 1.0"),
+        (LoopConfig, {"patience": -1}, "patience must be at least 0, got -1"),
+        (LoopConfig, {"min_lr": 0.0}, "min_lr must be positive and finite, got 0.0"),
         (LoopConfig, {"schedule": "cosine"}, r"schedule must be one of \('one-cycle', .*got 'cosine'"),
         (TrainConfig, {"precision": "float16"}, "precision must be one of .*got 'float16'"),
         (TrainConfig, {"encoder_lr": 0}, "encoder_lr must be positive and finite, got 0"),

@@ -72,6 +72,33 @@ def test_one_cycle_schedule(splits: MoleculeSplits) -> None:
     assert 0 < got[-1] < 1e-2
 
 
+def test_plateau_is_torchs(splits: MoleculeSplits) -> None:
+    """The learning rate of each epoch, the last of which is the first below ``min_lr``."""
+    losses = [1.0, 0.9, 0.95, 0.89995, 0.9, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.7, *[0.7] * 30]
+
+    class Told(JointTraining):
+        def validate(self) -> dict[str, float]:
+            return {**super().validate(), "val_loss": losses[self.epoch - 1]}
+
+        def train_epoch(self) -> dict[str, Any]:
+            row = super().train_epoch()
+            rates.append(row["lr"])
+            return row
+
+    rates: list[float] = []
+    settings = {"schedule": "plateau", "patience": 2, "lr": 0.01, "min_lr": 0.001, "epochs": 60, "batch_size": 24}
+    result = train(splits, NONE, cls=Told, **settings).fit()
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.01)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=2)
+    expected: list[float] = []
+    for loss in losses:
+        expected.append(optimizer.param_groups[0]["lr"])
+        theirs.step(loss)
+        if optimizer.param_groups[0]["lr"] < 0.001:
+            break
+    assert rates == expected and min(rates) == 0.00125 and result["epochs"] == len(rates) < len(losses)
+
+
 def test_one_cycle_of_a_single_step(splits: MoleculeSplits) -> None:
     (factor,) = factors(splits, 1, schedule="one-cycle", epochs=1)
     assert 0 < factor <= 1
@@ -245,6 +272,7 @@ REGULAR: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "message passing": ({"attention_options": {"local": "gine"}}, {}),
     "running norms": ({"norm": "running", "pool_norm": "running"}, {}),
     "averaged weights": ({}, {"ema": 0.9}),
+    "plateau": ({}, {"schedule": "plateau", "patience": 0, "lr": 0.2}),
     "statistics taken anew": ({"pool_norm": "running"}, {"recalibrate": 20}),
     "averaged weights, statistics taken anew": ({"pool_norm": "running"}, {"ema": 0.9, "recalibrate": 20}),
 }

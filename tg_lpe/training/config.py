@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from tg_lpe.graph.spectral import KERNELS
 
-Schedule = Literal["one-cycle", "halving", "decay", "constant"]
+Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 T = TypeVar("T", bound="LoopConfig")
@@ -24,9 +24,12 @@ class LoopConfig:
         lr: peak learning rate of AdamW.
         schedule: of the learning rate; "halving" halves it every halve_every epochs, as `Graph Transformers Dream of
             Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets it fall continuously, whatever the
-            number of epochs, by the factor of that paper's whole training, 2^-2.5.
+            number of epochs, by the factor of that paper's whole training, 2^-2.5; "plateau" halves it when the
+            validation loss has not fallen for more than patience epochs, and ends the training below min_lr.
         warmup: share of the steps in which "one-cycle" rises.
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
+        patience: epochs without a lower validation loss that "plateau" waits for.
+        min_lr: "plateau" ends the training when lr, halved so often, is below this.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
         clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.
@@ -40,6 +43,8 @@ class LoopConfig:
     schedule: Schedule = "one-cycle"
     warmup: float = 0.1
     halve_every: int = 800
+    patience: int = 25
+    min_lr: float = 1e-6
     clip: float = 1.0
     clip_jointly: bool = False
     seed: int = 0
@@ -48,8 +53,10 @@ class LoopConfig:
     def __post_init__(self) -> None:
         self._one_of("schedule", get_args(Schedule))
         self._at_least_one("epochs", "batch_size", "halve_every")
-        self._integers("seed")
-        self._positive("lr", "clip")
+        self._integers("seed", "patience")
+        if self.patience < 0:
+            raise ValueError(f"patience must be at least 0, got {self.patience}")
+        self._positive("lr", "min_lr", "clip")
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
         if not 0 <= self.ema < 1:
@@ -98,9 +105,12 @@ class TrainConfig(LoopConfig):
         lr: peak learning rate of the graph transformer.
         schedule: of the learning rates; "halving" halves them every halve_every epochs, as `Graph Transformers Dream of
             Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets them fall continuously, whatever the
-            number of epochs, by the factor of that paper's whole training, 2^-2.5.
+            number of epochs, by the factor of that paper's whole training, 2^-2.5; "plateau" halves them when the
+            validation loss has not fallen for more than patience epochs, and ends the training below min_lr.
         warmup: share of the steps in which "one-cycle" rises.
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
+        patience: epochs without a lower validation loss that "plateau" waits for.
+        min_lr: "plateau" ends the training when lr, halved so often, is below this.
         clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
         clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.

@@ -160,16 +160,22 @@ class JointTraining(TrainingLoop):
         """The task's metric of the current weights."""
         return float(self.figures(dataset)[self.task.metric])
 
+    def validate(self) -> dict[str, float]:
+        """The task's metric and loss on the validation set."""
+        figures = self.figures(self.val_set)
+        return {self.metric: float(figures[self.task.metric]), "val_loss": figures["loss"]}
+
     def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
-        """All metrics of the task, of the current weights; see :meth:`Task.evaluate`."""
+        """All metrics of the task, see :meth:`Task.evaluate`, and its ``loss``, of the current weights."""
         self.model.eval()
-        predictions, targets = [], []
+        outputs, labels = [], []
         with torch.no_grad():
             for batch in DataLoader(dataset, batch_size=4 * self.config.batch_size, generator=torch.Generator()):
                 batch = batch.to(self.device)
-                predictions.append(self.predict(batch))
-                targets.append(batch.y)
-        return self.task.evaluate(torch.cat(predictions), torch.cat(targets))
+                outputs.append(self.predict(batch))
+                labels.append(batch.y)
+        predictions, targets = torch.cat(outputs), torch.cat(labels)
+        return {**self.task.evaluate(predictions, targets), "loss": float(self.task.loss(predictions, targets))}
 
     def result(self) -> dict[str, Any]:
         """Test figures and sizes."""

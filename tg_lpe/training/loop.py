@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -25,6 +26,7 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import (
     AveragedWeights,
     MetricsLog,
+    Plateau,
     copy_state,
     kept_state,
     pack_optimizer,
@@ -79,6 +81,7 @@ class TrainingLoop(ABC):
         self.best_value = -math.inf if self.larger_is_better else math.inf
         self.best_state = copy_state(model)
         self.average = AveragedWeights(model, config.ema) if config.ema else None
+        self.plateau = Plateau(config.patience) if config.schedule == "plateau" else None
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -87,6 +90,10 @@ class TrainingLoop(ABC):
     @abstractmethod
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """The validation figure of the current weights on a data set."""
+
+    def validate(self) -> dict[str, float]:
+        """The validation figure of the current weights, under its name; ``val_loss`` must be there for "plateau"."""
+        return {self.metric: self.evaluate(self.val_set)}
 
     @abstractmethod
     def result(self) -> dict[str, Any]:
@@ -106,11 +113,12 @@ class TrainingLoop(ABC):
         if self.folder is not None and self.epoch == 0:
             self.folder.save_initial(getattr(self, "encoder", None))
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
-        while self.epoch < self.loop_config.epochs:
+        while self.epoch < self.loop_config.epochs and not self._at_smallest_rate():
             with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT), self.device):
                 row = self.train_epoch()
             with self.evaluated_weights():
-                row[self.metric] = value = self.evaluate(self.val_set)
+                row |= self.validate()
+                value = row[self.metric]
                 if value > self.best_value if self.larger_is_better else value < self.best_value:
                     self.best_value, self.best_epoch = value, self.epoch
                     self.best_state = copy_state(self.model)
@@ -124,6 +132,8 @@ class TrainingLoop(ABC):
                     f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
                     f"{row[self.metric]}, at learning rate {row['lr']:.3g}; a lower one, or a smaller clip, may help"
                 )
+            if self.plateau is not None:
+                self.plateau.update(row["val_loss"])
             if log is not None:
                 log.append(row)
                 self._checkpoint()
@@ -132,7 +142,7 @@ class TrainingLoop(ABC):
             **self.result(),
             self.metric: self.best_value,
             "best_epoch": self.best_epoch,
-            "epochs": self.loop_config.epochs,
+            "epochs": self.epoch,
             "num_parameters": count_parameters(self.model),
         }
         if self.folder is not None:
@@ -197,6 +207,8 @@ class TrainingLoop(ABC):
         config = self.loop_config
         if config.schedule == "constant":
             return 1.0
+        if self.plateau is not None:
+            return self.plateau.factor
         if config.schedule == "halving":
             return float(0.5 ** (step // (config.halve_every * (total // config.epochs))))
         if config.schedule == "decay":
@@ -206,6 +218,11 @@ class TrainingLoop(ABC):
             return 0.04 + 0.96 * (1 - math.cos(math.pi * step / rise)) / 2
         return max((1 + math.cos(math.pi * (step - rise) / max(total - rise, 1.0))) / 2, 1e-5)
 
+    def _at_smallest_rate(self) -> bool:
+        """Whether "plateau" ends the training."""
+        config = self.loop_config
+        return self.plateau is not None and config.lr * self.plateau.factor < config.min_lr
+
     def _checkpoint(self) -> None:
         if self.folder is None:
             return
@@ -214,8 +231,10 @@ class TrainingLoop(ABC):
         tensors |= pack_optimizer(self.optimizer)
         if self.average is not None:
             tensors |= self.average.pack()
-        best = {"best_epoch": self.best_epoch, "best_value": self.best_value}
-        self.folder.save_state(tensors, {"epoch": self.epoch, **best})
+        metadata = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_value": self.best_value}
+        if self.plateau is not None:
+            metadata["plateau"] = asdict(self.plateau)
+        self.folder.save_state(tensors, metadata)
 
     def _restore(self) -> None:
         state = self.folder.load_state() if self.folder is not None else None
@@ -229,6 +248,8 @@ class TrainingLoop(ABC):
             self.average.unpack(tensors)
         self.epoch, self.best_epoch = metadata["epoch"], metadata["best_epoch"]
         self.best_value = metadata["best_value"]
+        if self.plateau is not None:
+            self.plateau = Plateau(**metadata["plateau"])
 
 
 def run_in_folder(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,31 @@ class AveragedWeights:
         for name, value in with_prefix(tensors, "average.").items():
             self.state[name].copy_(value)
         self.steps = int(tensors["averaged"])
+
+
+@dataclass
+class Plateau:
+    """Halves a factor whenever a loss has not fallen for a while, as torch's ``ReduceLROnPlateau`` with factor 0.5.
+
+    Attributes:
+        patience: epochs without progress that are waited for; one more halves the factor.
+        factor: on the learning rate.
+        best: the lowest loss; only one lower by more than a part in 10,000 counts as progress.
+        epochs: since then, or since the last halving.
+    """
+
+    patience: int
+    factor: float = 1.0
+    best: float = math.inf
+    epochs: int = 0
+
+    def update(self, loss: float) -> None:
+        """Take in the loss of an epoch."""
+        self.epochs += 1
+        if loss < self.best * (1 - 1e-4):
+            self.best, self.epochs = loss, 0
+        elif self.epochs > self.patience:
+            self.factor, self.epochs = 0.5 * self.factor, 0
 
 
 class MetricsLog:
