@@ -121,6 +121,7 @@ TASK_CASES: list[tuple[Task, Tensor]] = [
     (Binary(), torch.tensor([0.0, 1.0, NAN, 1.0, 0.0])),
     (Multilabel(num_targets=2), torch.tensor([[0.0, NAN], [1.0, 1.0], [NAN, NAN], [1.0, 0.0], [0.0, 0.0]])),
     (Multiclass(num_classes=3), torch.tensor([0.0, 2.0, NAN, 1.0, 1.0])),
+    (Multiclass(num_classes=4, balanced=True), torch.tensor([0.0, 2.0, NAN, 1.0, 1.0])),
     (Multiclass(num_classes=3, level="node"), torch.tensor([0.0, 2.0, 2.0, 1.0, 1.0])),
 ]
 cases = pytest.mark.parametrize(("task", "target"), TASK_CASES, ids=lambda value: getattr(value, "name", ""))
@@ -134,12 +135,15 @@ def outputs(task: Task, rows: int = 5) -> Tensor:
 def loss_by_hand(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
     """Mean of the loss over the labels that are not missing, in a loop."""
     target = target.view(len(prediction), -1)
-    losses = []
+    losses, weights = [], []
+    known = target[~target.isnan()]
     for row in range(len(prediction)):
         for column in range(task.num_targets):
             label = target[row, column]
             if label.isnan():
                 continue
+            balanced = isinstance(task, Multiclass) and task.balanced
+            weights.append(1 - (known == label).double().mean() if balanced else torch.tensor(1.0))
             if isinstance(task, Multiclass):
                 losses.append(-prediction[row].log_softmax(0)[int(label)])
             elif isinstance(task, Regression):
@@ -148,7 +152,8 @@ def loss_by_hand(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
             else:
                 probability = prediction[row, column].sigmoid()
                 losses.append(-(probability if label == 1 else 1 - probability).log())
-    return torch.stack(losses).mean()
+    weight = torch.stack(weights).float()
+    return (torch.stack(losses) * weight).sum() / weight.sum()
 
 
 @cases
@@ -161,6 +166,31 @@ def test_loss_and_gradient_leave_missing_labels_out(task: Task, target: Tensor) 
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, prediction)[0])
     nothing = task.loss(prediction, torch.full_like(target, NAN))
     assert float(nothing.detach()) == 0 and not torch.autograd.grad(nothing, prediction)[0].any()
+
+
+def test_balanced_loss_is_that_of_the_benchmark() -> None:
+    """Its own lines, and 0 where it has 0/0: a batch of one class."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        label = torch.randint(4, (11,), generator=generator).clamp(max=2)
+        prediction = torch.randn(11, 4, generator=generator)
+        sizes = torch.bincount(label, minlength=4)
+        weight = (11 - sizes).float() / 11 * (sizes > 0)
+        found = Multiclass(num_classes=4, balanced=True).loss(prediction, label.double())
+        torch.testing.assert_close(found, F.cross_entropy(prediction, label, weight))
+    alone = outputs(Multiclass(num_classes=4))
+    loss = Multiclass(num_classes=4, balanced=True).loss(alone, torch.ones(5))
+    assert float(loss.detach()) == 0 and not torch.autograd.grad(loss, alone)[0].any()
+
+
+@few
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
+def test_balanced_accuracy_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+    classes, labels = torch.tensor(pairs, dtype=torch.float64).T
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of classes that are predicted and never occur
+        expected = metrics.balanced_accuracy_score(labels.numpy(), classes.numpy())
+    assert METRICS["balanced_accuracy"](classes, labels).mean == pytest.approx(expected, rel=1e-12)
 
 
 class ScalarReads(TorchDispatchMode):

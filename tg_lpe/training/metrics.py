@@ -1,4 +1,4 @@
-"""Figures of merit, exact and with missing labels: MAE, RMSE, ROC-AUC, average precision, accuracy.
+"""Figures of merit, exact and with missing labels: MAE, RMSE, ROC-AUC, average precision, accuracy, balanced accuracy.
 
 They agree with scikit-learn's on one column and with ogb's ``Evaluator`` on several, and need neither package.
 A missing label is NaN; it is left out of its column, as ogb does.
@@ -136,6 +136,13 @@ def accuracy(classes: Tensor, labels: Tensor) -> float | None:
     return float((classes == labels).double().mean())
 
 
+def balanced_accuracy(classes: Tensor, labels: Tensor) -> float | None:
+    """Mean over the classes among the labels of the share of their labels that is predicted, ``[num_labels]`` each."""
+    _, number, count = labels.unique(return_inverse=True, return_counts=True)
+    right = torch.bincount(number, (classes == labels).double(), minlength=count.numel())
+    return float((right / count).mean())
+
+
 def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Positives and negatives at each distinct score, highest first, int64."""
     order = scores.argsort(descending=True)
@@ -158,5 +165,6 @@ for _metric in (
     Metric("roc_auc", "ROC-AUC", "max", roc_auc, _BOTH_CLASSES),
     Metric("average_precision", "average precision", "max", average_precision, _BOTH_CLASSES),
     Metric("accuracy", "accuracy", "max", accuracy, _A_LABEL),
+    Metric("balanced_accuracy", "balanced accuracy", "max", balanced_accuracy, _A_LABEL),
 ):
     METRICS.register(_metric, name=_metric.name)

@@ -309,12 +309,16 @@ class Multiclass(Task):
 
     Args:
         num_classes: how many classes there are, at least 2.
+        balanced: whether labels are weighted by one less the share of their class in the batch, as in `Benchmarking
+            Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; ``metric="balanced_accuracy"``, the mean
+            recall of the classes, goes with it.
     """
 
     num_classes: int
+    balanced: bool = False
 
     name: ClassVar[str] = "multiclass"
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -338,7 +342,13 @@ class Multiclass(Task):
         labelled = ~target.isnan()
         known = torch.where(labelled, target, 0).long().squeeze(1)
         each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
-        return masked_mean(torch.where(labelled, each, 0.0), labelled)
+        if not self.balanced:
+            return masked_mean(torch.where(labelled, each, 0.0), labelled)
+        there = labelled.to(each.dtype)
+        share = each.new_zeros(self.num_classes).index_add_(0, known, there.squeeze(1)) / there.sum().clamp(min=1)
+        weight = there * (1 - share)[known].unsqueeze(1)
+        # The weights of two classes or more add up to at least 1; that of a single class is 0.
+        return torch.where(labelled, weight * each, 0.0).sum() / weight.sum().clamp(min=1)
 
     def predict(self, prediction: Tensor) -> Tensor:
         return prediction.softmax(1)
