@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import lzma
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,13 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --mdel.num_layers 3", "arguments: --mdel.num_layers 3; did you mean --model.num_layers?"),
         ("train nci --epoch 3", "unrecognized arguments: --epoch 3; did you mean --epochs?"),
         ("train nci --preset essay", "invalid choice: 'essay'"),
+        ("train nci --preset san", "--preset san is for zinc12k, pattern, cluster, molhiv, got nci"),
+        ("pretrain zinc12k --preset san", "--preset san is of training, there is none of pretrain"),
         ("pretrain nci --preset paper --kernels heat", "pretrains on eigenvectors, so --kernels must not be given"),
-        ("train nci --schedule cosine", "--schedule must be one of one-cycle, halving, decay, constant, got cosine"),
+        (
+            "train nci --schedule cosine",
+            "--schedule must be one of one-cycle, halving, decay, plateau, constant, got cosine",
+        ),
         ("train", "source"),
         ("pretrain nci --encoder.num_filters 3", "--encoder CLASS is missing"),
         (
@@ -166,6 +172,8 @@ def test_options_of_the_first_release_say_what_to_write(
         ("pretrain nci --encoder none", "--encoder none has nothing to pretrain"),
         ("pretrain nci --encoder RandomWalk", "RandomWalk has no parameters to learn"),
         ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
+        ("train pattern --features ogb", "--features ogb would have no effect with pattern; it belongs to molecules"),
+        ("train nci --graphs 9", "--graphs 9 would have no effect with nci; it belongs to pattern and cluster"),
         ("train graph.npz --target size", "--target size would have no effect with graph.npz"),
     ],
 )
@@ -284,6 +292,21 @@ def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(file), encoding="utf-8")
     assert shown("train", "--config", str(tmp_path / "run.yaml")) == file
     assert shown("train", "nci")["epochs"] == TrainConfig().epochs, "a preset leaves no trace"
+
+
+def test_the_preset_of_spectral_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*command: str) -> dict[str, Any]:
+        return yaml.safe_load(printed_config(capsys, "train", *command, "--preset", "san"))
+
+    zinc, pattern = shown("zinc12k"), shown("pattern", "--graphs", "50")
+    assert zinc["schedule"] == "plateau" and (zinc["patience"], pattern["patience"]) == (25, 10)
+    assert zinc["model"]["attention_options"] == {"full": True, "gamma": 1e-5}
+    assert pattern["model"]["pooling"] is None and pattern["graphs"] == 50
+    assert zinc["encoder"]["class_path"].endswith("SpectralEncoder") and zinc["encoder"]["init_args"]["row_norm"]
+    wide = shown("zinc12k", "--encoder.tokens", "eigenspaces")
+    assert wide["encoder"]["init_args"] == {**zinc["encoder"]["init_args"], "tokens": "eigenspaces"}
+    other = shown("zinc12k", "--encoder", "SpectralKernel")
+    assert other["model"] == zinc["model"] and other["encoder"]["class_path"].endswith("SpectralKernel")
 
 
 def test_a_run_of_the_papers_experiment(tmp_path: Path) -> None:
@@ -513,6 +536,32 @@ def test_pretrain_train_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [run["name"] for run in json.loads(figures.read_text())["runs"]] == ["pretrain", "none", "lt"]
     assert "is no run folder" in refused(capsys, "report", str(tmp_path))
+
+
+def test_graphs_of_block_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The figure is the mean recall of the classes, the loss is balanced."""
+    command = ["train", "cluster", "--graphs", "8", "--preset", "san", "--out", str(tmp_path), "--threads", "1"]
+    command += ["--encoder.feedforward_channels", "4", "--model.num_layers", "1", "--epochs", "2", "--quiet"]
+    assert main(command) == 0
+    assert "cluster, SpectralEncoder: test balanced accuracy" in capsys.readouterr().out
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["task"]["balanced"] and config["task"]["level"] == "node" and config["task"]["num_classes"] == 6
+    assert [config["data"][f"num_{part}"] for part in ("train", "val", "test")] == [8, 1, 1]
+    assert config["model"]["pe_merge"] == "concat" and config["data"]["split"] == {"kind": "generated", "seed": 0}
+
+
+def test_molhiv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ogb's features and a binary task, from compressed files."""
+    molecules = [f"{'C' * n}{end},{int(end == 'O')}" for n in range(2, 8) for end in ("O", "N", "C(=O)O")]
+    for name, part in {"train": molecules[:12], "val": molecules[12:15], "test": molecules[15:]}.items():
+        with lzma.open(tmp_path / f"{name}.csv.xz", "wt", encoding="utf-8") as file:
+            file.write("smiles,y\n" + "\n".join(part) + "\n")
+    command = ["train", "molhiv", "--data", str(tmp_path), "--cache", str(tmp_path), "--out", str(tmp_path / "run")]
+    command += ["--threads", "1", "--quiet", "--epochs", "1", "--encoder", "none"]
+    assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0
+    assert "molhiv, none: test ROC-AUC" in capsys.readouterr().out
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["task"]["name"] == "binary" and len(config["data"]["spec"]["num_node_types"]) == 9
 
 
 def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

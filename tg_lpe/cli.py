@@ -42,7 +42,13 @@ if TYPE_CHECKING:
     from tg_lpe.training.loop import TrainingLoop
     from tg_lpe.training.run_folder import RunFolder
 
-SOURCES = ("zinc", "zinc12k", "qm9", "nci")
+SOURCES = ("zinc", "zinc12k", "qm9", "nci", "molhiv")
+GENERATED = ("pattern", "cluster")
+NAMED_TASKS: dict[str, dict[str, Any]] = {
+    "molhiv": {"name": "binary"},
+    **{source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"} for source in GENERATED},
+}
+"""Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 EDGE_ENCODING = "linear_transformer_edge_pe"
 
 
@@ -125,7 +131,8 @@ def _add_data(parser: ArgumentParser) -> None:
         "source",
         metavar="SOURCE",
         help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or .smi/.csv file, "
-        "or an .npz file with one graph and classes of its nodes",
+        "an .npz file with one graph and classes of its nodes, or "
+        f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
     parser.add_argument(
         "--config", action="config", help="YAML file with any of these options; --print_config shows one"
@@ -133,20 +140,26 @@ def _add_data(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--preset",
         choices=tuple(PRESETS),
-        help="other defaults: paper, those of Table 2 of `Graph Transformers Dream of Electric Flow`",
+        help="other defaults: paper, those of Table 2 of `Graph Transformers Dream of Electric Flow`; san, the "
+        "published models of `Rethinking Graph Transformers with Spectral Attention`",
     )
     group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not for nci")
     group.add_argument("--smiles_column", metavar="COLUMN", help="of csv files (default: smiles)")
     group.add_argument(
         "--features",
         choices=("types", "ogb"),
-        default="types",
-        help="of atoms and bonds: their types, or ogb's nine + three",
+        help="of atoms and bonds: their types (default), or ogb's nine + three (default for molhiv)",
     )
     group.add_argument(
         "--split", choices=("random", "scaffold"), help="how a single file is divided 80/10/10 (default: random)"
     )
     group.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
+    group.add_argument(
+        "--graphs",
+        type=int,
+        metavar="N",
+        help="of pattern and cluster: graphs for training (default: 10000); the other sets are in proportion",
+    )
     group.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
 
 
@@ -289,7 +302,7 @@ def _task(args: Namespace) -> dict[str, Any]:
     from tg_lpe.training.tasks import register_task
 
     if args.task is None:
-        return {}
+        return NAMED_TASKS.get(args.source, {})
     cls, arguments = class_and_arguments(args.task)
     given = {name: value for name, value in arguments.items() if value not in (None, "")}
     return {"name": register_task(cls).name, **given}
@@ -708,6 +721,14 @@ the command's help."""
 
 def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: Any) -> GraphSplits:
     """The data that the arguments name, with atom types as a pretrained encoder numbers them."""
+    if args.source in GENERATED:
+        from tg_lpe.datasets.block_models import load_block_model
+
+        _refuse_options_of_molecules(args, targets)
+        return load_block_model(args.source, args.seed, args.graphs)
+    if args.graphs is not None:
+        belongs = f"it belongs to {' and '.join(GENERATED)}"
+        raise ValueError(f"--graphs {args.graphs} would have no effect with {args.source}; {belongs}")
     if args.source.endswith(".npz"):
         return _load_node_graph(args, targets)
     from tg_lpe.datasets.molecules import load_molecules
@@ -715,16 +736,18 @@ def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: An
     named = args.source in SOURCES
     if not named and not Path(args.source).exists():
         raise ValueError(
-            f"the source is one of {', '.join(SOURCES)}, or a folder or file that exists; got {args.source!r}"
+            f"the source is one of {', '.join((*SOURCES, *GENERATED))}, or a folder or file that exists; "
+            f"got {args.source!r}"
         )
-    if args.data is None and args.source in ("zinc", "zinc12k", "qm9"):
+    if args.data is None and args.source in SOURCES and args.source != "nci":
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
+    features = args.features or ("ogb" if args.source == "molhiv" else "types")
     return load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
         smiles_column=args.smiles_column,
-        features=args.features,
-        vocabulary=_vocabulary_for(chosen, args.features),
+        features=features,
+        vocabulary=_vocabulary_for(chosen, features),
         split=args.split,
         cache_dir=args.cache,
         strict=args.strict,
@@ -739,14 +762,19 @@ def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits
     from tg_lpe.data import GraphSplits, random_node_masks
     from tg_lpe.datasets.nodes import load_node_graph
 
+    _refuse_options_of_molecules(args, targets)
+    splits = GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
+    return replace(splits, split={"kind": "random", "seed": args.seed})
+
+
+def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
+    """Refuse options that only sources of molecules have."""
     given = {name: args[name] for name in ("data", "smiles_column", "split", "cache")}
     given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
-    given |= {"strict": args.strict, "features": args.features != "types" and args.features}
+    given |= {"strict": args.strict, "features": args.features}
     for name, value in given.items():
         if value:
             raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")
-    splits = GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
-    return replace(splits, split={"kind": "random", "seed": args.seed})
 
 
 def _device(name: str) -> torch.device:

@@ -6,7 +6,7 @@ from torch_geometric.utils import is_undirected, to_dense_adj
 
 from tg_lpe.data import GraphSplits
 from tg_lpe.datasets import cluster_graphs, pattern_graphs
-from tg_lpe.datasets.block_models import BLOCK_MODELS
+from tg_lpe.datasets.block_models import BLOCK_MODEL_SIZES, BLOCK_MODELS, load_block_model
 
 MODELS = pytest.mark.parametrize("name", list(BLOCK_MODELS))
 
@@ -97,3 +97,27 @@ def test_arguments(name):
     for arguments in ((1.5, 0), (1, "0"), (True, 0)):
         with pytest.raises(TypeError, match="must be an integer"):
             BLOCK_MODELS[name](*arguments)
+
+
+@MODELS
+def test_splits_are_cut_from_one_list(name):
+    splits, graphs = load_block_model(name, 3, num_train=20), BLOCK_MODELS[name](28 if name == "pattern" else 24, 3)
+    parts = [*splits.train, *splits.val, *splits.test]
+    assert len(parts) == len(graphs)
+    for part, graph in zip(parts, graphs, strict=True):
+        assert torch.equal(part.edge_index, graph.edge_index) and torch.equal(part.y, graph.y.float())
+    train, val, test = BLOCK_MODEL_SIZES[name]
+    assert (len(splits.train), len(splits.val), len(splits.test)) == (20, 20 * val // train, 20 * test // train)
+    assert splits.spec.num_node_types == (3 if name == "pattern" else 7) and splits.target.level == "node"
+    assert splits.split == {"kind": "generated", "seed": 3}
+    few = load_block_model(name, 0, num_train=2)
+    assert (len(few.train), len(few.val), len(few.test)) == (2, 1, 1)
+
+
+def test_arguments_of_splits():
+    with pytest.raises(ValueError, match=r"name must be one of \('pattern', 'cluster'\), got 'sbm'"):
+        load_block_model("sbm", 0)
+    with pytest.raises(ValueError, match="num_train must be at least 1, got 0"):
+        load_block_model("pattern", 0, 0)
+    with pytest.raises(TypeError, match=r"num_train must be an integer, got 2\.5"):
+        load_block_model("pattern", 0, 2.5)

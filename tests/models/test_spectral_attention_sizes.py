@@ -8,6 +8,7 @@ import pytest
 
 from tg_lpe import GraphTransformer
 from tg_lpe.encoders import SpectralEncoder
+from tg_lpe.training.presets import san
 
 OGB = {"num_node_types": [119, 4, 12, 12, 10, 6, 6, 2, 2], "num_edge_types": [5, 6, 2]}  # of ogb 1.3.6's first releases
 DATA: dict[str, dict[str, Any]] = {
@@ -79,3 +80,20 @@ def test_ablation(data: str, encoder_layers: int, m: int, heads: int, layers: in
 def test_tuned(data: str, layers: int, h: int, k: int, encoder_layers: int, heads: int, parameters: int) -> None:
     model, unread = published(data, h, layers, heads, True, k, encoder_layers)
     assert count(model) + unread == parameters
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "parameters"),
+    [
+        ("zinc12k", "ZINC", 454753),
+        ("pattern", "PATTERN", 520518),
+        ("cluster", "CLUSTER", 519186),
+        ("molhiv", "MolHIV", 714769),
+    ],
+)
+def test_preset(source: str, data: str, parameters: int) -> None:
+    """The options of the command line are those of the tuned model."""
+    options = san("train", source, {"class": "SpectralEncoder"})
+    model = {name.removeprefix("model."): value for name, value in options.items() if name.startswith("model.")}
+    built = GraphTransformer(**{**DATA[data], **model}, encoder=SpectralEncoder(**options["encoder"]))
+    assert count(built) == parameters  # on MolHIV one row more and one less

@@ -1,12 +1,13 @@
 """Random graphs, graphs with labelled nodes, and renumbering; :mod:`tg_lpe.datasets.molecules` has molecules."""
 
-from tg_lpe.datasets.block_models import cluster_graphs, pattern_graphs
+from tg_lpe.datasets.block_models import cluster_graphs, load_block_model, pattern_graphs
 from tg_lpe.datasets.nodes import load_node_graph
 from tg_lpe.datasets.relabel import relabel_nodes
 from tg_lpe.datasets.synthetic import random_incidences, random_weighted_graph
 
 __all__ = [
     "cluster_graphs",
+    "load_block_model",
     "load_node_graph",
     "pattern_graphs",
     "random_incidences",

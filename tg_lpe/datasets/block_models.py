@@ -7,10 +7,13 @@ the published sizes and probabilities; a seed decides all of them. None are kept
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+
+from tg_lpe.data import GraphSplits
 
 MIN_BLOCK, MAX_BLOCK = 5, 34
 """Nodes of a block, and of a pattern: uniform between these, both included."""
@@ -95,6 +98,39 @@ def cluster_graphs(num_graphs: int, seed: int) -> list[Data]:
 
 BLOCK_MODELS: dict[str, Callable[[int, int], list[Data]]] = {"pattern": pattern_graphs, "cluster": cluster_graphs}
 """Generators ``(num_graphs, seed)`` by the name of the data set."""
+
+BLOCK_MODEL_SIZES = {"pattern": (10_000, 2_000, 2_000), "cluster": (10_000, 1_000, 1_000)}
+"""Published numbers of graphs for training, validation and test."""
+
+
+def load_block_model(name: str, seed: int, num_train: int | None = None) -> GraphSplits:
+    """PATTERN or CLUSTER as training, validation and test set, cut from one list in this order.
+
+    Args:
+        name: ``"pattern"`` or ``"cluster"``.
+        seed: decides all graphs.
+        num_train: graphs for training, as many as published if absent; the other two sets are in proportion, rounded
+            down, of at least one graph each.
+
+    Returns:
+        The splits, with a class of each node as label.
+
+    Raises:
+        ValueError: if the name is another, or ``num_train`` is less than 1.
+        TypeError: if ``seed`` or ``num_train`` is no integer.
+    """
+    if name not in BLOCK_MODELS:
+        raise ValueError(f"name must be one of {tuple(BLOCK_MODELS)}, got {name!r}")
+    train, val, test = BLOCK_MODEL_SIZES[name]
+    if num_train is not None:
+        if not isinstance(num_train, int) or isinstance(num_train, bool):
+            raise TypeError(f"num_train must be an integer, got {num_train!r}")
+        if num_train < 1:
+            raise ValueError(f"num_train must be at least 1, got {num_train}")
+        train, val, test = num_train, *(max(1, num_train * size // train) for size in (val, test))
+    graphs = BLOCK_MODELS[name](train + val + test, seed)
+    splits = GraphSplits.of(graphs[:train], graphs[train : train + val], graphs[-test:], level="node")
+    return replace(splits, split={"kind": "generated", "seed": seed})
 
 
 def _generator(num_graphs: int, seed: int) -> torch.Generator:

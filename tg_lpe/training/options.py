@@ -24,7 +24,6 @@ from tg_lpe.hub import zoo
 from tg_lpe.hub.registry import Registry
 from tg_lpe.training.build import NoEncoder
 from tg_lpe.training.config import LoopConfig
-from tg_lpe.training.presets import DEFAULT_ENCODER as PRESET_ENCODER
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
 from tg_lpe.training.tasks import TASKS
@@ -158,7 +157,8 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         _import_modules(_flat(content.get("import")))
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if options and not {"--encoder", "--config"} & set(words):
-        default = PRESET_ENCODER if "--preset" in words else DEFAULT_ENCODER if command == "train" else None
+        preset = PRESETS.get(words[words.index("--preset") + 1]) if "--preset" in words[:-1] else None
+        default = preset.encoder if preset else DEFAULT_ENCODER if command == "train" else None
         if default is None:
             raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
         words = ["--encoder", default, *words]
@@ -329,11 +329,12 @@ def preset_defaults(command: str, args: Namespace) -> dict[str, Any]:
     Raises:
         ValueError: if another option contradicts the preset as a whole.
     """
+    preset = PRESETS[args.preset]
     if command == "pretrain" and args.kernels is not None:
         raise ValueError(f"--preset {args.preset} pretrains on eigenvectors, so --kernels must not be given")
-    chosen: Any = {"class": PRESET_ENCODER} if args.encoder is None else None
+    chosen: Any = {"class": preset.encoder} if args.encoder is None else None
     chosen = chosen_encoder(args) or chosen
-    defaults = PRESETS[args.preset](command, args.source, chosen)
+    defaults = preset.options(command, args.source, chosen)
     arguments = defaults.pop("encoder")
     if isinstance(chosen, dict):
         cls = ENCODERS[chosen["class"]]

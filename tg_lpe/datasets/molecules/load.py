@@ -22,7 +22,7 @@ from tg_lpe.datasets.molecules.report import LoadReport, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
-DatasetName = Literal["zinc", "qm9", "nci", "zinc12k"]
+DatasetName = Literal["zinc", "qm9", "nci", "zinc12k", "molhiv"]
 ComputedTarget = Literal["solubility"]
 
 _COMPUTED_BY_NAME = ("zinc", "qm9", "nci")
@@ -63,8 +63,8 @@ def load_molecules(
             `SMILES [name]`; csv files have a header with a column for the SMILES.
         name: The dataset that this is. `"zinc"`, `"qm9"` and `"nci"` imply the computed target where the files have
             no column `y`. `"zinc"` and `"qm9"` set its published normalisation; `"qm9"` also rewrites bracketed
-            radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` requires
-            labels `y`. Other sources are taken as they are.
+            radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` and
+            `"molhiv"` require labels `y`. Other sources are taken as they are.
         targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels,
             which is enough for pretraining. By default `y`, if it is the only column besides the SMILES.
         computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
@@ -168,8 +168,8 @@ def _choose_target(
         if normalization is not None:
             raise ValueError("normalization applies to the computed target, but these files bring their own labels")
         return TargetSpec(("y",))
-    if name == "zinc12k":
-        raise ValueError(f"zinc12k comes with labels, but the files in {source} have no column 'y'")
+    if name is not None and name not in _COMPUTED_BY_NAME:
+        raise ValueError(f"{name} comes with labels, but the files in {source} have no column 'y'")
     if name in _COMPUTED_BY_NAME or source == "nci" or normalization is not None:
         return solubility
     computing = (
