@@ -3,6 +3,7 @@
     python benchmarks/molecules.py zinc12k --data DIR [--rows ROW ...] [--seeds 0 1 2] [--epochs 15]
     python benchmarks/molecules.py zinc12k --data DIR --rows ablations
     python benchmarks/molecules.py zinc12k --data DIR --rows budget --seeds 0 1 2 --epochs 100
+    python benchmarks/molecules.py zinc12k --data DIR --rows spectral --seeds 0 1 2
 
 DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
 `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped run is resumed,
@@ -24,9 +25,10 @@ from typing import Any
 from _readme import molecules_row
 from _runs import complete_runs, machine_of, run, summary
 
-from tg_lpe.cli import SOURCES
 from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import RunFolder
+
+SETS = ("zinc", "zinc12k", "qm9", "nci")
 
 GRAM = "linear-transformer"
 """The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
@@ -111,7 +113,32 @@ REGULAR = [
 """Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
 
 BUDGET = {f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)}
-ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS, **BUDGET}
+SLOW = ["--encoder_lr", "0.001"]
+SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
+PUBLISHED = [*SPECTRAL_ENCODER, "--encoder.tokens", "eigenvectors", "--encoder.row_norm", "true"]
+SPECTRA = {
+    "node LPE": [*PUBLISHED, "--encoder.edge_out_channels", "0"],
+    "edge LPE": [*PUBLISHED, "--encoder.out_channels", "0"],
+    "eigenspaces": SPECTRAL_ENCODER,
+    "spectral kernel": ["--encoder", "SpectralKernel", "--encoder.hidden_channels", "32", *SLOW],
+}
+"""Learned encodings of the spectrum, feed-forward nets of 64 channels: published tokens, and forms without bases."""
+
+SAN = [
+    *["--model.attention", "spectral", "--model.attention_options", '{"full": true, "gamma": 1e-5}'],
+    *["--model.hidden_channels", "64", "--model.num_layers", "10", "--model.pooling", "sum"],
+    *["--model.pe_merge", "concat", "--model.readout", "pyramid"],
+]
+"""Spectral attention networks below 510,000 parameters."""
+
+SPECTRAL = {
+    **SPECTRA,
+    **{
+        f"san, {name}": [*options, *SAN]
+        for name, options in {"none": ENCODINGS["none"], **SPECTRA, "linear-transformer, not pretrained": FRESH}.items()
+    },
+}
+ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS, **BUDGET, **SPECTRAL}
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
     "encodings": list(ENCODINGS),
@@ -121,12 +148,13 @@ GROUPS = {
     "summed": list(SUMMED),
     "gps": list(GPS),
     "budget": list(BUDGET),
+    "spectral": ["none", *SPECTRAL, "not-pretrained"],
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("set", nargs="?", choices=SOURCES, default="nci", help="(default: %(default)s)")
+    parser.add_argument("set", nargs="?", choices=SETS, default="nci", help="(default: %(default)s)")
     parser.add_argument("--data", metavar="DIR", help="folder of the set")
     parser.add_argument(
         "--rows",

@@ -1,0 +1,210 @@
+"""Speed of spectral attention: missing pairs as batched products, eigenpairs of a dataset, steps of training.
+
+    python benchmarks/spectral_attention.py [--data ZINC12K_DIR] [--quick] [--json FILE]
+
+- Attention, forwards and backwards, over edges and missing pairs, for batches of 16 graphs of CLUSTER (117 nodes on
+  average), 48 channels and 8 heads: batched products of padded graphs under a mask, a list of all missing pairs, and
+  such a list in which each pair has an edge feature of its own that is projected, as in the published code. The three
+  give the same result, which is checked.
+- Eigenpairs of a dataset, as they are precomputed before training: eigenvectors, and what stands at nodes and edges.
+- A step of training of the published model for ZINC-12k, batches of 32: with feed-forward nets of 2048 channels in its
+  encoding, with 64, and with the encodings without signs and bases.
+
+The methods of a group take turns, so that other load on the machine affects all alike. One thread; medians of the CPU
+time of this process. Without --data the molecules are those that ship with RDKit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.loader import DataLoader
+
+from tg_lpe.datasets.block_models import cluster_graphs
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.encoders import SpectralEncoder, SpectralKernel
+from tg_lpe.encoders.precompute import store_precomputed
+from tg_lpe.hub.files import write_json
+from tg_lpe.nn.attention import Neighbourhoods
+from tg_lpe.nn.attention.edge import SCORE_BOUND
+from tg_lpe.nn.attention.spectral import MissingPairs, SpectralAttention, missing_pairs
+from tg_lpe.training.build import build_model
+from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.joint import JointTraining
+from tg_lpe.training.presets import san
+from tg_lpe.training.run_folder import environment
+from tg_lpe.training.tasks import Regression
+
+CHANNELS, HEADS, GAMMA, BATCH = 48, 8, 0.1, 16
+"""Of the published model for CLUSTER."""
+
+
+class PairList(SpectralAttention):
+    """The same attention with the missing pairs as a list, which is found once for a batch."""
+
+    feature_of_each = False
+    pairs: Tensor
+
+    def _over_missing(
+        self, h: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs
+    ) -> tuple[Tensor, Tensor]:
+        target, source = self.pairs
+        query, key = self.missing_query(h) * self._scale(h), self.missing_key(h)
+        if self.feature_of_each:
+            edge = self.missing_edge(pairs.feature.expand(len(target), -1))
+            logits = query[target] * key[source] * edge
+        else:
+            logits = (query * self.missing_edge(pairs.feature))[target] * key[source]
+        weight = logits.unflatten(1, (HEADS, -1)).sum(2).clamp(-SCORE_BOUND, SCORE_BOUND).exp()
+        values = value[source].unflatten(1, (HEADS, -1)) * weight.unsqueeze(2)
+        found = torch.zeros_like(value.unflatten(1, (HEADS, -1))).index_add(0, target, values)
+        return found, weight.new_zeros(len(h), HEADS).index_add(0, target, weight).unsqueeze(2)
+
+
+class PublishedPairList(PairList):
+    """As the published code: each pair has an edge feature, and each is projected."""
+
+    feature_of_each = True
+
+
+def attention_group() -> dict[str, tuple[int, Callable[[], Any]]]:
+    """Passes over a batch of CLUSTER: graphs and function by method."""
+    batch = next(iter(DataLoader(cluster_graphs(BATCH, 0), BATCH)))
+    neighbourhoods = Neighbourhoods(batch.edge_index, batch.batch, BATCH)
+    missing = missing_pairs(neighbourhoods)
+    graph, target, source = missing.nonzero().T
+    first = neighbourhoods.graphs.ptr[graph]
+    methods, expected = {}, None
+    for name, cls in {"pair list, a feature each": PublishedPairList, "pair list": PairList}.items():
+        methods[name] = cls(CHANNELS, HEADS, True, GAMMA)
+        methods[name].pairs = torch.stack([first + target, first + source])
+    methods["batched products"] = SpectralAttention(CHANNELS, HEADS, True, GAMMA)
+    h, e = (torch.randn(n, CHANNELS) for n in (neighbourhoods.num_nodes, neighbourhoods.num_edges))
+    feature = torch.randn(CHANNELS).requires_grad_()
+    for method in methods.values():
+        method.load_state_dict(methods["pair list"].state_dict())
+        with torch.no_grad():
+            out = method(h, e, neighbourhoods, MissingPairs(feature, missing))
+        expected = out if expected is None else expected
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+
+    def passes(method: SpectralAttention) -> Callable[[], None]:
+        def run() -> None:
+            # The mask is made once for a batch and serves all layers, as the list of pairs does.
+            method(h, e, neighbourhoods, MissingPairs(feature, missing)).sum().backward()
+            method.zero_grad(set_to_none=True)
+
+        return run
+
+    return {name: (BATCH, passes(method)) for name, method in methods.items()}
+
+
+def eigenpairs_group(splits: Any, quick: bool) -> dict[str, tuple[int, Callable[[], Any]]]:
+    """Precomputation of a dataset."""
+    dataset = splits.train.copy(torch.arange(min(len(splits.train), 500 if quick else 10_000)))
+    encoders = {
+        "eigenvectors": SpectralEncoder(8, 0, tokens="eigenvectors"),
+        "eigenspaces": SpectralEncoder(8, 0),
+        "eigenspaces, at edges too": SpectralEncoder(8, 8),
+    }
+    return {name: (len(dataset), lambda e=e: store_precomputed(e, dataset)) for name, e in encoders.items()}  # type: ignore[misc]
+
+
+def step_group(splits: Any) -> dict[str, tuple[int, Callable[[], Any]]]:
+    """Steps of training of the published model."""
+    options = san("train", "zinc12k", {"class": "SpectralEncoder"})
+    model = {name.removeprefix("model."): value for name, value in options.items() if name.startswith("model.")}
+    published = {"class": "SpectralEncoder", **options["encoder"]}
+    encoders: dict[str, dict[str, Any]] = {
+        "eigenvectors, 2048 channels": published,
+        "eigenvectors, 64 channels": {**published, "feedforward_channels": 64},
+        "eigenspaces, 64 channels": {**published, "feedforward_channels": 64, "tokens": "eigenspaces"},
+        "kernel": {"class": SpectralKernel.__name__, "edge_out_channels": 0, "num_eigenpairs": 10},
+        "none": {},
+    }
+    config = TrainConfig(batch_size=options["batch_size"], precision="float32")
+    few = {part: getattr(splits, part).copy(torch.arange(64)) for part in ("train", "val", "test")}
+    splits = type(splits)(**{**vars(splits), **few})
+    group = {}
+    for name, encoder in encoders.items():
+        training = JointTraining(
+            config,
+            build_model(splits.spec, Regression(), encoder or None, **model),
+            splits,
+            Regression(),
+            progress=False,
+        )
+        training.model.train()
+        batch = next(iter(DataLoader(training.train_set, config.batch_size)))
+
+        def step(training: JointTraining = training, batch: Any = batch) -> None:
+            loss = training.loss(batch, torch.Generator().manual_seed(0))
+            training.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            training.optimizer.step()
+
+        group[name] = config.batch_size, step
+    return group
+
+
+def measure(what: str, group: dict[str, tuple[int, Callable[[], Any]]], repeats: int) -> list[dict[str, Any]]:
+    """Rows of a group, whose methods take turns."""
+    wall: dict[str, list[float]] = {name: [] for name in group}
+    cpu: dict[str, list[float]] = {name: [] for name in group}
+    for turn in range(repeats + 1):
+        for name, (_, run) in group.items():
+            start, busy = time.perf_counter(), time.process_time()
+            run()
+            if turn:  # the first is to warm up
+                wall[name].append(time.perf_counter() - start)
+                cpu[name].append(time.process_time() - busy)
+    rows = []
+    for name, (graphs, _) in group.items():
+        # Paired by turn: the median of the ratios is steadier than the ratio of the medians.
+        ratio = statistics.median(base / own for base, own in zip(cpu[next(iter(group))], cpu[name], strict=True))
+        seconds = statistics.median(cpu[name])
+        rows.append(
+            {
+                "what": what,
+                "method": name,
+                "seconds": seconds,
+                "wall_seconds": statistics.median(wall[name]),
+                "graphs_per_second": graphs / seconds,
+                "ratio": ratio,
+            }
+        )
+        print(
+            f"{what:45} {name:28} {1e3 * seconds:9.1f} ms   {graphs / seconds:9,.0f} graphs/s   {ratio:6.2f}",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", help="folder of ZINC-12k")
+    parser.add_argument("--quick", action="store_true", help="few repetitions")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/spectral_attention.json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    splits = load_molecules(args.data or "nci", name="zinc12k" if args.data else "nci", progress=False)
+    repeats = 2 if args.quick else 20
+    results = measure("full attention, forwards and backwards", attention_group(), repeats)
+    results += measure("eigenpairs of a dataset", eigenpairs_group(splits, args.quick), max(2, repeats // 4))
+    results += measure("a step of the model for ZINC-12k", step_group(splits), repeats)
+    machine = environment()
+    machine.pop("command")
+    data = "zinc12k" if args.data else "nci"
+    write_json(Path(args.json), {"data": data, "results": results, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()
