@@ -82,16 +82,20 @@ class TestSpectralAttention(AttentionTestCase):
         return normed(layer.norm_feed_forward, h + update if layer.residual else update), e
 
 
-def test_missing_pairs() -> None:
-    sizes = [3, 9, 1, 0, 5, 2]
+@pytest.mark.parametrize("sizes", [[3, 9, 1, 0, 5, 2], [3, 90, 1, 0, 70, 80]], ids=["one bucket", "buckets"])
+def test_missing_pairs(sizes: list[int]) -> None:
     batch = torch.repeat_interleave(torch.arange(6), torch.tensor(sizes))
-    edges = torch.tensor([[0, 1, 3, 8, 6, 18, 18], [1, 0, 8, 3, 6, 19, 19]])
-    missing = missing_pairs(Neighbourhoods(edges, batch, 6))
-    assert missing.shape == (6, 9, 9)
-    first = torch.tensor([0, 3, 12, 13, 13, 18])
-    found = {(int(first[graph] + j), int(first[graph] + i)) for graph, i, j in missing.nonzero().tolist()}
-    every = {(j, i) for i in range(20) for j in range(20) if i != j and batch[i] == batch[j]}
+    last = sum(sizes) - 1
+    edges = torch.tensor([[0, 1, 3, 8, 6, last - 1, last - 1], [1, 0, 8, 3, 6, last, last]])
+    n = len(batch)
+    pairs = missing_pairs(Neighbourhoods(edges, batch, 6), torch.zeros(1))
+    found = set()
+    for mask, node in zip(pairs.missing, pairs.pad(torch.arange(n)), strict=True):
+        found |= {(int(node[graph, j]), int(node[graph, i])) for graph, i, j in mask.nonzero().tolist()}
+    every = {(j, i) for i in range(n) for j in range(n) if i != j and batch[i] == batch[j]}
     assert found == every - {tuple(edge) for edge in edges.T.tolist()}
+    rows = normal(n, 2, 3, seed=0)
+    assert torch.equal(pairs.unpad(pairs.pad(rows)), rows)
 
 
 def attended(layer: Any, h: Tensor, e: Tensor, index: Tensor, batch: Tensor) -> Tensor:
@@ -125,6 +129,29 @@ def test_small_gamma(softmax: str) -> None:
         # Without the floor the sparse attention is larger by a share of 1e-6 e^5 at most.
         assert joined[1e-12] < 1e-3
         assert isolated[1e-5] < 1e-3 and isolated[1e-12] < 1e-10
+
+
+@pytest.mark.parametrize("softmax", ["joint", "separate"])
+def test_gradient_where_logits_are_clamped(softmax: str) -> None:
+    """First and second derivatives are those of the dense formulas."""
+    layer = layer_of(softmax=softmax)
+    for weight in layer.layer.attention.parameters():
+        weight.data *= 7
+    h, e = normal(5, CHANNELS, seed=1).requires_grad_(), normal(3, CHANNELS, seed=2)
+    index, batch = torch.tensor([[0, 1, 3], [1, 2, 2]]), torch.tensor([0, 0, 0, 0, 0])
+    feature = layer.shared.embedding.weight[0]
+    results = [
+        attended(layer, h, e, index, batch),
+        dense_attention(layer.layer.attention, feature, h, e, index, batch),
+    ]
+    assert relative_error(*results) < 1e-10
+    firsts = [torch.autograd.grad(out.square().sum(), h, create_graph=True)[0] for out in results]
+    assert relative_error(*firsts) < 1e-10
+    seconds = [torch.autograd.grad(first.square().sum(), h)[0] for first in firsts]
+    assert relative_error(*seconds) < 1e-8
+    attention = layer.layer.attention
+    product = attention.missing_query(h)[0] * attention.missing_key(h)[2] * attention.missing_edge(feature)
+    assert float(product.detach().unflatten(0, (HEADS, -1)).sum(1).abs().max()) > 5 * (CHANNELS // HEADS) ** 0.5
 
 
 def test_a_complete_graph_has_no_missing_pairs() -> None:

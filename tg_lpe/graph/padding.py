@@ -130,7 +130,7 @@ class PaddedBatch:
             self.num_rows = graph.num_nodes
             self._row: Tensor | None = None
             return
-        self.buckets = _cut(graph.ptr.diff(), graph.max_nodes, max_rows, dense_nodes, max_padding)
+        self.buckets = cut_into_buckets(graph.ptr.diff(), graph.max_nodes, max_rows, dense_nodes, max_padding)
         self.num_rows = sum(bucket.num_rows for bucket in self.buckets)
         first_row = self._per_graph([_counted(b) * b.max_nodes + b.first_row for b in self.buckets])
         max_nodes = self._per_graph([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
@@ -254,7 +254,9 @@ def _counted(bucket: Bucket) -> Tensor:
     return torch.arange(bucket.num_graphs, device=bucket.graphs.device)
 
 
-def _cut(sizes: Tensor, largest: int, max_rows: int, dense_nodes: int, max_padding: float | None) -> list[Bucket]:
+def cut_into_buckets(
+    sizes: Tensor, largest: int, max_rows: int, dense_nodes: int, max_padding: float | None
+) -> list[Bucket]:
     """Cut the graphs of a batch into buckets: one if all is small, else graphs sorted by size, largest first."""
     num_graphs = sizes.numel()
     if num_graphs == 0:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from tg_lpe.graph.padding import DENSE_NODES, MAX_ROWS, cut_into_buckets
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
@@ -18,14 +20,29 @@ SOFTMAXES = ("joint", "separate")
 FLOOR = 1e-6
 """Added to the sum of weights, as in the published code: nodes without edges get zero."""
 
+MAX_PADDING = 1.25
+"""Graphs of more than ``DENSE_NODES`` nodes are padded by no more than this factor."""
+
 
 class MissingPairs(NamedTuple):
-    """The ordered pairs of different nodes of a graph that no edge joins."""
+    """The ordered pairs of different nodes of a graph that no edge joins, in buckets of padded graphs."""
 
     feature: Tensor
     """The edge feature that all of them share, ``[hidden_channels]``."""
-    missing: Tensor
-    """Which pairs these are, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
+    row: Tensor
+    """Row of each node among the padded rows of all buckets, int64 ``[num_nodes]``."""
+    missing: list[Tensor]
+    """Of each bucket, which pairs these are, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
+
+    def pad(self, rows: Tensor) -> list[Tensor]:
+        """Rows of nodes ``[num_nodes, ...]`` as ``[num_graphs, max_nodes, ...]`` of each bucket; padding is zero."""
+        sizes = [mask.size(0) * mask.size(1) for mask in self.missing]
+        padded = rows.new_zeros(sum(sizes), *rows.shape[1:]).index_copy(0, self.row, rows).split(sizes)
+        return [part.unflatten(0, mask.shape[:2]) for part, mask in zip(padded, self.missing, strict=True)]
+
+    def unpad(self, padded: list[Tensor]) -> Tensor:
+        """The reverse of :meth:`pad`."""
+        return torch.cat([part.flatten(0, 1) for part in padded]).index_select(0, self.row)
 
 
 class MissingEdges(nn.Module):
@@ -44,20 +61,42 @@ class MissingEdges(nn.Module):
         """The missing pairs of a batch; ``None`` if the layers do not look at them."""
         if self.embedding is None:
             return None
-        return MissingPairs(self.embedding.weight[0], missing_pairs(neighbourhoods))
+        return missing_pairs(neighbourhoods, self.embedding.weight[0])
 
 
-def missing_pairs(neighbourhoods: Neighbourhoods) -> Tensor:
-    """Pairs of different nodes of one graph without an edge, bool ``[num_graphs, max_nodes, max_nodes]``.
+def missing_pairs(neighbourhoods: Neighbourhoods, feature: Tensor) -> MissingPairs:
+    """Pairs of different nodes of one graph without an edge.
 
-    Entry ``[g, i, j]`` is whether there is no edge from the ``j``-th node of graph ``g`` to its ``i``-th.
+    Where graphs have more than ``DENSE_NODES`` nodes, those of similar size form a bucket, for which their sizes are
+    read from the device. Otherwise all graphs are one bucket.
+
+    Args:
+        neighbourhoods: the edges.
+        feature: what the pairs share, ``[hidden_channels]``.
     """
-    there = ~neighbourhoods.padding
-    pairs = there.unsqueeze(2) & there.unsqueeze(1)
-    pairs.diagonal(dim1=1, dim2=2).fill_(False)
+    sizes, largest = neighbourhoods.graphs.ptr.diff(), neighbourhoods.max_nodes
+    max_padding = MAX_PADDING if largest > DENSE_NODES else None
+    buckets = cut_into_buckets(sizes, largest, MAX_ROWS, DENSE_NODES, max_padding)
+    first_row, first_entry, width = (torch.zeros_like(sizes) for _ in range(3))
+    masks, num_entries = [sizes.new_zeros(0, dtype=torch.bool)], 0
+    for bucket in buckets:
+        n, graphs = bucket.max_nodes, bucket.graphs
+        number = torch.arange(bucket.num_graphs, device=sizes.device)
+        first_row[graphs] = bucket.first_row + number * n
+        first_entry[graphs] = num_entries + number * n**2
+        width[graphs] = n
+        num_entries += bucket.num_graphs * n**2
+        there = torch.arange(n, device=sizes.device) < sizes[graphs].unsqueeze(1)
+        pairs = there.unsqueeze(2) & there.unsqueeze(1)
+        pairs.diagonal(dim1=1, dim2=2).fill_(False)
+        masks.append(pairs.flatten())
     graph, local = neighbourhoods.batch, neighbourhoods.local_index
     source, target = neighbourhoods.edge_index
-    return pairs.index_put((graph[target], local[target], local[source]), pairs.new_zeros(()))
+    joined = first_entry[graph[target]] + local[target] * width[graph[target]] + local[source]
+    flat = torch.cat(masks).index_fill(0, joined, False)
+    parts = flat.split([bucket.num_graphs * bucket.max_nodes**2 for bucket in buckets]) if buckets else ()
+    missing = [part.view(-1, b.max_nodes, b.max_nodes) for part, b in zip(parts, buckets, strict=True)]
+    return MissingPairs(feature, first_row[graph] + local, missing)
 
 
 class SpectralAttention(nn.Module):
@@ -74,7 +113,7 @@ class SpectralAttention(nn.Module):
     eq. (5) of the paper: a softmax over edges times ``1 / (1 + gamma)`` plus one over missing edges times
     ``gamma / (1 + gamma)``. `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
 
-    Missing edges are computed as batched products of padded graphs under a mask, ``O(heads max_nodes^2)`` a graph.
+    Missing edges are computed as batched products of padded graphs under a mask, ``O(heads num_nodes^2)`` a graph.
 
     Args:
         hidden_channels: width of node and edge features.
@@ -132,7 +171,7 @@ class SpectralAttention(nn.Module):
         if pairs is None:
             return (found / (total + FLOOR)).flatten(1)
         gamma = self.log_gamma.exp().to(total.dtype)
-        other, rest = self._over_missing(h, value, neighbourhoods, pairs)
+        other, rest = self._over_missing(h, value, pairs)
         if self.softmax == "joint":
             return ((found + gamma * other) / (total + gamma * rest + FLOOR * (1 + gamma))).flatten(1)
         total, rest = (torch.where(sums > 0, sums, 1.0) for sums in (total, rest))
@@ -148,20 +187,19 @@ class SpectralAttention(nn.Module):
         found = target.sum((values * weight.to(values.dtype).unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
         return found, target.sum(weight).unsqueeze(2).to(found.dtype)
 
-    def _over_missing(
-        self, h: Tensor, value: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs
-    ) -> tuple[Tensor, Tensor]:
+    def _over_missing(self, h: Tensor, value: Tensor, pairs: MissingPairs) -> tuple[Tensor, Tensor]:
         """As :meth:`_over_edges`, over the pairs without an edge."""
         # The feature is the same for all pairs: it scales the channels of the queries.
         query = self.missing_query(h) * self.missing_edge(pairs.feature) * self._scale(h)
-        q, k, v = (self._heads_first(neighbourhoods.pad(rows)) for rows in (query, self.missing_key(h), value))
-        weight = _weights(q @ k.mT).masked_fill(~pairs.missing.unsqueeze(1), 0.0)
-        found, total = weight.to(v.dtype) @ v, weight.sum(3, keepdim=True)
-        return neighbourhoods.unpad(found.transpose(1, 2)), neighbourhoods.unpad(total.transpose(1, 2)).to(found.dtype)
-
-    def _heads_first(self, padded: Tensor) -> Tensor:
-        """Padded rows ``[num_graphs, max_nodes, hidden_channels]`` as ``[num_graphs, heads, max_nodes, d]``."""
-        return padded.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        # A column of ones sums the weights in the same product as the values.
+        ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
+        rows = query.unflatten(1, (self.heads, -1)), self.missing_key(h).unflatten(1, (self.heads, -1)), ones
+        found = []
+        for mask, *padded in zip(pairs.missing, *map(pairs.pad, rows), strict=True):
+            q, k, v = (part.transpose(1, 2) for part in padded)
+            found.append((_MaskedWeights.apply(q @ k.mT, mask.unsqueeze(1)) @ v).transpose(1, 2))
+        sums = pairs.unpad(found) if found else ones
+        return sums[..., :-1], sums[..., -1:]
 
     def _scale(self, h: Tensor) -> float:
         return 1.0 / math.sqrt(h.size(1) // self.heads)
@@ -169,6 +207,23 @@ class SpectralAttention(nn.Module):
 
 def _linear(channels: int) -> nn.Linear:
     return nn.Linear(channels, channels, bias=False)
+
+
+class _MaskedWeights(torch.autograd.Function):
+    """As :func:`_weights`, in the dtype of the logits, and zero where a mask is not set; keeps the weights alone."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, mask: Tensor) -> Tensor:
+        weight = _weights(logits).masked_fill_(~mask, 0.0).to(logits.dtype)
+        ctx.save_for_backward(weight)
+        return weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (weight,) = ctx.saved_tensors
+        # Where logits are clamped or masked, the weight is outside of the bounds.
+        bound = (1 - 1e-6) * SCORE_BOUND
+        return torch.ops.aten.hardtanh_backward(grad * weight, weight, math.exp(-bound), math.exp(bound)), None
 
 
 def _weights(logits: Tensor) -> Tensor:
