@@ -105,6 +105,11 @@ def training_row(entry: dict[str, Any]) -> list[str]:
     return [entry["row"], *cost, gflop, f"{entry['num_parameters']:,}", f"{entry['peak_mib']:,.0f}"]
 
 
+def spectral_attention_row(entry: dict[str, Any]) -> list[str]:
+    """A method of benchmarks/spectral_attention.py."""
+    return [entry["what"], entry["method"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
+
+
 def scaling_row(entry: dict[str, Any]) -> list[str]:
     """A graph of benchmarks/scaling.py."""
     counts = [entry["graph"], f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
@@ -223,6 +228,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ["model", "graphs/s", "step over none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],
         training_row,
     ),
+    "spectral_attention": (["", "method", "graphs/s", "times the first"], spectral_attention_row),
     "scaling": (
         ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
         scaling_row,
