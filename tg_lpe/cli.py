@@ -741,7 +741,7 @@ def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: An
         )
     if args.data is None and args.source in SOURCES and args.source != "nci":
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
-    features = args.features or ("ogb" if args.source == "molhiv" else "types")
+    features: Any = args.features or ("ogb" if args.source == "molhiv" else "types")
     return load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,

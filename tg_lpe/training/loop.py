@@ -231,7 +231,7 @@ class TrainingLoop(ABC):
         tensors |= pack_optimizer(self.optimizer)
         if self.average is not None:
             tensors |= self.average.pack()
-        metadata = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_value": self.best_value}
+        metadata: dict[str, Any] = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_value": self.best_value}
         if self.plateau is not None:
             metadata["plateau"] = asdict(self.plateau)
         self.folder.save_state(tensors, metadata)
