@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tg_lpe import GraphTransformer
 from tg_lpe.nn.attention import Neighbourhoods, make_attention
-from tg_lpe.nn.attention.spectral import missing_pairs
+from tg_lpe.nn.attention.spectral import _MaskedWeights, missing_pairs
 
 
 def dense_attention(
@@ -152,6 +152,20 @@ def test_gradient_where_logits_are_clamped(softmax: str) -> None:
     attention = layer.layer.attention
     product = attention.missing_query(h)[0] * attention.missing_key(h)[2] * attention.missing_edge(feature)
     assert float(product.detach().unflatten(0, (HEADS, -1)).sum(1).abs().max()) > 5 * (CHANNELS // HEADS) ** 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_weights_have_the_derivative_of_clamped_exponentials(dtype: torch.dtype) -> None:
+    """Also where a rounded weight lies inside of the bounds that its logit exceeds."""
+    logits = torch.arange(-6.9, 7.0, 0.2, dtype=dtype).repeat(2, 1).requires_grad_()
+    mask = torch.tensor([[True], [False]]).expand_as(logits)
+    weight = _MaskedWeights.apply(logits, mask)
+    expected = logits.float().clamp(-5, 5).exp() * mask
+    tolerance = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(weight.double(), expected.double(), rtol=max(tolerance, 1e-6), atol=0)
+    grad = torch.autograd.grad(weight.sum(), logits)[0]
+    inside = mask & (logits.abs() < 5)
+    torch.testing.assert_close(grad, torch.where(inside, weight, 0.0), rtol=0, atol=0)
 
 
 def test_a_complete_graph_has_no_missing_pairs() -> None:

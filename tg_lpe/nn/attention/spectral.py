@@ -197,7 +197,8 @@ class SpectralAttention(nn.Module):
         found = []
         for mask, *padded in zip(pairs.missing, *map(pairs.pad, rows), strict=True):
             q, k, v = (part.transpose(1, 2) for part in padded)
-            found.append((_MaskedWeights.apply(q @ k.mT, mask.unsqueeze(1)) @ v).transpose(1, 2))
+            weight = _MaskedWeights.apply(q @ k.mT, mask.unsqueeze(1))  # type: ignore[no-untyped-call]
+            found.append((weight @ v).transpose(1, 2))
         sums = pairs.unpad(found) if found else ones
         return sums[..., :-1], sums[..., -1:]
 
@@ -221,8 +222,8 @@ class _MaskedWeights(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (weight,) = ctx.saved_tensors
-        # Where logits are clamped or masked, the weight is outside of the bounds.
-        bound = (1 - 1e-6) * SCORE_BOUND
+        # Where logits are clamped or masked, the weight is outside of the bounds, however it was rounded.
+        bound = SCORE_BOUND - 4 * torch.finfo(weight.dtype).eps
         return torch.ops.aten.hardtanh_backward(grad * weight, weight, math.exp(-bound), math.exp(bound)), None
 
 
