@@ -64,7 +64,7 @@ def main() -> None:
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs, time the encoders, collect and draw."""
     source = "zinc" if args.data else "nci"
-    base = Path(args.out) / f"{source}-{args.epochs}"
+    base = Path(args.out) / f"{source}-{args.probes}-{args.pretrain_epochs}-{args.epochs}"
     graphs = load_molecules(args.data or source, name=source, targets=(), progress=False).test
     entries: list[dict[str, Any]] = []
     for layers, k in [(None, None), (None, WIDTH), *args.sizes]:

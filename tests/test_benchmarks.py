@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -81,3 +83,20 @@ def test_error_over_budget(tmp_path: Path) -> None:
     assert "differ in more than encoder, epochs and seed" in budget_figure(*runs, other, "--json", out).stderr
     assert "are the same run" in budget_figure(*runs, runs[0], "--json", out).stderr
     assert "none of these runs is complete" in budget_figure(runs[-1], "--json", out).stderr
+
+
+def test_other_probes_or_pretraining_are_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of complete runs are not read again for an encoder that starts differently."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    less_computation = importlib.import_module("less_computation")
+    folders: list[set[Path]] = []
+    monkeypatch.setattr(less_computation, "run", lambda command, source, out, *_: not folders[-1].add(out))
+    splits = argparse.Namespace(test=None)
+    monkeypatch.setattr(less_computation, "load_molecules", lambda *_, **__: splits)
+    for probes, epochs in (("learned", 15), ("features", 15), ("learned", 3)):
+        folders.append(set())
+        chosen = {"data": None, "epochs": 30, "pretrain_epochs": epochs, "probes": probes, "seeds": [0], "threads": 1}
+        with pytest.raises(SystemExit, match="no run"):
+            less_computation.compare(argparse.Namespace(**chosen, out=tmp_path, sizes=[(3, 8)], quick=False))
+    assert all(folders)
+    assert not folders[0] & folders[1] and not folders[0] & folders[2]
