@@ -23,11 +23,12 @@ ROOMS = {
     "plot",
     "prediction",
     "report",
+    "tokenizers",
     "training",
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "cli.py", "graphgym.py", "py.typed", "testing.py"}
+FILES = {"__init__.py", "cli.py", "graphgym.py", "py.typed", "testing.py", "wl.py"}
 
 
 def subclasses(of: type) -> set[str]:

@@ -1,6 +1,6 @@
 """Learned positional encodings for PyTorch Geometric."""
 
-from tg_lpe import constructions, encoders, plot, zoo
+from tg_lpe import constructions, encoders, plot, wl, zoo
 from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.models.graph_transformer import GraphTransformer
@@ -18,6 +18,7 @@ __all__ = [
     "constructions",
     "encoders",
     "plot",
+    "wl",
     "zoo",
 ]
 

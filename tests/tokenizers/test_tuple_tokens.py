@@ -1,0 +1,119 @@
+"""Token sets against the list of all tuples, and their numbers against the formulas."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tg_lpe import Incidence
+from tg_lpe.graph import tuples as graph_tuples
+from tg_lpe.graph.tuples import component_tuples
+from tg_lpe.tokenizers import NO_EDGE, SAME_NODE, tuple_tokens
+
+
+def incidence(*parts: Graph) -> Incidence:
+    return Incidence(**batch_of(list(parts)).arguments(weighted=False))
+
+
+def listed(graph: Graph, k: int, s: int) -> list[tuple[int, ...]]:
+    """Of all ``n ** k`` tuples, those whose positions have at most ``s`` components."""
+    edges = {frozenset(edge) for edge in graph.edges}
+    found = []
+    for nodes in itertools.product(range(graph.num_nodes), repeat=k):
+        links = nx.Graph()
+        links.add_nodes_from(range(k))
+        links.add_edges_from(
+            (i, j)
+            for i, j in itertools.combinations(range(k), 2)
+            if nodes[i] == nodes[j] or frozenset((nodes[i], nodes[j])) in edges
+        )
+        if nx.number_connected_components(links) <= s:
+            found.append(nodes)
+    return found
+
+
+def random_graph(seed: int) -> Graph:
+    rng = np.random.default_rng(seed)
+    return from_networkx(nx.gnp_random_graph(int(rng.integers(0, 8)), float(rng.uniform(0, 0.8)), seed=seed))
+
+
+@pytest.mark.parametrize("k, s", [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3)])
+def test_tuples_are_those_of_the_list_of_all(k: int, s: int) -> None:
+    for seed in range(200 if k < 4 else 20):
+        graph = random_graph(seed)
+        got = component_tuples(incidence(graph), k, s).T.tolist()
+        assert got == [list(nodes) for nodes in listed(graph, k, s)], seed
+
+
+@few
+@given(graphs(max_nodes=30))
+def test_numbers_are_those_of_the_formulas(graph: Graph) -> None:
+    n, m = graph.num_nodes, len(graph.edges)
+    degrees = dict(graph.networkx().degree)
+    triangles = sum(nx.triangles(graph.networkx()).values()) // 3
+    wedges = sum(math.comb(d, 2) for d in degrees.values())
+    assert component_tuples(incidence(graph), 2, 1).size(1) == n + 2 * m
+    assert component_tuples(incidence(graph), 3, 1).size(1) == n + 6 * m + 6 * (wedges - 2 * triangles)
+
+
+def test_a_path_of_four_nodes_has_34_connected_triples() -> None:
+    assert component_tuples(incidence(from_networkx(nx.path_graph(4))), 3, 1).size(1) == 34
+
+
+@pytest.mark.parametrize("k, s", [(1, None), (2, 1), (2, None), (3, 1), (3, 2)])
+def test_a_batch_has_the_tokens_of_its_graphs(k: int, s: int | None) -> None:
+    parts = [part for part in corner_cases() if part.num_nodes <= 12]
+    whole = incidence(*parts)
+    tokens = tuple_tokens(whole, k, s)
+    node_offset = edge_offset = 0
+    nodes, types, batch = [], [], []
+    for number, part in enumerate(parts):
+        own = tuple_tokens(incidence(part), k, s)
+        nodes.append(own.nodes + node_offset)
+        types.append(torch.where(own.types >= 0, own.types + edge_offset, own.types))
+        batch.append(torch.full((len(own.nodes),), number))
+        node_offset, edge_offset = node_offset + part.num_nodes, edge_offset + len(part.edges)
+    assert torch.equal(tokens.nodes, torch.cat(nodes))
+    assert torch.equal(tokens.types, torch.cat(types))
+    assert torch.equal(tokens.batch, torch.cat(batch))
+
+
+@settings(parent=few)
+@given(graphs(max_nodes=7), st.sampled_from([(2, 1), (3, 1), (3, 2), (3, 3)]))
+def test_atomic_types(graph: Graph, order: tuple[int, int]) -> None:
+    whole = incidence(graph)
+    number = {edge: i for i, edge in enumerate(graph.edges)}
+    tokens = tuple_tokens(whole, *order)
+    for nodes, types in zip(tokens.nodes.tolist(), tokens.types.tolist(), strict=True):
+        for (u, v), kind in zip(itertools.combinations(nodes, 2), types, strict=True):
+            assert kind == (SAME_NODE if u == v else number.get((min(u, v), max(u, v)), NO_EDGE))
+
+
+def test_order_and_duplicates_of_the_edges_change_nothing() -> None:
+    index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]])
+    other = torch.tensor([[3, 0, 2, 1, 1, 2, 3], [2, 2, 1, 0, 1, 0, 2]])
+    for k, s in ((2, 1), (3, 1), (3, 2)):
+        for one, two in zip(tuple_tokens(Incidence(index), k, s), tuple_tokens(Incidence(other), k, s), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_what_cannot_be_listed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    star = incidence(from_networkx(nx.star_graph(500)))
+    for k, s in ((2, 3), (2, 0), (0, 0)):
+        with pytest.raises(ValueError, match=f"1 <= s <= k, got k={k}, s={s}"):
+            tuple_tokens(star, k, s)
+    with pytest.raises(ValueError, match=r"\(3,3\)-tuples: 125,751,501 tuples do not fit in memory, at most"):
+        tuple_tokens(star, 3)
+    with pytest.raises(ValueError, match="cannot be numbered in 63 bits"):
+        tuple_tokens(star, 8, 1)
+    monkeypatch.setattr(graph_tuples, "MAX_TUPLES", 1000)
+    with pytest.raises(ValueError, match=r"\(2,1\)-tuples, each as often as it is found: 1,501 tuples"):
+        tuple_tokens(star, 2, 1)

@@ -1,0 +1,129 @@
+"""Tuples of nodes with few components, by construction: the tokens of (k,s)-transformers, without listing all n^k."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tg_lpe.graph.incidence import Incidence
+
+MAX_TUPLES = 2**26
+"""Tuples up to which they are listed: one int64 for each takes 512 MiB."""
+
+NO_EDGE = -1
+"""In an atomic type: two different nodes without an edge."""
+
+SAME_NODE = -2
+"""In an atomic type: the same node twice."""
+
+
+def component_tuples(graph: Incidence, k: int, s: int) -> Tensor:
+    """The ``k``-tuples of nodes of one graph whose nodes have at most ``s`` components among them.
+
+    Two positions of a tuple are linked if they hold the same node or the ends of an edge. For ``s = 1`` these are the
+    connected tuples: ``(2,1)`` has ``n + 2 m`` of them, ``(3,1)`` has ``n + 6 m + 6 (sum_v C(d_v, 2) - 2 triangles)``.
+    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, section 4; the tuples are those
+    of SpeqNets.
+
+    A tuple of ``s < k`` components has one with two positions, and at least two of its positions can be taken out
+    without cutting it. So tuples grow from those of all ``s`` nodes, by one linked node at any position but the first.
+
+    Args:
+        graph: a graph, or a batch; edges of weight zero count as edges.
+        k: length of the tuples.
+        s: number of components at most, 1 to ``k``; with ``s = k`` these are all tuples.
+
+    Returns:
+        Nodes, int64 ``[k, num_tuples]``, by graph, then in lexicographic order.
+
+    Raises:
+        ValueError: if ``k`` and ``s`` are out of range, or there are too many tuples to list.
+    """
+    if not 1 <= s <= k:
+        raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
+    name = f"({k},{s})-tuples"
+    if graph.num_graphs * max(graph.max_nodes, 1) ** k >= 2**63:
+        raise ValueError(
+            f"{name} of {graph.num_graphs} graphs of up to {graph.max_nodes} nodes cannot be numbered in 63 bits: "
+            f"there are up to {float(graph.max_nodes) ** k:.1e} for each graph"
+        )
+    starts, neighbours = closed_neighbours(graph)
+    tuples = _all_tuples(graph, s, name)
+    while len(tuples) < k:
+        tuples = _insert_linked(graph, tuples, starts, neighbours, name)
+    return tuples
+
+
+def edge_between(graph: Incidence, first: Tensor, second: Tensor) -> Tensor:
+    """The undirected edge between two nodes each, :data:`NO_EDGE` or :data:`SAME_NODE`, in the shape of both."""
+    size = max(graph.num_nodes, 1)
+    known = graph.tail * size + graph.head
+    key = torch.minimum(first, second) * size + torch.maximum(first, second)
+    if not graph.num_edges:
+        found = torch.full_like(key, NO_EDGE)
+    else:
+        at = torch.searchsorted(known, key).clamp_(max=graph.num_edges - 1)
+        found = torch.where(known[at] == key, at, NO_EDGE)
+    return found.masked_fill_(first == second, SAME_NODE)
+
+
+def closed_neighbours(graph: Incidence) -> tuple[Tensor, Tensor]:
+    """Each node and its neighbours, in ascending order: pointers ``[num_nodes + 1]`` and nodes ``[n + 2 m]``."""
+    node = torch.arange(graph.num_nodes, device=graph.device)
+    source, target = torch.cat([graph.tail, graph.head, node]), torch.cat([graph.head, graph.tail, node])
+    source, order = source.mul(max(graph.num_nodes, 1)).add_(target).sort()
+    return _pointers(torch.div(source, max(graph.num_nodes, 1), rounding_mode="floor"), graph.num_nodes), target[order]
+
+
+def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Ranges one after the other: to which of them each entry belongs, and the entry, int64 ``[counts.sum()]``."""
+    owner = torch.repeat_interleave(counts)
+    before = counts.cumsum(0) - counts
+    return owner, torch.arange(len(owner), device=counts.device) + (starts - before)[owner]
+
+
+def _pointers(sorted_rows: Tensor, num_rows: int) -> Tensor:
+    return torch.searchsorted(sorted_rows, torch.arange(num_rows + 1, device=sorted_rows.device))
+
+
+def check_number(number: int, what: str) -> None:
+    """Refuse more than :data:`MAX_TUPLES`.
+
+    Raises:
+        ValueError: with the number.
+    """
+    if number > MAX_TUPLES:
+        raise ValueError(f"{what}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
+
+
+def _all_tuples(graph: Incidence, s: int, name: str) -> Tensor:
+    """All ``s``-tuples of each graph."""
+    sizes = graph.ptr.diff()
+    if s == 1:
+        return torch.arange(graph.num_nodes, device=graph.device).unsqueeze(0)
+    check_number(sum(size**s for size in sizes.tolist()), name)
+    owner, number = repeat_ranges(torch.zeros_like(sizes), sizes**s)
+    digits = [number // sizes[owner] ** (s - 1 - place) % sizes[owner] for place in range(s)]
+    return torch.stack(digits) + graph.ptr[owner]
+
+
+def _insert_linked(graph: Incidence, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:
+    """Tuples with one more node, that is linked to another."""
+    size = max(graph.max_nodes, 1)
+    places = len(tuples)
+    counts = starts.diff()[tuples]
+    check_number(places * int(counts.sum()), f"{name}, each as often as it is found")
+    local = tuples - graph.ptr[graph.batch[tuples[0]]]
+    keys = []
+    for near in range(places):
+        owner, entry = repeat_ranges(starts[tuples[near]], counts[near])
+        offset = graph.ptr[graph.batch[neighbours[entry]]]
+        new, old = neighbours[entry] - offset, local[:, owner]
+        for place in range(1, places + 1):
+            key = graph.batch[neighbours[entry]]
+            for node in (*old[:place], new, *old[place:]):
+                key = key * size + node
+            keys.append(key)
+    key = torch.unique(torch.cat(keys)) if len(keys) > 1 else keys[0].sort()[0]
+    digits = [key // size ** (places - place) % size for place in range(places + 1)]
+    return torch.stack(digits) + graph.ptr[key // size ** (places + 1)]

@@ -1,0 +1,460 @@
+"""Weisfeiler-Leman colourings: what an encoding or a model can tell apart, exactly.
+
+A colouring of the ``k``-tuples of nodes starts from their atomic types and is refined, round by round, by the colours
+of the tuples that differ in one place. Two graphs are told apart if some colour is not equally frequent in both. What a
+colouring cannot tell apart, no network that computes from the same neighbourhoods can.
+
+With ``phi_j(v, w)`` the tuple ``v`` with ``w`` in place ``j``, a round replaces the colour ``C(v)`` by that of ``C(v)``
+and of one multiset for each place ``j``:
+
+- ``"1-WL"``: ``C(w)`` of the neighbours ``w``;
+- ``"k-WL"``: ``C(phi_j(v, w))`` of all nodes ``w``;
+- ``"delta-k-WL"``: ``C(phi_j(v, w))`` of all nodes ``w``, with a mark on the neighbours of ``v_j``;
+- ``"delta-k-LWL"``: ``C(phi_j(v, w))`` of the neighbours ``w`` of ``v_j``;
+- ``"(k,s)-LWL"``: the same on the tuples of at most ``s`` components alone;
+- ``"k-FWL"``: a single multiset, of ``(C(phi_1(v, w)), ..., C(phi_k(v, w)))`` over all nodes ``w``. It is as strong as
+  ``(k+1)-WL``.
+
+``k`` and ``s`` are any numbers: ``"2-FWL"``, ``"(3,1)-LWL"``. `Aligning Transformers with Weisfeiler-Leman
+<https://arxiv.org/abs/2406.03148>`_, sections 3 and E.1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between, repeat_ranges
+
+__all__ = ["Coloring", "colors", "distinguishes", "exact_walks"]
+
+Array = NDArray[Any]
+Colors = NDArray[np.uint64]
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
+"""By how much floating-point attributes may differ and count as equal, over the largest of their column."""
+
+PRIME = 2**31 - 1
+
+DENSE = 16
+"""Colours are held in an array of all tuples if at least one in this many counts."""
+
+FORMS = ("1-WL", "k-WL", "delta-k-WL", "delta-k-LWL", "(k,s)-LWL", "k-FWL")
+
+
+class Coloring(NamedTuple):
+    """The colours of a graph's tuples."""
+
+    color: Colors
+    """64-bit hashes, uint64 ``[num_tuples]``."""
+    tuples: Array
+    """Their nodes in lexicographic order, int64 ``[num_tuples, k]``."""
+    rounds: int
+    """How often the colours were refined."""
+
+
+@overload
+def colors(
+    data: Data,
+    name: str,
+    *,
+    node: Sequence[str] = ...,
+    edge: Sequence[str] = ...,
+    pair: Sequence[str] = ...,
+    rounds: int | None = ...,
+) -> Coloring: ...
+
+
+@overload
+def colors(
+    data: Sequence[Data],
+    name: str,
+    *,
+    node: Sequence[str] = ...,
+    edge: Sequence[str] = ...,
+    pair: Sequence[str] = ...,
+    rounds: int | None = ...,
+) -> list[Coloring]: ...
+
+
+def colors(
+    data: Data | Sequence[Data],
+    name: str,
+    *,
+    node: Sequence[str] = (),
+    edge: Sequence[str] = (),
+    pair: Sequence[str] = (),
+    rounds: int | None = None,
+) -> Coloring | list[Coloring]:
+    """Colour the tuples of nodes of a graph.
+
+    Colours are hashes of what they stand for. Those of different graphs are comparable after the same number of rounds:
+    colour the graphs in one call, or say how many ``rounds``.
+
+    Args:
+        data: a graph, several, or a batch; edges mean what :class:`~tg_lpe.Incidence` says, and weights are not read.
+        name: of the colouring, see :mod:`tg_lpe.wl`.
+        node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
+            The values of one node are one colour. Floating-point values count as equal if they differ by no more than
+            1e-10 (float64) or 1e-5 (float32) of the largest; ranks of the values of all graphs of the call are hashed,
+            so such colours are comparable within the call alone.
+        edge: the same for the directed edges, ``[num_directed_edges, ...]``.
+        pair: the same for all pairs of nodes, ``[num_nodes, num_nodes, ...]``.
+        rounds: how often colours are refined; if absent, until no colour of any graph splits. With 0 the colours are
+            the initial ones.
+
+    Returns:
+        The colouring, or one for each graph if there are several.
+
+    Raises:
+        ValueError: if there is no such colouring, too many tuples, an attribute has another shape, is NaN, or differs
+            between two directions of an edge.
+        AttributeError: if the data has no such attribute.
+    """
+    _check_rounds(rounds)
+    single = isinstance(data, Data) and not isinstance(data, Batch)
+    graphs = [data] if single else (data.to_data_list() if isinstance(data, Batch) else list(data))
+    colorings = _colorings(graphs, name, node, edge, pair)
+    current, done = [coloring.initial for coloring in colorings], 0
+    count = _num_colors(colorings, current)
+    while done != rounds:
+        current = [coloring.refine(color) for coloring, color in zip(colorings, current, strict=True)]
+        done, before, count = done + 1, count, _num_colors(colorings, current)
+        if rounds is None and count == before:
+            break
+    found = [Coloring(own.of_tuples(color), own.tuples(), done) for own, color in zip(colorings, current, strict=True)]
+    return found[0] if single else found
+
+
+def distinguishes(
+    a: Data,
+    b: Data,
+    name: str,
+    *,
+    node: Sequence[str] = (),
+    edge: Sequence[str] = (),
+    pair: Sequence[str] = (),
+    rounds: int | None = None,
+) -> bool:
+    """Whether a colouring tells two graphs apart: some colour is not equally frequent in both.
+
+    Args:
+        a, b: the graphs.
+        name: of the colouring, see :mod:`tg_lpe.wl`.
+        node, edge, pair: attributes that are initial colours, as for :func:`colors`.
+        rounds: how often colours are refined at most; until they differ or no colour splits, if absent.
+
+    Raises:
+        ValueError, AttributeError: as :func:`colors`.
+    """
+    _check_rounds(rounds)
+    first, second = _colorings([a, b], name, node, edge, pair)
+    one, other = first.initial, second.initial
+    done, count = 0, -1
+    while True:
+        histogram = np.sort(first.of_tuples(one))
+        if not np.array_equal(histogram, np.sort(second.of_tuples(other))):
+            return True
+        before, count = count, int((histogram[1:] != histogram[:-1]).sum())
+        if count == before or done == rounds:
+            return False
+        one, other, done = first.refine(one), second.refine(other), done + 1
+
+
+def exact_walks(data: Data, steps: int = 16) -> Tensor:
+    """Powers of the random walk matrix ``D^-1 A``, exactly: as residues modulo the prime ``2^31 - 1``.
+
+    As an attribute for ``pair`` of :func:`colors`, or its diagonal for ``node``, they need no tolerance.
+
+    Args:
+        data: a graph; weights are not read.
+        steps: number of powers.
+
+    Returns:
+        Entry ``(u, v)`` of each power, int64 ``[num_nodes, num_nodes, steps]``; zero in rows of nodes without edges.
+    """
+    adjacency = _adjacency(_incidence(data), np.int64)
+    degree = np.diff(adjacency.indptr).tolist()
+    inverse = np.array([pow(d, -1, PRIME) if d else 0 for d in degree], dtype=np.int64).reshape(-1, 1)
+    power, powers = np.eye(len(degree), dtype=np.int64), []
+    for _ in range(steps):
+        power = (adjacency @ power) % PRIME * inverse % PRIME
+        powers.append(power)
+    return torch.from_numpy(np.stack(powers, -1)) if powers else torch.empty(*power.shape, 0, dtype=torch.int64)
+
+
+@dataclass
+class _Rule:
+    """A name, read."""
+
+    k: int
+    s: int | None = None
+    """Components of a tuple at most; all tuples in an array ``[n] * k`` if ``None``."""
+    everywhere: bool = False
+    """Whether ``w`` runs over all nodes."""
+    local: bool = False
+    """Whether ``w`` runs over the neighbours, which it does besides if ``everywhere``."""
+    folklore: bool = False
+
+
+@dataclass
+class _Refinement:
+    """A colouring of one graph."""
+
+    initial: Colors
+    """Of all tuples, ``[n] * k``, or of those that are listed in ``nodes``."""
+    refine: Callable[[Colors], Colors]
+    """A round."""
+    member: Array | None = None
+    """One at the tuples of ``[n] * k`` that count, zero at others; all count if ``None``."""
+    nodes: Array | None = None
+    """``[k, num_tuples]``."""
+
+    def of_tuples(self, color: Colors) -> Colors:
+        return color.ravel() if self.member is None else color[self.member > 0]
+
+    def tuples(self) -> Array:
+        """Nodes of the tuples, ``[num_tuples, k]``."""
+        if self.nodes is not None:
+            return self.nodes.T
+        return np.argwhere(np.ones(self.initial.shape) if self.member is None else self.member)
+
+
+def _rule(name: str) -> _Rule:
+    patterns: tuple[tuple[str, Callable[..., _Rule]], ...] = (
+        (r"1-WL", lambda: _Rule(1, s=1, local=True)),
+        (r"(\d+)-WL", lambda k: _Rule(k, everywhere=True)),
+        (r"delta-(\d+)-WL", lambda k: _Rule(k, everywhere=True, local=True)),
+        (r"delta-(\d+)-LWL", lambda k: _Rule(k, local=True)),
+        (r"\((\d+), ?(\d+)\)-LWL", lambda k, s: _Rule(k, s=s, local=True)),
+        (r"(\d+)-FWL", lambda k: _Rule(k, folklore=True)),
+    )
+    for pattern, make in patterns:
+        match = re.fullmatch(pattern, name)
+        if match is not None:
+            rule = make(*map(int, match.groups()))
+            if rule.k >= 1 + rule.folklore and (rule.s is None or 1 <= rule.s <= rule.k):
+                return rule
+    raise ValueError(f"a colouring must be one of {FORMS} with 1 <= s <= k, and k >= 2 for k-FWL, got {name!r}")
+
+
+def _colorings(
+    graphs: Sequence[Data], name: str, node: Sequence[str], edge: Sequence[str], pair: Sequence[str]
+) -> list[_Refinement]:
+    rule = _rule(name)
+    incidences = [_incidence(data) for data in graphs]
+    for graph in incidences:
+        if rule.s is None:
+            check_number(graph.num_nodes**rule.k, f"{name} of {graph.num_nodes} nodes")
+    node_hashes = _hashes(graphs, node, "node", [(graph.num_nodes,) for graph in incidences])
+    edge_hashes = _hashes(graphs, edge, "edge", [(graph.num_directed_edges,) for graph in incidences])
+    pair_hashes = _hashes(graphs, pair, "pair", [(graph.num_nodes,) * 2 for graph in incidences])
+    parts = zip(incidences, node_hashes, edge_hashes, pair_hashes, strict=True)
+    return [_refinement(rule, _Labels(graph, *hashes)) for graph, *hashes in parts]
+
+
+class _Labels:
+    """A graph and the hashes of all that is initially known of its nodes and pairs of nodes."""
+
+    def __init__(self, graph: Incidence, node: Colors, edge: Colors, pair: Colors) -> None:
+        self.graph, self.pair = graph, pair if pair.size else None
+        own = np.diagonal(pair) if pair.size else np.zeros(1, np.uint64)
+        self.node = _combine(node if node.size else np.zeros(graph.num_nodes, np.uint64), own)
+        #: Hashes of the edges, of a node with itself, and of two nodes without an edge: at -2 and -1.
+        self._relation = np.concatenate([_undirected(graph, edge), np.array([1, 2], np.uint64)])
+
+    def between(self, first: Array, second: Array) -> Colors:
+        """Of pairs of nodes."""
+        first, second = np.broadcast_arrays(first, second)
+        edge = edge_between(self.graph, torch.from_numpy(first.copy()), torch.from_numpy(second.copy())).numpy()
+        found = self._relation[edge]
+        if self.pair is not None:
+            found = _combine(_combine(found, self.pair[first, second]), self.pair[second, first])
+        return found
+
+    def atomic_types(self, places: Sequence[Array]) -> Colors:
+        """Of tuples: their nodes by place, arrays that are broadcast against each other."""
+        found = np.ones((1,) * places[0].ndim, np.uint64)
+        for node in places:
+            found = _combine(found, self.node[node])
+        for first, second in combinations(places, 2):
+            found = _combine(found, self.between(first, second))
+        return found
+
+
+def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
+    n, k = labels.graph.num_nodes, rule.k
+    member: Array | None = None
+    if rule.s is not None:
+        nodes = component_tuples(labels.graph, k, rule.s).numpy()
+        if k == 1 or n**k > min(DENSE * nodes.shape[1], MAX_TUPLES):
+            return _of_listed_tuples(labels, nodes)
+        member = np.zeros((n,) * k, np.uint64)
+        member[tuple(nodes)] = 1
+    initial = labels.atomic_types(np.ogrid[(slice(n),) * k] if k > 1 else [np.arange(n)])
+    if rule.folklore:
+        return _Refinement(initial, _folklore)
+    adjacency = _adjacency(labels.graph, np.uint64)
+
+    def refine(color: Colors) -> Colors:
+        found, mixed = color, _mix(color.copy())
+        if member is not None:
+            mixed *= member
+        for place in range(k):
+            if rule.everywhere:
+                found = _combine(found, mixed.sum(place, keepdims=True))
+            if rule.local:
+                moved = np.moveaxis(mixed, place, 0)
+                near = (adjacency @ moved.reshape(n, n ** (k - 1))).reshape(moved.shape)
+                found = _combine(found, np.moveaxis(near, 0, place))
+        return found
+
+    return _Refinement(initial, refine, member)
+
+
+def _of_listed_tuples(labels: _Labels, nodes: Array) -> _Refinement:
+    """The colouring by neighbours among tuples ``[k, num_tuples]``; its colours are those of an array of all tuples."""
+    moves = [_moves(labels, nodes, place) for place in range(len(nodes))]
+
+    def refine(color: Colors) -> Colors:
+        found, mixed = color, _mix(color.copy())
+        for pointers, source, relation in moves:
+            message = mixed[source] if relation is None else _combine(color[source], relation)
+            total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(message, dtype=np.uint64)])
+            found = _combine(found, total[pointers[1:]] - total[pointers[:-1]])
+        return found
+
+    return _Refinement(labels.atomic_types(list(nodes)), refine, nodes=nodes)
+
+
+def _folklore(color: Colors) -> Colors:
+    total = np.zeros_like(color)
+    for w in range(len(color)):
+        found = np.ones((1,) * color.ndim, np.uint64)
+        for place in range(color.ndim):
+            found = _combine(found, np.expand_dims(color.take(w, place), place))
+        total += found
+    return _combine(color, total)
+
+
+def _moves(labels: _Labels, nodes: Array, place: int) -> tuple[Array, Array, Colors | None]:
+    """Which tuples differ from each in this place by a step along an edge: pointers, tuples, and what marks the edge.
+
+    The atomic type of a tuple of one node says nothing of the edge, so there it marks the step.
+    """
+    k, n = nodes.shape[0], labels.graph.num_nodes
+    adjacency = _adjacency(labels.graph, np.uint64)
+    starts, counts = adjacency.indptr[nodes[place]], np.diff(adjacency.indptr)[nodes[place]]
+    check_number(int(counts.sum()), f"neighbours of {nodes.shape[1]:,} tuples")
+    owner, entry = (part.numpy() for part in repeat_ranges(torch.from_numpy(starts), torch.from_numpy(counts)))
+    old, new = nodes[place][owner], adjacency.indices[entry].astype(np.int64)
+    weight = n ** np.arange(k - 1, -1, -1)
+    key = weight @ nodes
+    wanted = key[owner] + (new - old) * weight[place]
+    source = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
+    kept = key[source] == wanted
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=nodes.shape[1]))])
+    relation = labels.between(old[kept], new[kept]) if k == 1 else None
+    return pointers, source[kept], relation
+
+
+def _check_rounds(rounds: int | None) -> None:
+    if rounds is not None and rounds < 0:
+        raise ValueError(f"rounds must be at least 0, got {rounds}")
+
+
+def _incidence(data: Data) -> Incidence:
+    return Incidence(data.edge_index.cpu(), data.num_nodes)
+
+
+def _adjacency(graph: Incidence, dtype: type) -> Any:
+    tail, head = graph.tail.numpy(), graph.head.numpy()
+    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+    return csr_matrix((np.ones(2 * len(tail), dtype), ends), (graph.num_nodes,) * 2)
+
+
+def _num_colors(colorings: Sequence[_Refinement], colors: Sequence[Colors]) -> int:
+    parts = [own.of_tuples(color) for own, color in zip(colorings, colors, strict=True)]
+    return len(np.unique(np.concatenate(parts))) if parts else 0
+
+
+def _mix(x: Colors) -> Colors:
+    """The finaliser of splitmix64, in place."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _combine(first: Colors, second: Colors) -> Colors:
+    """Hashes of ordered pairs of hashes."""
+    return _mix((first * np.uint64(0xD1342543DE82EF95) + np.uint64(0x9E3779B97F4A7C15)) + second)
+
+
+def _undirected(graph: Incidence, directed: Colors) -> Colors:
+    """Hashes of the undirected edges, from those of the directed ones."""
+    found = np.zeros(graph.num_edges, np.uint64)
+    if directed.size:
+        index = graph.undirected_index.numpy()
+        index, directed = index[index >= 0], directed[index >= 0]
+        found[index] = directed
+        wrong = found[index] != directed
+        if wrong.any():
+            edge = int(index[wrong][0])
+            raise ValueError(
+                f"edge attributes must agree between all directed edges that mean the same undirected one, those of "
+                f"({int(graph.tail[edge])}, {int(graph.head[edge])}) do not"
+            )
+    return _combine(np.full_like(found, 3), found)
+
+
+def _hashes(
+    graphs: Sequence[Data], names: Sequence[str], level: str, shapes: Sequence[tuple[int, ...]]
+) -> list[Colors]:
+    """Of each row of the named attributes, in the shape that is given; of size 0 if none is named."""
+    if isinstance(names, str):
+        raise TypeError(f"{level} must be a list of names of attributes, got {names!r}")
+    found = [np.zeros(shape if names else 0, np.uint64) for shape in shapes]
+    for name in names:
+        values = [getattr(data, name).detach().cpu() for data in graphs]
+        for value, shape in zip(values, shapes, strict=True):
+            if value.shape[: len(shape)] != shape or value.shape[len(shape) :] != values[0].shape[len(shape) :]:
+                raise ValueError(
+                    f"attribute {name} must be {[*shape, '...']}, alike in all graphs, got {list(value.shape)}"
+                )
+        width = math.prod(values[0].shape[len(shapes[0]) :]) if values else 0
+        rows = [value.reshape(math.prod(shape), width) for value, shape in zip(values, shapes, strict=True)]
+        columns = _ranks(rows, name) if values and values[0].is_floating_point() else rows
+        for hashes, part in zip(found, columns, strict=True):
+            for column in part.to(torch.int64).numpy().T:
+                hashes[...] = _combine(hashes, column.astype(np.uint64).reshape(hashes.shape))
+    return found
+
+
+def _ranks(rows: Sequence[Tensor], name: str) -> list[Tensor]:
+    """Numbers of the different values in each column of all matrices, close ones counted as one."""
+    every = torch.cat(list(rows))
+    if not bool(every.isfinite().all()):
+        raise ValueError(f"attribute {name} must be finite to be a colour")
+    tolerance = TOLERANCES.get(every.dtype)
+    if tolerance is None:
+        raise ValueError(f"attribute {name} must be of integers, booleans, float32 or float64, got {every.dtype}")
+    ordered, order = every.sort(dim=0)
+    gap = ordered.diff(dim=0) > tolerance * every.abs().amax(0) if len(every) else ordered
+    rank = torch.zeros_like(order)
+    rank[1:] = gap.cumsum(0)
+    return list(torch.zeros_like(rank).scatter_(0, order, rank).split([len(part) for part in rows]))
