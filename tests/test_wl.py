@@ -126,7 +126,7 @@ def test_colours_are_those_of_the_definition(name: str, data: st.DataObject) -> 
     size = 4 if name[0] == "3" or "(3" in name else 6
     parts = [data_of(data.draw(graphs(max_nodes=size))) for _ in range(2)]
     rounds = data.draw(st.integers(0, 3))
-    got = wl.colors(parts, name, rounds=rounds)
+    got = wl.joint_colors(parts, name, rounds=rounds)
     assert [part.rounds for part in got] == [rounds, rounds]
     assert same_partition(flat([part.color.tolist() for part in got]), flat(reference(parts, name, rounds)))
     for part, own in zip(got, parts, strict=True):
@@ -152,7 +152,7 @@ def test_labels_of_nodes_and_edges(name: str, data: st.DataObject) -> None:
         own.x, own.edge_attr = own.x.long(), own.edge_attr.long()
         parts.append(own)
     rounds = data.draw(st.integers(0, 3))
-    got = wl.colors(parts, name, node=["x"], edge=["edge_attr"], rounds=rounds)
+    got = wl.joint_colors(parts, name, node=["x"], edge=["edge_attr"], rounds=rounds)
     expected = reference(parts, name, rounds, node="x", edge="edge_attr")
     assert same_partition(flat([part.color.tolist() for part in got]), flat(expected))
 
@@ -299,9 +299,9 @@ def test_a_batch_is_coloured_graph_by_graph() -> None:
         data_of(nx.cycle_graph(4)),
         Data(edge_index=torch.zeros(2, 0).long(), num_nodes=1),
     ]
-    for got, part in zip(wl.colors(Batch.from_data_list(parts), "(2,1)-LWL"), parts, strict=True):
+    for got, part in zip(wl.joint_colors(Batch.from_data_list(parts), "(2,1)-LWL"), parts, strict=True):
         assert np.array_equal(got.color, wl.colors(part, "(2,1)-LWL", rounds=got.rounds).color)
-    assert wl.colors([], "1-WL") == []
+    assert wl.joint_colors([], "1-WL") == []
     assert len(wl.colors(Data(edge_index=torch.zeros(2, 0).long(), num_nodes=0), "2-FWL").color) == 0
 
 
@@ -323,6 +323,8 @@ def test_names_that_do_not_exist(name: str) -> None:
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = a_pair()
+    with pytest.raises(ValueError, match="a single graph, got a batch of 2: joint_colors"):
+        wl.colors(Batch.from_data_list([one, other]), "1-WL")
     with pytest.raises(ValueError, match="rounds must be at least 0, got -1"):
         wl.colors(one, "1-WL", rounds=-1)
     with pytest.raises(TypeError, match="node must be a list of names of attributes, got 'x'"):

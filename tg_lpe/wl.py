@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from torch_geometric.data import Batch, Data
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between, repeat_ranges
 
-__all__ = ["Coloring", "colors", "distinguishes", "exact_walks"]
+__all__ = ["Coloring", "colors", "distinguishes", "exact_walks", "joint_colors"]
 
 Array = NDArray[Any]
 Colors = NDArray[np.uint64]
@@ -65,46 +65,22 @@ class Coloring(NamedTuple):
     """How often the colours were refined."""
 
 
-@overload
 def colors(
     data: Data,
-    name: str,
-    *,
-    node: Sequence[str] = ...,
-    edge: Sequence[str] = ...,
-    pair: Sequence[str] = ...,
-    rounds: int | None = ...,
-) -> Coloring: ...
-
-
-@overload
-def colors(
-    data: Sequence[Data],
-    name: str,
-    *,
-    node: Sequence[str] = ...,
-    edge: Sequence[str] = ...,
-    pair: Sequence[str] = ...,
-    rounds: int | None = ...,
-) -> list[Coloring]: ...
-
-
-def colors(
-    data: Data | Sequence[Data],
     name: str,
     *,
     node: Sequence[str] = (),
     edge: Sequence[str] = (),
     pair: Sequence[str] = (),
     rounds: int | None = None,
-) -> Coloring | list[Coloring]:
+) -> Coloring:
     """Colour the tuples of nodes of a graph.
 
     Colours are hashes of what they stand for. Those of different graphs are comparable after the same number of rounds:
-    colour the graphs in one call, or say how many ``rounds``.
+    say how many, or colour the graphs together by :func:`joint_colors`.
 
     Args:
-        data: a graph, several, or a batch; edges mean what :class:`~tg_lpe.Incidence` says, and weights are not read.
+        data: the graph; edges mean what :class:`~tg_lpe.Incidence` says, and weights are not read.
         name: of the colouring, see :mod:`tg_lpe.wl`.
         node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
             The values of one node are one colour. Floating-point values count as equal if they differ by no more than
@@ -112,20 +88,39 @@ def colors(
             so such colours are comparable within the call alone.
         edge: the same for the directed edges, ``[num_directed_edges, ...]``.
         pair: the same for all pairs of nodes, ``[num_nodes, num_nodes, ...]``.
-        rounds: how often colours are refined; if absent, until no colour of any graph splits. With 0 the colours are
-            the initial ones.
-
-    Returns:
-        The colouring, or one for each graph if there are several.
+        rounds: how often colours are refined; if absent, until no colour splits. With 0 the colours are the initial
+            ones.
 
     Raises:
         ValueError: if there is no such colouring, too many tuples, an attribute has another shape, is NaN, or differs
-            between two directions of an edge.
+            between two directions of an edge; or for a batch.
         AttributeError: if the data has no such attribute.
     """
+    if isinstance(data, Batch):
+        raise ValueError(f"colors takes a single graph, got a batch of {data.num_graphs}: joint_colors takes several")
+    return joint_colors([data], name, node=node, edge=edge, pair=pair, rounds=rounds)[0]
+
+
+def joint_colors(
+    graphs: Batch | Iterable[Data],
+    name: str,
+    *,
+    node: Sequence[str] = (),
+    edge: Sequence[str] = (),
+    pair: Sequence[str] = (),
+    rounds: int | None = None,
+) -> list[Coloring]:
+    """Colour the tuples of nodes of each of several graphs, for the same number of rounds.
+
+    Args:
+        graphs: the graphs, or a batch.
+        name, node, edge, pair, rounds: as for :func:`colors`; without ``rounds``, until no colour of any graph splits.
+
+    Raises:
+        ValueError, AttributeError: as :func:`colors`.
+    """
     _check_rounds(rounds)
-    single = isinstance(data, Data) and not isinstance(data, Batch)
-    graphs = [data] if single else (data.to_data_list() if isinstance(data, Batch) else list(data))
+    graphs = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     colorings = _colorings(graphs, name, node, edge, pair)
     current, done = [coloring.initial for coloring in colorings], 0
     count = _num_colors(colorings, current)
@@ -134,8 +129,7 @@ def colors(
         done, before, count = done + 1, count, _num_colors(colorings, current)
         if rounds is None and count == before:
             break
-    found = [Coloring(own.of_tuples(color), own.tuples(), done) for own, color in zip(colorings, current, strict=True)]
-    return found[0] if single else found
+    return [Coloring(own.of_tuples(color), own.tuples(), done) for own, color in zip(colorings, current, strict=True)]
 
 
 def distinguishes(
@@ -309,7 +303,7 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
     adjacency = _adjacency(labels.graph, np.uint64)
 
     def refine(color: Colors) -> Colors:
-        found, mixed = color, _mix(color.copy())
+        found, mixed = color, _mixed(color)
         if member is not None:
             mixed *= member
         for place in range(k):
@@ -329,7 +323,7 @@ def _of_listed_tuples(labels: _Labels, nodes: Array) -> _Refinement:
     moves = [_moves(labels, nodes, place) for place in range(len(nodes))]
 
     def refine(color: Colors) -> Colors:
-        found, mixed = color, _mix(color.copy())
+        found, mixed = color, _mixed(color)
         for pointers, source, relation in moves:
             message = mixed[source] if relation is None else _combine(color[source], relation)
             total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(message, dtype=np.uint64)])
@@ -402,7 +396,18 @@ def _mix(x: Colors) -> Colors:
 
 def _combine(first: Colors, second: Colors) -> Colors:
     """Hashes of ordered pairs of hashes."""
-    return _mix((first * np.uint64(0xD1342543DE82EF95) + np.uint64(0x9E3779B97F4A7C15)) + second)
+    if first.ndim < 3:
+        return _mix((first * np.uint64(0xD1342543DE82EF95) + np.uint64(0x9E3779B97F4A7C15)) + second)
+    first, second = np.broadcast_arrays(first, second)
+    found = np.empty(first.shape, np.uint64)
+    for at in range(len(found)):  # slice by slice: what is computed of one stays in the cache
+        found[at] = _combine(first[at], second[at])
+    return found
+
+
+def _mixed(color: Colors) -> Colors:
+    """Hashes whose sums stand for multisets."""
+    return _combine(color, np.zeros((1,) * color.ndim, np.uint64))
 
 
 def _undirected(graph: Incidence, directed: Colors) -> Colors:

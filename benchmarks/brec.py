@@ -1,0 +1,377 @@
+"""What colourings, encoders and models tell apart on BREC, https://arxiv.org/abs/2304.07702.
+
+    python benchmarks/brec.py --data DIR [--quick] [--rows oracles networks] [--seeds 0 1 2] [--json FILE]
+
+DIR has pairs.csv with the columns category, graph6_a and graph6_b: 400 pairs of graphs without features, none of them
+isomorphic. Without --data there are a few pairs drawn here.
+
+A colouring tells a pair apart or not. For a network the protocol is deterministic: float64, eval mode, four
+relabellings of each graph. Its gap is the distance between the means of the two graphs, its spread what relabelling
+changes, and it tells them apart if the gap is more than 1000 times the spread and 1e-11 of the scale of the outputs.
+Four more relabellings of the first graph must not be apart from those: else the network is unreliable there, and the
+pair does not count. With several seeds of the weights, what one of them tells apart counts. No network may tell apart
+what its bound, a colouring, does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from tg_lpe import Encoder, GramTransformer, GraphTransformer, wl
+from tg_lpe.encoders import (
+    EffectiveResistance,
+    HeatKernel,
+    LaplacianEigenvectors,
+    RandomWalk,
+    SpectralEncoder,
+    SpectralKernel,
+)
+from tg_lpe.hub.files import write_json
+from tg_lpe.training.run_folder import environment
+
+RELABELLINGS = 4
+CHANNELS = 16
+STEPS = 16
+
+
+@dataclass
+class Pair:
+    """Two graphs, and what the colourings have computed of them."""
+
+    category: str
+    a: Data
+    b: Data
+    known: set[str] = field(default_factory=set)
+
+    def with_attributes(self, *names: str) -> Pair:
+        """Both graphs with these attributes, each computed once."""
+        for name in names:
+            if name not in self.known:
+                self.known.add(name)
+                ATTRIBUTES[name](self)
+        return self
+
+
+def read_pairs(folder: Path) -> list[Pair]:
+    with open(folder / "pairs.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [Pair(row["category"], *(from_graph6(row[name]) for name in ("graph6_a", "graph6_b"))) for row in rows]
+
+
+def from_graph6(text: str) -> Data:
+    return from_networkx(nx.from_graph6_bytes(text.encode()))
+
+
+def from_networkx(graph: nx.Graph) -> Data:
+    graph = nx.convert_node_labels_to_integers(graph)
+    edges = torch.tensor(list(graph.edges), dtype=torch.int64).reshape(-1, 2).T
+    return Data(edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=graph.number_of_nodes())
+
+
+def drawn_pairs() -> list[Pair]:
+    """A hexagon and two triangles, decalin and bicyclopentyl, the rook's graph and Shrikhande's."""
+    triangle, pentagon = nx.cycle_graph(3), nx.cycle_graph(5)
+    bicyclopentyl = nx.disjoint_union(pentagon, pentagon)
+    bicyclopentyl.add_edge(0, 5)
+    torus = [(a, b) for a in range(4) for b in range(4)]
+    shrikhande = nx.Graph(((a, b), ((a + x) % 4, (b + y) % 4)) for a, b in torus for x, y in ((0, 1), (1, 0), (1, 1)))
+    graphs = (
+        (nx.cycle_graph(6), nx.disjoint_union(triangle, triangle)),
+        (nx.Graph([*nx.cycle_graph(10).edges, (0, 5)]), bicyclopentyl),
+        (nx.line_graph(nx.complete_bipartite_graph(4, 4)), shrikhande),
+    )
+    return [Pair("drawn here", from_networkx(one), from_networkx(other)) for one, other in graphs]
+
+
+def walks(pair: Pair) -> None:
+    """``P^t`` at all pairs of nodes, at the nodes and at the edges, exactly."""
+    for data in (pair.a, pair.b):
+        data.walks = wl.exact_walks(data, STEPS)
+        data.returns = data.walks.diagonal().T.contiguous()
+        source, target = data.edge_index
+        data.crossings = data.walks[source, target] + data.walks[target, source]
+
+
+def complete(pair: Pair) -> None:
+    """The graph of all pairs of nodes, with ``P^t`` at its edges."""
+    pair.with_attributes("walks")
+    for data in (pair.a, pair.b):
+        source, target = (index.ravel() for index in np.indices((data.num_nodes,) * 2))
+        source, target = (torch.from_numpy(index[source != target]) for index in (source, target))
+        data.complete = Data(edge_index=torch.stack([source, target]), num_nodes=data.num_nodes, returns=data.returns)
+        data.complete.crossings = data.walks[source, target] + data.walks[target, source]
+
+
+def folklore(pair: Pair) -> None:
+    """The colours of 2-FWL at all pairs of nodes."""
+    for data, found in zip((pair.a, pair.b), wl.joint_colors([pair.a, pair.b], "2-FWL"), strict=True):
+        data.folklore = torch.from_numpy(found.color.view(np.int64).reshape((data.num_nodes,) * 2))
+
+
+def spe(pair: Pair) -> None:
+    """All that the published SPE computes of a node ``v`` with all eigenpairs.
+
+    For each anchor ``u`` it is a function of ``Q_uv`` and of the sum of ``Q_uw`` over the neighbours ``w`` of ``v``,
+    and these are added up. ``Q`` stands for all powers of ``D^-1/2 A D^-1/2``. Modulo a prime, a random number for
+    each degree stands for its root.
+    """
+    pair.with_attributes("walks")
+    roots = np.random.default_rng(0).integers(1, wl.PRIME, 1000)
+    rows, sizes = [], [pair.a.num_nodes, pair.b.num_nodes]
+    for data in (pair.a, pair.b):
+        adjacency = torch.zeros((data.num_nodes,) * 2, dtype=torch.int64)
+        adjacency[tuple(data.edge_index)] = 1
+        root = torch.from_numpy(roots)[adjacency.sum(0)]
+        inverse = torch.tensor([pow(int(r), -1, wl.PRIME) for r in root])
+        q = data.walks * root[:, None, None] % wl.PRIME * inverse[None, :, None] % wl.PRIME
+        near = torch.einsum("vw,uwt->uvt", adjacency, q) % wl.PRIME
+        rows.append(torch.cat([q, near], 2).transpose(0, 1).reshape(-1, 2 * q.size(2)).numpy())
+    number = np.unique(np.concatenate(rows), axis=0, return_inverse=True)[1].ravel()
+    parts = np.split(number, [sizes[0] ** 2])
+    multisets = [np.sort(part.reshape(n, n), 1) for part, n in zip(parts, sizes, strict=True)]
+    labels: dict[bytes, int] = {}
+    for data, multiset in zip((pair.a, pair.b), multisets, strict=True):
+        data.spe = torch.tensor([labels.setdefault(row.tobytes(), len(labels)) for row in multiset])
+
+
+ATTRIBUTES: dict[str, Callable[[Pair], None]] = {"walks": walks, "complete": complete, "folklore": folklore, "spe": spe}
+
+
+def colouring(name: str, *needs: str, **attributes: Any) -> Callable[[Pair], bool]:
+    def apart(pair: Pair) -> bool:
+        pair.with_attributes(*needs)
+        return wl.distinguishes(pair.a, pair.b, name, **attributes)
+
+    return apart
+
+
+def over_all_pairs(pair: Pair) -> bool:
+    pair.with_attributes("complete")
+    return wl.distinguishes(pair.a.complete, pair.b.complete, "1-WL", node=["returns"], edge=["crossings"])
+
+
+ORACLES: dict[str, Callable[[Pair], bool]] = {
+    "1-WL": colouring("1-WL"),
+    "2-WL": colouring("2-WL"),
+    "(2,1)-LWL": colouring("(2,1)-LWL"),
+    "P^t at nodes": colouring("1-WL", "walks", node=["returns"], rounds=0),
+    "P^t at edges": colouring("(2,1)-LWL", "walks", edge=["crossings"], rounds=0),
+    "1-WL with both": colouring("1-WL", "walks", node=["returns"], edge=["crossings"]),
+    "(2,1)-LWL + P^t": colouring("(2,1)-LWL", "walks", pair=["walks"]),
+    "P^t at all pairs": colouring("2-WL", "walks", pair=["walks"], rounds=0),
+    "1-WL over all pairs": over_all_pairs,
+    "pure (2,1) + SPE": colouring("(2,1)-LWL", "spe", node=["spe"], rounds=0),
+    "pure (3,1) + SPE": colouring("(3,1)-LWL", "spe", node=["spe"], rounds=0),
+    "delta-2-WL": colouring("delta-2-WL"),
+    "delta-2-LWL": colouring("delta-2-LWL"),
+    "delta-2-LWL + P^t": colouring("delta-2-LWL", "walks", pair=["walks"]),
+    "2-FWL": colouring("2-FWL"),
+    "2-FWL + P^t": colouring("2-FWL", "walks", pair=["walks"]),
+    "(3,1)-LWL": colouring("(3,1)-LWL"),
+    "(3,1)-LWL + P^t": colouring("(3,1)-LWL", "walks", pair=["walks"]),
+    "(3,1)-LWL + 2-FWL": colouring("(3,1)-LWL", "folklore", pair=["folklore"]),
+    "(3,2)-LWL": colouring("(3,2)-LWL"),
+}
+
+
+class Summed(nn.Module):
+    """A perceptron on the encoding of each node, one on that of each edge, and their sums over the graph."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.node, self.edge = (
+            nn.Sequential(nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, CHANNELS)) if width else None
+            for width in (encoder.out_channels, encoder.edge_out_channels)
+        )
+
+    def forward(self, x: None, edge_index: Tensor, edge_attr: None, batch: Tensor) -> Tensor:
+        encoding = self.encoder(x, edge_index, edge_attr, batch)
+        out = torch.zeros(int(batch[-1]) + 1, CHANNELS, dtype=encoding.node.dtype)
+        if self.node is not None:
+            out = out.index_add(0, batch, self.node(encoding.node))
+        if self.edge is not None:
+            out = out.index_add(0, batch[edge_index[0]], self.edge(encoding.edge))
+        return out
+
+
+def transformer(encoder: Encoder | None) -> nn.Module:
+    return GraphTransformer(
+        encoder=encoder, hidden_channels=32, heads=4, num_layers=4, pooling="sum", out_channels=CHANNELS
+    )
+
+
+def gram() -> Encoder:
+    return GramTransformer(out_channels=32, edge_out_channels=32)
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "sums of LaplacianEigenvectors": (lambda: Summed(LaplacianEigenvectors(8)), "2-FWL"),
+    "sums of RandomWalk": (lambda: Summed(RandomWalk(STEPS, edge_out_channels=0)), "P^t at nodes"),
+    "sums of HeatKernel": (lambda: Summed(HeatKernel()), "2-FWL"),
+    "sums of EffectiveResistance": (lambda: Summed(EffectiveResistance()), "2-FWL"),
+    "sums of GramTransformer": (lambda: Summed(gram()), "1-WL with both"),
+    "sums of SpectralEncoder": (lambda: Summed(SpectralEncoder(16, 16)), "2-FWL"),
+    "sums of SpectralKernel": (lambda: Summed(SpectralKernel(16, 16)), "2-FWL"),
+    "GraphTransformer": (lambda: transformer(None), "1-WL"),
+    "GraphTransformer(LaplacianEigenvectors)": (lambda: transformer(LaplacianEigenvectors(8)), "2-FWL"),
+    "GraphTransformer(RandomWalk)": (lambda: transformer(RandomWalk(STEPS)), "1-WL with both"),
+    "GraphTransformer(HeatKernel)": (lambda: transformer(HeatKernel()), "2-FWL"),
+    "GraphTransformer(EffectiveResistance)": (lambda: transformer(EffectiveResistance()), "2-FWL"),
+    "GraphTransformer(GramTransformer)": (lambda: transformer(gram()), "1-WL with both"),
+    "GraphTransformer(SpectralEncoder)": (lambda: transformer(SpectralEncoder(16, 16)), "2-FWL"),
+    "GraphTransformer(SpectralKernel)": (lambda: transformer(SpectralKernel(16, 16)), "2-FWL"),
+}
+"""Each with the colouring that bounds it. 2-FWL knows all entries of all eigenspaces; what depends on bases is bounded
+only as far as relabelling does not change it."""
+
+
+def with_random_weights(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A network in float64 with weights in general position: also where a layer starts from zero."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = make().double().eval()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+    return network
+
+
+@dataclass
+class Verdict:
+    """What a network says of a pair."""
+
+    gap: float
+    spread: float
+    scale: float
+    own_gap: float
+    """Between relabellings of the first graph and others."""
+
+    @property
+    def is_apart(self) -> bool:
+        return self._exceeds(self.gap)
+
+    @property
+    def is_reliable(self) -> bool:
+        return bool(np.isfinite(self.scale)) and not self._exceeds(self.own_gap)
+
+    def _exceeds(self, gap: float) -> bool:
+        return gap > max(1e3 * self.spread, 1e-11 * self.scale)
+
+
+def judge(network: Callable[[Data], Tensor], a: Data, b: Data, generator: torch.Generator) -> Verdict:
+    """Run a network on relabellings of both graphs; it takes a batch, and returns ``[num_graphs, channels]``."""
+    copies = [relabelled(data, generator) for data in (a, a, b) for _ in range(RELABELLINGS)]
+    with torch.no_grad():
+        one, again, other = network(Batch.from_data_list(copies)).split(RELABELLINGS)
+
+    def spread(rows: Tensor) -> float:
+        return float((rows - rows.mean(0)).abs().max())
+
+    return Verdict(
+        gap=float((one.mean(0) - other.mean(0)).abs().max()),
+        spread=max(spread(rows) for rows in (one, other)),
+        scale=max(float(rows.abs().max()) for rows in (one, again, other)),
+        own_gap=float((one.mean(0) - again.mean(0)).abs().max()),
+    )
+
+
+def relabelled(data: Data, generator: torch.Generator) -> Data:
+    label = torch.randperm(data.num_nodes, generator=generator)
+    return Data(edge_index=label[data.edge_index], num_nodes=data.num_nodes)
+
+
+def network_row(name: str, pairs: Sequence[Pair], seeds: Sequence[int], bound: Sequence[bool]) -> dict[str, Any]:
+    """Counts of a network, and what exceeds its bound."""
+    make, bounded_by = NETWORKS[name]
+    verdicts: list[list[Verdict]] = [[] for _ in pairs]
+    for seed in seeds:
+        network = with_random_weights(make, seed)
+        for number, pair in enumerate(pairs):
+            generator = torch.Generator().manual_seed(number)
+            verdicts[number].append(
+                judge(lambda batch: network(None, batch.edge_index, None, batch.batch), pair.a, pair.b, generator)  # noqa: B023
+            )
+    apart, unreliable = zip(*map(count, verdicts), strict=True)
+    told = [verdict for own, is_apart in zip(verdicts, apart, strict=True) if is_apart for verdict in own]
+    return {
+        "row": name,
+        "kind": "network",
+        **counts(pairs, apart),
+        "unreliable": sum(unreliable),
+        "bound": bounded_by,
+        "beyond": sum(is_apart and not may for is_apart, may in zip(apart, bound, strict=True)),
+        "seeds": list(seeds),
+        "least_gap": min((verdict.gap / verdict.scale for verdict in told if verdict.is_apart), default=None),
+        "largest_spread": max(v.spread / v.scale if v.scale else 0.0 for own in verdicts for v in own),
+    }
+
+
+def count(verdicts: Sequence[Verdict]) -> tuple[bool, bool]:
+    """Whether a pair is told apart with weights of some seed, and whether the network is unreliable there with any."""
+    unreliable = not all(verdict.is_reliable for verdict in verdicts)
+    return not unreliable and any(verdict.is_apart for verdict in verdicts), unreliable
+
+
+def counts(pairs: Sequence[Pair], apart: Sequence[bool]) -> dict[str, Any]:
+    found = Counter({pair.category: 0 for pair in pairs})
+    found.update(pair.category for pair, is_apart in zip(pairs, apart, strict=True) if is_apart)
+    return {"counts": dict(found), "total": sum(apart), "num_pairs": len(pairs)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of pairs.csv")
+    parser.add_argument("--quick", action="store_true", help="two pairs of each category, graphs of up to 40 nodes")
+    parser.add_argument("--rows", nargs="+", choices=("oracles", "networks"), default=("oracles", "networks"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the weights (default: 0)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/brec.json")
+    args = parser.parse_args()
+
+    pairs = drawn_pairs() if args.data is None else read_pairs(args.data)
+    if args.quick:
+        seen: Counter[str] = Counter()
+        small = [pair for pair in pairs if pair.a.num_nodes <= 40]
+        pairs = [pair for pair in small if not seen.update([pair.category]) and seen[pair.category] <= 2]
+    machine = environment()
+    machine.pop("command")
+    rows: list[dict[str, Any]] = []
+    known: dict[str, list[bool]] = {}
+
+    def report(row: dict[str, Any], seconds: float) -> None:
+        rows.append({**row, "seconds": seconds})
+        print(
+            f"{row['row']}: {row['total']} of {len(pairs)} {list(row['counts'].values())}, {seconds:.1f} s", flush=True
+        )
+        write_json(Path(args.json), {"results": rows, "machine": machine})
+
+    def oracle(name: str) -> list[bool]:
+        if name not in known:
+            known[name] = [ORACLES[name](pair) for pair in pairs]
+        return known[name]
+
+    for name in ORACLES if "oracles" in args.rows else ():
+        start = time.perf_counter()
+        row = {"row": name, "kind": "oracle", **counts(pairs, oracle(name))}
+        report(row, time.perf_counter() - start)
+    for name in NETWORKS if "networks" in args.rows else ():
+        bound = oracle(NETWORKS[name][1])
+        start = time.perf_counter()
+        report(network_row(name, pairs, args.seeds, bound), time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    main()
