@@ -205,6 +205,26 @@ def gpu_kernels_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], answers[0], *errors, answers[1], f"{entry['times_faster']:.1f}"]
 
 
+BREC_CATEGORIES = {
+    "basic": 60,
+    "simple regular": 50,
+    "strongly regular": 50,
+    "extension": 100,
+    "CFI": 100,
+    "4-vertex condition": 20,
+    "distance regular": 20,
+}
+
+
+def brec_row(entry: dict[str, Any]) -> list[str]:
+    """A colouring or network of benchmarks/brec.py; what bounds a network, and where it was wrong."""
+    found = [str(entry["counts"].get(category, "")) for category in BREC_CATEGORIES]
+    if entry["kind"] == "oracle":
+        return [entry["row"], *found, f"**{entry['total']}**", "", ""]
+    wrong = f"{entry['beyond']}, {entry['unreliable']}"
+    return [f"`{entry['row']}`", *found, f"**{entry['total']}**", entry["bound"], wrong]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "test MAE", "after relabelling", "seeds"], budget_row),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
@@ -222,6 +242,13 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "less_computation": (
         ["encoding", "layers", "columns", "test MAE", "µs a graph", "parameters of the encoder", "epochs"],
         less_computation_row,
+    ),
+    "brec": (
+        [
+            *["", *(f"{category}, {number}" for category, number in BREC_CATEGORIES.items())],
+            *["all, 400", "at most", "beyond, unreliable"],
+        ],
+        brec_row,
     ),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training": (

@@ -1,6 +1,7 @@
 """What colourings, encoders and models tell apart on BREC, https://arxiv.org/abs/2304.07702.
 
-    python benchmarks/brec.py --data DIR [--quick] [--rows oracles networks] [--seeds 0 1 2] [--json FILE]
+    python benchmarks/brec.py --data DIR [--quick] [--rows oracles networks] [--names NAME ...] [--seeds 0 1 2]
+        [--json FILE]
 
 DIR has pairs.csv with the columns category, graph6_a and graph6_b: 400 pairs of graphs without features, none of them
 isomorphic. Without --data there are a few pairs drawn here.
@@ -39,12 +40,13 @@ from tg_lpe.encoders import (
     SpectralEncoder,
     SpectralKernel,
 )
-from tg_lpe.hub.files import write_json
+from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.training.run_folder import environment
 
 RELABELLINGS = 4
 CHANNELS = 16
 STEPS = 16
+MANY_STEPS = 32
 
 
 @dataclass
@@ -96,6 +98,12 @@ def drawn_pairs() -> list[Pair]:
     return [Pair("drawn here", from_networkx(one), from_networkx(other)) for one, other in graphs]
 
 
+def many_walks(pair: Pair) -> None:
+    """Longer walks, at all pairs of nodes."""
+    for data in (pair.a, pair.b):
+        data.many_walks = wl.exact_walks(data, MANY_STEPS)
+
+
 def walks(pair: Pair) -> None:
     """``P^t`` at all pairs of nodes, at the nodes and at the edges, exactly."""
     for data in (pair.a, pair.b):
@@ -121,33 +129,12 @@ def folklore(pair: Pair) -> None:
         data.folklore = torch.from_numpy(found.color.view(np.int64).reshape((data.num_nodes,) * 2))
 
 
-def spe(pair: Pair) -> None:
-    """All that the published SPE computes of a node ``v`` with all eigenpairs.
-
-    For each anchor ``u`` it is a function of ``Q_uv`` and of the sum of ``Q_uw`` over the neighbours ``w`` of ``v``,
-    and these are added up. ``Q`` stands for all powers of ``D^-1/2 A D^-1/2``. Modulo a prime, a random number for
-    each degree stands for its root.
-    """
-    pair.with_attributes("walks")
-    roots = np.random.default_rng(0).integers(1, wl.PRIME, 1000)
-    rows, sizes = [], [pair.a.num_nodes, pair.b.num_nodes]
-    for data in (pair.a, pair.b):
-        adjacency = torch.zeros((data.num_nodes,) * 2, dtype=torch.int64)
-        adjacency[tuple(data.edge_index)] = 1
-        root = torch.from_numpy(roots)[adjacency.sum(0)]
-        inverse = torch.tensor([pow(int(r), -1, wl.PRIME) for r in root])
-        q = data.walks * root[:, None, None] % wl.PRIME * inverse[None, :, None] % wl.PRIME
-        near = torch.einsum("vw,uwt->uvt", adjacency, q) % wl.PRIME
-        rows.append(torch.cat([q, near], 2).transpose(0, 1).reshape(-1, 2 * q.size(2)).numpy())
-    number = np.unique(np.concatenate(rows), axis=0, return_inverse=True)[1].ravel()
-    parts = np.split(number, [sizes[0] ** 2])
-    multisets = [np.sort(part.reshape(n, n), 1) for part, n in zip(parts, sizes, strict=True)]
-    labels: dict[bytes, int] = {}
-    for data, multiset in zip((pair.a, pair.b), multisets, strict=True):
-        data.spe = torch.tensor([labels.setdefault(row.tobytes(), len(labels)) for row in multiset])
-
-
-ATTRIBUTES: dict[str, Callable[[Pair], None]] = {"walks": walks, "complete": complete, "folklore": folklore, "spe": spe}
+ATTRIBUTES: dict[str, Callable[[Pair], None]] = {
+    "walks": walks,
+    "many walks": many_walks,
+    "complete": complete,
+    "folklore": folklore,
+}
 
 
 def colouring(name: str, *needs: str, **attributes: Any) -> Callable[[Pair], bool]:
@@ -170,18 +157,16 @@ ORACLES: dict[str, Callable[[Pair], bool]] = {
     "P^t at nodes": colouring("1-WL", "walks", node=["returns"], rounds=0),
     "P^t at edges": colouring("(2,1)-LWL", "walks", edge=["crossings"], rounds=0),
     "1-WL with both": colouring("1-WL", "walks", node=["returns"], edge=["crossings"]),
-    "(2,1)-LWL + P^t": colouring("(2,1)-LWL", "walks", pair=["walks"]),
+    "(2,1)-LWL + P^t": colouring("(2,1)-LWL", "many walks", pair=["many_walks"]),
     "P^t at all pairs": colouring("2-WL", "walks", pair=["walks"], rounds=0),
     "1-WL over all pairs": over_all_pairs,
-    "pure (2,1) + SPE": colouring("(2,1)-LWL", "spe", node=["spe"], rounds=0),
-    "pure (3,1) + SPE": colouring("(3,1)-LWL", "spe", node=["spe"], rounds=0),
     "delta-2-WL": colouring("delta-2-WL"),
     "delta-2-LWL": colouring("delta-2-LWL"),
-    "delta-2-LWL + P^t": colouring("delta-2-LWL", "walks", pair=["walks"]),
+    "delta-2-LWL + P^t": colouring("delta-2-LWL", "many walks", pair=["many_walks"]),
     "2-FWL": colouring("2-FWL"),
-    "2-FWL + P^t": colouring("2-FWL", "walks", pair=["walks"]),
+    "2-FWL + P^t": colouring("2-FWL", "many walks", pair=["many_walks"]),
     "(3,1)-LWL": colouring("(3,1)-LWL"),
-    "(3,1)-LWL + P^t": colouring("(3,1)-LWL", "walks", pair=["walks"]),
+    "(3,1)-LWL + P^t": colouring("(3,1)-LWL", "many walks", pair=["many_walks"]),
     "(3,1)-LWL + 2-FWL": colouring("(3,1)-LWL", "folklore", pair=["folklore"]),
     "(3,2)-LWL": colouring("(3,2)-LWL"),
 }
@@ -237,6 +222,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 """Each with the colouring that bounds it. 2-FWL knows all entries of all eigenspaces; what depends on bases is bounded
 only as far as relabelling does not change it."""
+
+GROUPS = {"oracles": ORACLES, "networks": NETWORKS}
 
 
 def with_random_weights(make: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -337,6 +324,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of pairs.csv")
     parser.add_argument("--quick", action="store_true", help="two pairs of each category, graphs of up to 40 nodes")
     parser.add_argument("--rows", nargs="+", choices=("oracles", "networks"), default=("oracles", "networks"))
+    parser.add_argument("--names", nargs="+", help="only these rows; other rows of the file stay")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the weights (default: 0)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/brec.json")
     args = parser.parse_args()
@@ -348,29 +336,38 @@ def main() -> None:
         pairs = [pair for pair in small if not seen.update([pair.category]) and seen[pair.category] <= 2]
     machine = environment()
     machine.pop("command")
-    rows: list[dict[str, Any]] = []
+    names = [name for kind, group in GROUPS.items() if kind in args.rows for name in group]
+    if args.names is not None:
+        unknown = set(args.names) - {*ORACLES, *NETWORKS}
+        if unknown:
+            parser.error(f"--names has {sorted(unknown)}, rows are {[*ORACLES, *NETWORKS]}")
+        names = args.names
+    kept = read_json(Path(args.json))["results"] if args.names is not None and Path(args.json).exists() else []
+    rows = {row["row"]: row for row in kept}
     known: dict[str, list[bool]] = {}
 
     def report(row: dict[str, Any], seconds: float) -> None:
-        rows.append({**row, "seconds": seconds})
+        rows[row["row"]] = {**row, "seconds": seconds}
+        ordered = [rows[name] for group in GROUPS.values() for name in group if name in rows]
         print(
             f"{row['row']}: {row['total']} of {len(pairs)} {list(row['counts'].values())}, {seconds:.1f} s", flush=True
         )
-        write_json(Path(args.json), {"results": rows, "machine": machine})
+        write_json(Path(args.json), {"results": ordered, "machine": machine})
 
     def oracle(name: str) -> list[bool]:
         if name not in known:
             known[name] = [ORACLES[name](pair) for pair in pairs]
         return known[name]
 
-    for name in ORACLES if "oracles" in args.rows else ():
+    for name in names:
         start = time.perf_counter()
-        row = {"row": name, "kind": "oracle", **counts(pairs, oracle(name))}
+        if name in ORACLES:
+            row = {"row": name, "kind": "oracle", **counts(pairs, oracle(name))}
+        else:
+            bound = oracle(NETWORKS[name][1])
+            start = time.perf_counter()
+            row = network_row(name, pairs, args.seeds, bound)
         report(row, time.perf_counter() - start)
-    for name in NETWORKS if "networks" in args.rows else ():
-        bound = oracle(NETWORKS[name][1])
-        start = time.perf_counter()
-        report(network_row(name, pairs, args.seeds, bound), time.perf_counter() - start)
 
 
 if __name__ == "__main__":

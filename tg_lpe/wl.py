@@ -264,8 +264,7 @@ class _Labels:
 
     def __init__(self, graph: Incidence, node: Colors, edge: Colors, pair: Colors) -> None:
         self.graph, self.pair = graph, pair if pair.size else None
-        own = np.diagonal(pair) if pair.size else np.zeros(1, np.uint64)
-        self.node = _combine(node if node.size else np.zeros(graph.num_nodes, np.uint64), own)
+        self.node = node if node.size else np.zeros(graph.num_nodes, np.uint64)
         #: Hashes of the edges, of a node with itself, and of two nodes without an edge: at -2 and -1.
         self._relation = np.concatenate([_undirected(graph, edge), np.array([1, 2], np.uint64)])
 
@@ -283,6 +282,8 @@ class _Labels:
         found = np.ones((1,) * places[0].ndim, np.uint64)
         for node in places:
             found = _combine(found, self.node[node])
+        if len(places) == 1 and self.pair is not None:
+            found = _combine(found, np.diagonal(self.pair)[places[0]])
         for first, second in combinations(places, 2):
             found = _combine(found, self.between(first, second))
         return found
