@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +25,13 @@ def names_of_one_test() -> Iterator[None]:
     for registry, entries in zip(REGISTRIES, before, strict=True):
         registry._entries.clear()
         registry._entries.update(entries)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data: `TG_LPE_DATA`, or `shared/data` beside the repository."""
+    default = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+    folder = Path(os.environ.get("TG_LPE_DATA") or default)
+    if not folder.is_dir():
+        pytest.skip(f"real data are not here: set TG_LPE_DATA to their folder (looked in {folder})")
+    return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -152,12 +151,9 @@ def test_colourings_of_the_drawn_pairs(brec: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BOUNDS if name != "(3,2)-LWL"])
-def test_real_pairs(brec: ModuleType, name: str) -> None:
+def test_real_pairs(brec: ModuleType, name: str, shared_data: Path) -> None:
     """Whole categories whose graphs are small, and the first of others."""
-    folder = os.environ.get("TG_LPE_BREC")
-    if folder is None:
-        pytest.skip("TG_LPE_BREC does not name the folder of pairs.csv")
-    pairs = brec.read_pairs(Path(folder))
+    pairs = brec.read_pairs(shared_data / "brec")
     assert len(pairs) == 400 and all(pair.a.num_nodes == pair.b.num_nodes for pair in pairs)
     for category, known in zip(CATEGORIES, BOUNDS[name], strict=True):
         own = [pair for pair in pairs if pair.category == category]

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of real molecules: `TG_LPE_DATA`, or `shared/data` beside the repository."""
-    default = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = Path(os.environ.get("TG_LPE_DATA") or default)
-    if not folder.is_dir():
-        pytest.skip(f"real molecules are not here: set TG_LPE_DATA to their folder (looked in {folder})")
-    return folder
 
 
 @pytest.fixture
