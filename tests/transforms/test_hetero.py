@@ -173,3 +173,14 @@ def test_graphs_that_cannot_be_encoded() -> None:
     data["user", "likes", "user"].edge_weight = torch.ones(1)
     with pytest.raises(ValueError, match=r"edge type \('user', 'likes', 'user'\) has no edge_index"):
         whole(data)
+
+
+@pytest.mark.parametrize("hetero", ["whole", "edge_type"])
+@pytest.mark.parametrize(("row", "node"), [(0, 4), (0, -1), (1, 3), (1, -1)])
+def test_an_edge_to_a_node_of_another_type_is_refused(hetero: str, row: int, node: int) -> None:
+    """Beyond its own type a number would mean a node of the next one."""
+    data = films(weighted=False)
+    data[RATES].edge_index[row, 0] = node
+    kind = RATES[2 * row]
+    with pytest.raises(ValueError, match=rf"must be in 0\.\.{data[kind].num_nodes - 1} for the nodes '{kind}', got"):
+        LinearTransformerPE(k=4, hetero=hetero)(data)

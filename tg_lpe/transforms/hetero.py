@@ -79,8 +79,8 @@ def parts(data: HeteroData, hetero: str) -> Iterator[Part]:
         hetero: ``"whole"`` or ``"edge_type"``.
 
     Raises:
-        ValueError: if there are no edge types, an edge type has no ``edge_index``, or the number of nodes of a type is
-            not known.
+        ValueError: if there are no edge types, an edge type has no ``edge_index`` or one that points outside of its
+            node types, or the number of nodes of a type is not known.
     """
     if not data.edge_types:
         raise ValueError(f"HeteroData needs at least one edge type, got node types {data.node_types} alone")
@@ -98,6 +98,13 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
     for edge_type in edge_types:
         if data[edge_type].get("edge_index") is None:
             raise ValueError(f"edge type {edge_type} has no edge_index")
+        for ends, kind in zip(data[edge_type].edge_index, (edge_type[0], edge_type[2]), strict=True):
+            # Beyond its own type a number would mean a node of another one.
+            if ((ends < 0) | (ends >= data[kind].num_nodes)).any():
+                raise ValueError(
+                    f"edge_index of {edge_type} must be in 0..{data[kind].num_nodes - 1} for the nodes {kind!r}, got "
+                    f"{int(ends.min())}..{int(ends.max())}"
+                )
     sizes = [data[kind].num_nodes for kind in node_types]
     start = dict(zip(node_types, itertools.accumulate(sizes, initial=0), strict=False))
     device = data[edge_types[0]].edge_index.device
