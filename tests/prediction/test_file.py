@@ -80,6 +80,18 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, zinc: Predictor, name: 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out.csv"])
 
 
+@pytest.mark.parametrize(
+    ("out", "refused"), [("in.csv", None), ("in.csv", "refused.csv"), ("out.csv", "in.csv"), ("out.csv", "./out.csv")]
+)
+def test_no_file_is_written_over_by_another(tmp_path: Path, zinc: Predictor, out: str, refused: str | None) -> None:
+    (tmp_path / "in.csv").write_text("smiles,name\nCCO,a\n", encoding="utf-8")
+    listed = None if refused is None else f"{tmp_path}/{refused}"
+    with pytest.raises(ValueError, match="source, out and refused must be different files, got"):
+        predict_file(zinc, tmp_path / "in.csv", tmp_path / out, refused=listed, progress=False)
+    assert (tmp_path / "in.csv").read_text(encoding="utf-8") == "smiles,name\nCCO,a\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, zinc: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Python's own objects; a molecule is 100 bytes long here."""
     monkeypatch.setattr(Predictor, "_run", lambda self, chunk: chunk.batch.new_zeros(chunk.num_graphs, 1).float())

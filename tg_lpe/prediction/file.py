@@ -57,12 +57,16 @@ def predict_file(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is malformed, which is found before the first prediction, has no molecule, or ``strict``
-            is set and a molecule is refused; then no file is written.
+        ValueError: if two of ``source``, ``out`` and ``refused`` are one file, the source is malformed, which is found
+            before the first prediction, has no molecule, or ``strict`` is set and a molecule is refused; then no file
+            is written.
         ModuleNotFoundError: if RDKit is not installed.
     """
     from tg_lpe.datasets.molecules._files import StreamedFile
 
+    paths = [Path(path) for path in (source, out, refused) if path is not None]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
     file = StreamedFile(Path(source))
     total = sum(1 for _ in file.rows((), smiles_column))
     if total == 0:
