@@ -101,11 +101,21 @@ def test_a_graph_that_the_model_refuses_leaves_its_neighbours_alone(zinc: Predic
         zinc.predict(graphs, batch_size=batch_size)
 
 
+def test_rows_of_a_table(zinc: Predictor) -> None:
+    """A filtered column keeps its row numbers, so that it may have no row 0."""
+    pandas = pytest.importorskip("pandas")
+    smiles = pandas.Series(["xyz", "CCO", "c1ccccc1"])[1:]
+    torch.testing.assert_close(zinc.predict(smiles).values, zinc.predict(list(smiles)).values)
+
+
 def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor) -> None:
     assert zinc.predict([]).values.shape == (0, 1)
     graph = Data(x=torch.zeros(2, 1, dtype=torch.int64), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     for given in ("CCO", graph):
         with pytest.raises(TypeError, match=r"\[...\] will do"):
+            zinc.predict(given)
+    for given in (iter(["CCO"]), {"CCO"}, None):
+        with pytest.raises(TypeError, match=r"got \w+: list\(...\) will do"):
             zinc.predict(given)
     with pytest.raises(TypeError, match="got both: strings and Data"):
         zinc.predict(["CCO", graph])

@@ -162,7 +162,10 @@ class Predictor:
             raise ValueError(f"on_error must be one of {ON_ERROR}, got {on_error!r}")
         if isinstance(graphs, str | Data):
             raise TypeError(f"predict takes a list of SMILES or graphs, got one {type(graphs).__name__}: [...] will do")
-        if len(graphs) and isinstance(graphs[0], str):
+        if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
+            raise TypeError(f"predict takes a list of SMILES or graphs, got {type(graphs).__name__}: list(...) will do")
+        # By iteration: the first row of a pandas.Series need not be number 0.
+        if len(graphs) and isinstance(next(iter(graphs)), str):
             if mixed := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
                 raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
             parts = self._of_smiles(graphs, batch_size, num_workers)
