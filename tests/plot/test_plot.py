@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -36,6 +37,16 @@ def hexadecimal(rgb: Colour) -> str:
 
 def distance(first: str, second: str) -> int:
     return max(abs(int(first[i : i + 2], 16) - int(second[i : i + 2], 16)) for i in (1, 3, 5))
+
+
+def test_the_background_is_white_everywhere() -> None:
+    """Black titles are not seen where the background is transparent and the page dark."""
+    pytest.importorskip("rdkit")
+    image = pytest.importorskip("PIL.Image")
+    picture = plot.molecule("CCO", RandomWalk(steps=4), channels=[0, 1], columns=1)
+    assert image.open(io.BytesIO(picture.png)).convert("RGBA").getextrema()[3] == (255, 255)
+    box = next(part for part in ET.fromstring(picture.svg).iter(f"{SVG}rect") if "#FFFFFF" in part.get("style", ""))
+    assert float(box.get("y", "nan")) == 0.0
 
 
 def test_atoms_and_bonds_have_the_colours_of_their_values() -> None:
@@ -164,7 +175,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for more, said in (
         (["--encoder", "GramTransformer"], "has weights to learn"),
         (["--encoder", "none"], "encodes nothing"),
-        (["--channels", "9"], "channels must be numbers in 0..7"),
+        (["--channels", "16"], "channels must be numbers in 0..15"),
         (["--out", "a.pdf"], "--out must end in .svg or .png"),
     ):
         capsys.readouterr()

@@ -87,6 +87,8 @@ def _draw(drawer_class: Any, drawn: Any, edge_index: Tensor, shown: list[Channel
     options.useBWAtomPalette()
     options.padding = 0.08
     options.includeMetadata = False
+    drawer.ClearDrawing()  # here, as RDKit's own would leave the first row of titles transparent
+    options.clearBackground = False
     for place, channel in enumerate(shown):
         left, top = place % columns * PANEL[0], place // columns * height
         atoms = {} if channel.node is None else _colours(channel.node.tolist(), channel.limits["nodes"])
