@@ -285,8 +285,9 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
 
     Args:
         name_or_dir: name of a shipped model, folder of a finished training run, a folder that :meth:`Predictor.save`
-            or ``save_pretrained`` wrote, or ``OWNER/NAME`` on the Hugging Face Hub. Where there is no ``card.json``, as
-            after ``save_pretrained``, the model predicts from graphs alone, and its outputs are returned as they are.
+            or ``save_pretrained`` wrote, or ``OWNER/NAME`` on the Hugging Face Hub. From the Hub, and
+            where there is no ``card.json``, as after ``save_pretrained``, the model predicts from graphs alone, and
+            its outputs are returned as they are.
         device: where to compute.
 
     Raises:
