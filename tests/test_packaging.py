@@ -139,7 +139,8 @@ def test_links_and_pictures_hold_away_from_the_repository(pure: Path) -> None:
     for link in links:
         assert re.match(r"https://|#", link), link
         if link.startswith(source):
-            assert (ROOT / re.sub(r"^/(raw|blob)/main/", "", link.removeprefix(source))).is_file(), link
+            path = re.sub(r"^/(raw|blob)/main/", "", link.removeprefix(source)).partition("#")[0]
+            assert (ROOT / path).is_file(), link
 
 
 def test_a_user_gets_no_tools_of_development(pure: Path) -> None:

@@ -350,6 +350,7 @@ class GramTransformer(Encoder):
         work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
         return ((sizes > EXACT_NODES) & (work > EXACT_WORK)).nonzero().flatten().tolist()
 
+    @torch.compiler.disable  # so do the sizes of what lies around each node
     def _one_by_one(
         self, graph: Incidence, adjacency: Tensor, large: list[int], generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
