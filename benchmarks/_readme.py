@@ -220,9 +220,9 @@ def brec_row(entry: dict[str, Any]) -> list[str]:
     """A colouring or network of benchmarks/brec.py; what bounds a network, and where it was wrong."""
     found = [str(entry["counts"].get(category, "")) for category in BREC_CATEGORIES]
     if entry["kind"] == "oracle":
-        return [entry["row"], *found, f"**{entry['total']}**", "", ""]
+        return [entry["row"], f"**{entry['total']}**", *found, "", ""]
     wrong = f"{entry['beyond']}, {entry['unreliable']}"
-    return [f"`{entry['row']}`", *found, f"**{entry['total']}**", entry["bound"], wrong]
+    return [f"`{entry['row']}`", f"**{entry['total']}**", *found, entry["bound"], wrong]
 
 
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
@@ -245,8 +245,8 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "brec": (
         [
-            *["", *(f"{category}, {number}" for category, number in BREC_CATEGORIES.items())],
-            *["all, 400", "at most", "beyond, unreliable"],
+            *["", "all, 400", *(f"{category}, {number}" for category, number in BREC_CATEGORIES.items())],
+            *["at most", "beyond, unreliable"],
         ],
         brec_row,
     ),
