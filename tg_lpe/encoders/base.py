@@ -59,14 +59,19 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     make it. :func:`tg_lpe.encoders.register` gives it a name. Then it works as a transform, inside
     :class:`~tg_lpe.GraphTransformer`, in ``tg-lpe train``, in checkpoints and in reports.
 
+    An encoder may encode pairs of nodes too, by :meth:`encode_pairs`. They are no part of :class:`Encoding`: there are
+    as many as the squared sizes of the graphs add up to, and a reader, such as tokens of tuples, asks for few of them.
+
     Attributes:
         out_channels: width of the node encoding; 0 for an encoder of edges alone.
         edge_out_channels: width of the edge encoding; 0 for none.
+        pair_out_channels: width of the encoding of pairs of nodes; 0 for none.
         reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
     """
 
     out_channels: int
     edge_out_channels: int = 0
+    pair_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})
 
     @abstractmethod
@@ -95,6 +100,32 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         Raises:
             ValueError: if a feature that it reads is missing or does not fit.
         """
+
+    def encode_pairs(
+        self,
+        graph: Incidence,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Encode pairs of nodes, whether or not an edge joins them.
+
+        Args:
+            graph: the graph or batch.
+            pairs: int64 ``[2, num_pairs]``, in any order; both nodes of a pair are in the same graph, and may be the
+                same.
+            x, edge_attr, generator, precomputed: as :meth:`encode`.
+
+        Returns:
+            ``[num_pairs, pair_out_channels]``; that of ``(u, v)`` may differ from that of ``(v, u)``.
+
+        Raises:
+            ValueError: if it encodes no pairs, a pair is in two graphs, or as :meth:`encode`.
+        """
+        raise ValueError(f"{type(self).__name__} has pair_out_channels={self.pair_out_channels}: it encodes no pairs")
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
         """The part of the work that depends on the graph and on no weight.
@@ -250,7 +281,7 @@ def check_encoder(encoder: Encoder) -> None:
         ValueError: if a width is out of range, or ``reads`` names something else than :data:`FEATURES`.
     """
     name = type(encoder).__name__
-    for attribute in ("out_channels", "edge_out_channels"):
+    for attribute in ("out_channels", "edge_out_channels", "pair_out_channels"):
         width = getattr(encoder, attribute, None)
         if not isinstance(width, int) or isinstance(width, bool):
             raise TypeError(f"{name} must set {attribute} to an integer of at least 0, got {width!r}")
@@ -290,11 +321,27 @@ def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, 
     return encoding
 
 
+def checked_pairs(encoder: Encoder, num_pairs: int, values: Any) -> Tensor:
+    """An encoding of pairs, if it is what the encoder says that it computes.
+
+    Raises:
+        TypeError: if it is no tensor.
+        ValueError: if it has another shape.
+    """
+    if not isinstance(values, Tensor):
+        raise TypeError(f"{type(encoder).__name__}.encode_pairs must return a tensor, got {type(values).__name__}")
+    _check_shape(encoder, "pair", "pair_out_channels", values, num_pairs, encoder.pair_out_channels)
+    return values
+
+
+ROWS = {"node": "nodes", "edge": "directed edges", "pair": "pairs"}
+
+
 def _check_shape(encoder: Encoder, level: str, attribute: str, values: Tensor, rows: int, width: int) -> None:
     if values.dim() != 2 or values.size(0) != rows or values.size(1) != width:
         raise ValueError(
             f"{type(encoder).__name__} has {attribute}={width}, so its {level} encoding must be {[rows, width]} for "
-            f"{rows} {'nodes' if level == 'node' else 'directed edges'}, got {list(values.shape)}"
+            f"{rows} {ROWS[level]}, got {list(values.shape)}"
         )
 
 

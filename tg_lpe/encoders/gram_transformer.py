@@ -73,6 +73,9 @@ class GramTransformer(Encoder):
     its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
     ``P`` is not symmetric; what is read at an edge is the mean of its two entries.
 
+    With ``pair_out_channels``, :meth:`encode_pairs` reads the entries of ``f_t(S)`` at any pair of nodes, as those of a
+    graph in which asked-for pairs are edges of conductance zero: exact or estimated as above.
+
     A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
 
     `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
@@ -97,6 +100,8 @@ class GramTransformer(Encoder):
         learned_conductances: whether the conductance of an edge depends on its features.
         ground: whether nodes are grounded.
         end_features: whether the conductance of an edge depends on the node features of its ends too.
+        pair_out_channels: width of the encoding of pairs, through a linear map; ``None`` for all values that are read,
+            0 for no encoding of pairs.
 
     Raises:
         ValueError: if an argument is out of range or two exclude each other.
@@ -124,6 +129,7 @@ class GramTransformer(Encoder):
         ground: bool = True,
         end_features: bool = False,
         num_blocks: int = 1,
+        pair_out_channels: int | None = 0,
     ) -> None:
         super().__init__()
         counts = {"num_filters": num_filters, "num_layers": num_layers, "num_probes": num_probes}
@@ -133,7 +139,8 @@ class GramTransformer(Encoder):
         for name, value in counts.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        for name, value in {"num_squarings": num_squarings, "edge_out_channels": edge_out_channels or 0}.items():
+        counts = {"num_squarings": num_squarings, "edge_out_channels": edge_out_channels or 0}
+        for name, value in {**counts, "pair_out_channels": pair_out_channels or 0}.items():
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
         if basis not in BASES:
@@ -182,6 +189,8 @@ class GramTransformer(Encoder):
         # The bias reads Phi_0 = I, whose diagonal is one and whose entries at the edges are zero.
         self.readout = None if out_channels is None else nn.Linear(width, out_channels)
         self.edge_readout = nn.Linear(width, edge_out_channels, bias=False) if edge_out_channels else None
+        self.pair_out_channels = width if pair_out_channels is None else pair_out_channels
+        self.pair_readout = nn.Linear(width, pair_out_channels, bias=False) if pair_out_channels else None
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,6 +251,43 @@ class GramTransformer(Encoder):
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
         return Encoding(node, graph.spread_to_directed(edge))
 
+    def encode_pairs(
+        self,
+        graph: Incidence,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Encode pairs of nodes; that of ``(u, v)`` is that of ``(v, u)``.
+
+        Args:
+            graph, x, edge_attr, generator, precomputed: as :meth:`encode`.
+            pairs: int64 ``[2, num_pairs]``, as :meth:`Encoder.encode_pairs`.
+
+        Returns:
+            ``[num_pairs, pair_out_channels]``.
+
+        Raises:
+            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or as :meth:`encode`.
+        """
+        if not self.pair_out_channels:
+            return super().encode_pairs(graph, pairs, x, edge_attr)
+        if torch.is_autocast_enabled(graph.device.type):
+            with torch.autocast(graph.device.type, enabled=False):  # as in encode
+                return self.encode_pairs(graph, pairs, x, edge_attr, generator=generator)
+        edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
+        wider = Incidence(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
+        known, asked = wider.undirected_index.split([graph.num_edges, pairs.size(1)])
+        adjacency = self._adjacency(graph, x, edge_attr)
+        adjacency = adjacency.new_zeros(adjacency.size(0), wider.num_edges).index_copy(1, known, adjacency)
+        nodes, entries = self._gram(wider, adjacency, generator, read_edges=True)
+        same = asked < 0  # self-loops: no column of the incidence matrix
+        values = torch.cat([entries, nodes]).index_select(0, torch.where(same, pairs[0] + wider.num_edges, asked))
+        return values if self.pair_readout is None else self.pair_readout(values)
+
     def gram(
         self,
         graph: Incidence,
@@ -256,16 +302,21 @@ class GramTransformer(Encoder):
             Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
             ``[num_edges, num_filters * T]`` (one row per undirected edge), filter by filter.
         """
+        return self._gram(graph, self._adjacency(graph, x, edge_attr), generator, self.edge_out_channels > 0)
+
+    def _gram(
+        self, graph: Incidence, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
+    ) -> tuple[Tensor, Tensor]:
+        """As :meth:`gram`, of entries of ``P`` at the edges; estimates at the edges are made only if they are read."""
         if self.probe_kind == "identity" and graph.max_nodes > IDENTITY_LIMIT:
             raise ValueError(
                 f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to "
                 f"{IDENTITY_LIMIT} nodes, got one of {graph.max_nodes}; probes='auto' and 'rademacher' take any"
             )
-        adjacency = self._adjacency(graph, x, edge_attr)
         num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
         is_large = self.probe_kind == "auto" and max_nodes > EXACT_NODES
         if is_large and (graphs := self._large_graphs(graph)):
-            return self._one_by_one(graph, adjacency, graphs, generator)
+            return self._one_by_one(graph, adjacency, graphs, generator, read_edges)
         exact = 0 if self.probe_kind == "rademacher" else max_nodes
         plain = self.num_squarings == 0 and self.num_blocks == 1
         if plain and exact and is_faster(adjacency, num_nodes, max_nodes):
@@ -276,7 +327,9 @@ class GramTransformer(Encoder):
         nodes, edges, order = [], [], []
         for bucket, where in zip(padded.buckets, padded.edge_positions(), strict=True):
             part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, where.edges)
-            at_nodes, at_edges = self._exact(part, where) if bucket.dense else self._estimate(part, where, seed)
+            at_nodes, at_edges = (
+                self._exact(part, where) if bucket.dense else self._estimate(part, where, seed, read_edges)
+            )
             nodes.append(at_nodes)
             edges.append(at_edges)
             order.append(where.edges)
@@ -284,7 +337,7 @@ class GramTransformer(Encoder):
         if not nodes:
             return adjacency.new_zeros(num_nodes, width), adjacency.new_zeros(0, width)
         if len(edges) == 1:
-            return padded.unpad_rows(nodes), edges[0].contiguous() if self.edge_out_channels else edges[0]
+            return padded.unpad_rows(nodes), edges[0].contiguous() if read_edges else edges[0]
         return padded.unpad_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(order)))
 
     @torch.no_grad()
@@ -352,7 +405,12 @@ class GramTransformer(Encoder):
 
     @torch.compiler.disable  # so do the sizes of what lies around each node
     def _one_by_one(
-        self, graph: Incidence, adjacency: Tensor, large: list[int], generator: torch.Generator | None
+        self,
+        graph: Incidence,
+        adjacency: Tensor,
+        large: list[int],
+        generator: torch.Generator | None,
+        read_edges: bool,
     ) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of a batch that contains large graphs: each by itself, those between together."""
         seed = self.seed if generator is None else draw_seed(generator)
@@ -366,7 +424,7 @@ class GramTransformer(Encoder):
                 edges = slice(first_edge[graphs.start], first_edge[graphs.stop])
                 part, tail, head = adjacency[:, edges], graph.tail[edges] - low, graph.head[edges] - low
                 if is_large:
-                    parts.append(self._estimate_beyond_balls(part, tail, head, high - low, seed))
+                    parts.append(self._estimate_beyond_balls(part, tail, head, high - low, seed, read_edges))
                 else:
                     ptr = graph.ptr[graphs.start : graphs.stop + 1] - low
                     structure = tail, head, ptr, high - low, int(ptr.diff().max())
@@ -376,10 +434,10 @@ class GramTransformer(Encoder):
         return torch.cat(nodes), torch.cat(entries)
 
     def _estimate_beyond_balls(
-        self, adjacency: Tensor, tail: Tensor, head: Tensor, num_nodes: int, seed: int
+        self, adjacency: Tensor, tail: Tensor, head: Tensor, num_nodes: int, seed: int, read_edges: bool
     ) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of one large graph: exact in the orders that few edges decide."""
-        read_edges, layers = self.edge_out_channels > 0, self.num_layers
+        layers = self.num_layers
         orders = ball_orders(tail, head, num_nodes, layers + read_edges, BALL_VISITS)
         exact = ball_polynomials(adjacency, tail, head, orders, self.basis, layers, read_edges)
         if bool((orders == layers + read_edges).all()):
@@ -401,7 +459,7 @@ class GramTransformer(Encoder):
             diagonals, entries = dense_products(blocks, where, self.num_layers // self.num_blocks)
         return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
 
-    def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int) -> tuple[Tensor, Tensor]:
+    def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int, read_edges: bool) -> tuple[Tensor, Tensor]:
         """As :meth:`_exact`, from random signs in place of the identity: linear in nodes and edges."""
         return estimated_polynomials(
             adjacency,
@@ -413,7 +471,7 @@ class GramTransformer(Encoder):
             self.num_layers,
             self.num_probes,
             seed,
-            read_edges=self.edge_out_channels > 0,
+            read_edges=read_edges,
         )
 
     def extra_repr(self) -> str:
@@ -426,4 +484,5 @@ class GramTransformer(Encoder):
             f"num_probes={self.num_probes}, seed={self.seed}, "
             f"num_edge_types={c.num_edge_types}, edge_dim={c.edge_dim}, "
             f"num_node_types={c.num_node_types}, in_channels={c.in_channels}, end_features={c.ends is not None}"
+            f"{f', pair_out_channels={self.pair_out_channels}' if self.pair_out_channels else ''}"
         )

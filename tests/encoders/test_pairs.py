@@ -1,0 +1,156 @@
+"""Encodings of pairs of nodes: entries of polynomials of dense matrices, batches, and who encodes none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import Degrees, Graph, batch_of, corner_cases, few, from_networkx, graphs, randomize_, relative_error
+from hypothesis import given
+from networkx import barbell_graph, random_regular_graph
+from torch import Tensor
+
+from tg_lpe import Encoder, GramTransformer, Incidence
+from tg_lpe.encoders.base import check_encoder, checked_pairs
+
+RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+
+
+def all_pairs(graph: Incidence) -> Tensor:
+    """All ordered pairs of nodes of each graph."""
+    both = (graph.batch.unsqueeze(1) == graph.batch).nonzero().T
+    return both[:, torch.randperm(both.size(1), generator=torch.Generator().manual_seed(0))]
+
+
+def plain(**options) -> GramTransformer:
+    """Fixed conductances and no ground: ``P`` is ``D^-1/2 A D^-1/2``, and what is read is returned as it is."""
+    fixed = {"learned_conductances": False, "ground": False, "num_filters": 1, "pair_out_channels": None}
+    return GramTransformer(**{**fixed, "num_layers": 5, **options}).double().eval()
+
+
+def powers(graph: Graph) -> np.ndarray:
+    """``P^1 .. P^5``, ``[n, n, 5]``."""
+    isolated = np.diag(graph.laplacian()) == 0
+    p = np.eye(graph.num_nodes) - graph.normalized_laplacian() - np.diag(isolated.astype(float))
+    return np.stack([np.linalg.matrix_power(p, t) for t in range(1, 6)], -1)
+
+
+def check_values(encoder: GramTransformer, graph: Graph) -> None:
+    incidence = Incidence(**batch_of([graph]).arguments())
+    pairs = all_pairs(incidence)
+    got = encoder.encode_pairs(incidence, pairs)
+    expected = powers(graph)[tuple(pairs.numpy())] if graph.num_nodes else np.zeros((0, 5))
+    assert got.dtype == torch.float64 and relative_error(got, expected) < 1e-12
+
+
+@few
+@given(graphs(exponents=(-2.0, 2.0)))
+def test_pairs_are_entries_of_powers(graph: Graph) -> None:
+    for probes in ("auto", "identity"):
+        check_values(plain(probes=probes), graph)
+
+
+def test_pairs_of_corner_cases() -> None:
+    for graph in corner_cases():
+        check_values(plain(), graph)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_blocks": 2, "probes": "identity"}, {"num_squarings": 1, "probes": "identity"}, {"basis": "chebyshev"}],
+)
+def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
+    """With one read-out for all, an edge is the pair of its ends, and a node the pair of itself."""
+    encoder = randomize_(
+        GramTransformer(4, 4, 2, 6, **options, pair_out_channels=4, num_edge_types=3, num_node_types=2)
+    ).double()
+    for readout in (encoder.edge_readout, encoder.pair_readout):
+        readout.weight.data.copy_(encoder.readout.weight.data)
+    graph = batch_of([from_networkx(barbell_graph(5, 2), lambda i: 1.0 + i), Graph(3, [], [])])
+    incidence = Incidence(**graph.arguments())
+    x, edge_attr = torch.arange(15) % 2, torch.arange(incidence.num_directed_edges) % 3
+    node, edge = encoder.encode(incidence, x, edge_attr)
+    pairs = torch.cat([graph.edge_index, torch.arange(15).expand(2, -1)], 1)
+    got = encoder.encode_pairs(incidence, pairs, x, edge_attr)
+    assert relative_error(got[: edge.size(0)], edge) < 1e-12
+    assert relative_error(got[edge.size(0) :] + encoder.readout.bias, node) < 1e-12
+
+
+def test_a_batch_is_its_graphs_one_by_one() -> None:
+    parts, encoder = [part for part in corner_cases() if part.num_nodes <= 80], plain(ground=True)
+    whole = Incidence(**batch_of(parts).arguments())
+    offset, asked, expected = 0, [], []
+    for part in parts:
+        alone = Incidence(**batch_of([part]).arguments())
+        pairs = all_pairs(alone)
+        asked.append(pairs + offset)
+        expected.append(encoder.encode_pairs(alone, pairs))
+        offset += part.num_nodes
+    assert relative_error(encoder.encode_pairs(whole, torch.cat(asked, 1)), torch.cat(expected)) < 1e-12
+
+
+def test_large_graphs_are_estimated() -> None:
+    encoder = plain(probes="rademacher", num_probes=4096)
+    graph = from_networkx(random_regular_graph(3, 40, seed=0))
+    incidence = Incidence(**batch_of([graph]).arguments())
+    pairs = all_pairs(incidence)
+    error = encoder.encode_pairs(incidence, pairs) - torch.from_numpy(powers(graph)[tuple(pairs.numpy())])
+    assert 1e-4 < float(error.abs().max()) < 0.1
+
+
+def test_gradients_of_pairs() -> None:
+    encoder = randomize_(GramTransformer(2, 0, 2, 3, pair_out_channels=2)).double()
+    names = [name for name, _ in encoder.named_parameters() if not name.startswith("readout")]
+    pairs = torch.tensor([[0, 0, 1, 5], [2, 0, 4, 0]])
+
+    def of(weight: Tensor, *values: Tensor) -> Tensor:
+        state = dict(zip(names, values, strict=True))
+        with torch.nn.utils.stateless._reparametrize_module(encoder, state):
+            return encoder.encode_pairs(Incidence(RING, 6, edge_weight=weight), pairs)
+
+    values = [encoder.get_parameter(name).detach().clone().requires_grad_() for name in names]
+    weight = torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(of, (weight, *values))
+
+
+def test_what_other_read_outs_give_does_not_change() -> None:
+    results = []
+    for more in ({}, {"pair_out_channels": 3}):
+        torch.manual_seed(0)
+        results.append(GramTransformer(3, 2, 2, 4, **more)(None, RING, num_nodes=6))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert "pair_out_channels=3" in repr(GramTransformer(3, pair_out_channels=3))
+
+
+def test_who_encodes_no_pairs_says_so() -> None:
+    graph = Incidence(RING, 6)
+    for encoder in (GramTransformer(3), Degrees()):
+        assert encoder.pair_out_channels == 0
+        with pytest.raises(ValueError, match=r"has pair_out_channels=0: it encodes no pairs"):
+            encoder.encode_pairs(graph, RING)
+    with pytest.raises(ValueError, match="pair_out_channels must be an integer of at least 0, got -1"):
+        GramTransformer(3, pair_out_channels=-1)
+    with pytest.raises(ValueError, match=r"edge \(0, 5\) joins graph 0 and graph 1"):
+        plain().encode_pairs(
+            Incidence(RING[:, :2], 6, batch=torch.tensor([0, 0, 0, 1, 1, 1])), torch.tensor([[0], [5]])
+        )
+
+
+class Wrong(Degrees):
+    """Says that it encodes pairs, and returns something else."""
+
+    pair_out_channels = 2
+
+    def encode_pairs(self, graph: Incidence, pairs: Tensor, *features: Tensor | None, **options) -> Tensor:
+        return torch.zeros(pairs.size(1), 3)
+
+
+def test_a_wrong_encoding_of_pairs_is_refused() -> None:
+    encoder: Encoder = Wrong()
+    with pytest.raises(ValueError, match=r"pair_out_channels=2, so its pair encoding must be \[6, 2\] for 6 pairs"):
+        checked_pairs(encoder, 6, encoder.encode_pairs(Incidence(RING, 6), RING))
+    with pytest.raises(TypeError, match="encode_pairs must return a tensor, got NoneType"):
+        checked_pairs(encoder, 6, None)
+    encoder.pair_out_channels = 2.0
+    with pytest.raises(TypeError, match="must set pair_out_channels to an integer"):
+        check_encoder(encoder)
