@@ -1,4 +1,4 @@
-"""How the package is laid out: its rooms, and that only the room of encoders asks for their classes."""
+"""How the package is laid out: its rooms, and that only the rooms of encoders and models ask for their classes."""
 
 from __future__ import annotations
 
@@ -80,6 +80,19 @@ def test_no_class_of_encoder_is_asked_for_outside_their_room() -> None:
         if path.relative_to(PACKAGE).parts[0] != "encoders"
         for line, name in class_tests(path.read_text(encoding="utf-8"))
         if name in encoders
+    ]
+    assert found == []
+
+
+def test_no_class_of_models_is_asked_for_outside_their_room() -> None:
+    models = subclasses(tg_lpe.models.Model)
+    assert "GraphTransformer" in models
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "models"
+        for line, name in class_tests(path.read_text(encoding="utf-8"))
+        if name in models
     ]
     assert found == []
 

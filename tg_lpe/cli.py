@@ -1,6 +1,6 @@
 """The command line: ``tg-lpe train | pretrain | encode | predict | show | report | zoo | demo``.
 
-Options of encoders, tasks, the graph transformer and the loop are the arguments of their constructors, read from the
+Options of encoders, tasks, models and the loop are the arguments of their constructors, read from the
 signatures by jsonargparse: a new argument, and a new class, need no line here.
 """
 
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,10 +23,14 @@ from tg_lpe.training.options import (
     Parser,
     add_encoder,
     add_import,
+    add_model,
     arguments_of,
     chosen_encoder,
+    chosen_model,
     class_and_arguments,
     encoder_label,
+    model_class,
+    model_named,
     normalized,
     preset_defaults,
     settings_of,
@@ -102,6 +106,7 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
         if name == wanted:  # the others are listed only
             try:
                 argv = [name, *normalized(name, argv[1:])]
+                inner.model = model_class(argv) if name == "train" else inner.model
             except (ValueError, ImportError) as error:
                 inner.error(str(error))
             build(inner)
@@ -212,9 +217,7 @@ def _run_training(
 # ------------------------------------------------------------------------------------------------------------- train
 
 
-def _add_train(parser: ArgumentParser) -> None:
-    from tg_lpe.data import DataSpec
-    from tg_lpe.models.graph_transformer import GraphTransformer
+def _add_train(parser: Parser) -> None:
     from tg_lpe.training.config import TrainConfig
     from tg_lpe.training.tasks import Task
 
@@ -235,28 +238,20 @@ def _add_train(parser: ArgumentParser) -> None:
     )
     add_encoder(parser, "train", f"default: {DEFAULT_ENCODER}")
     parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
-    parser.add_class_arguments(
-        GraphTransformer,
-        "model",
-        skip={field.name for field in fields(DataSpec) if field.name in arguments_of(GraphTransformer)}
-        | {"encoder", "pe_channels", "edge_pe_channels", "out_channels"}
-        | ({"level"} & arguments_of(GraphTransformer)),
-        instantiate=False,
-    )
-    parser.set_defaults({"model.pooling": None, "model.pe_norm": True})  # pooling: "both", unless nodes are predicted
+    add_model(parser)
     parser.add_class_arguments(TrainConfig)
     _add_run(parser)
 
 
 def _train(args: Namespace) -> None:
-    """Train a graph transformer with a positional encoding; `tg-lpe report` compares the run folders it writes."""
+    """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
     from tg_lpe.training import JointTraining, TrainConfig, build_model, task_for
     from tg_lpe.training.metrics import METRICS
     from tg_lpe.training.run_folder import describe_model
 
     config: TrainConfig = settings_of(TrainConfig, args)
     chosen = chosen_encoder(args)
-    if chosen is None and args.encoder is None:
+    if chosen is None and args.encoder is None and "encoder" in arguments_of(model_named(args.model["class"])):
         chosen = {"class": DEFAULT_ENCODER}
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
@@ -264,10 +259,8 @@ def _train(args: Namespace) -> None:
     device = _device(args.device)
     splits = _load(args, chosen, targets=args.target, computed=args.computed)
     task = task_for(splits, **_task(args))
-    arguments = {"pooling": "both" if task.level == "graph" else None, **_given(args.model.as_dict())}
-    model = build_model(
-        splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **_given(arguments)
-    )
+    options = chosen_model(args, task.level)
+    model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
     settings = {
         **describe_model(model),
         "pretrained": chosen if isinstance(chosen, str) else None,
@@ -290,11 +283,6 @@ def _train(args: Namespace) -> None:
             f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
             f"all in {folder}"
         )
-
-
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that are ``None``: the constructor has their defaults."""
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _task(args: Namespace) -> dict[str, Any]:

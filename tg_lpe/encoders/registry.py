@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.hub.checkpoints import CLASSES, load, read_config
 from tg_lpe.hub.layouts import upgrade
 from tg_lpe.hub.registry import Registry
@@ -81,3 +81,19 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
     except TypeError as error:
         raise ValueError(f"these are no arguments of {cls.__name__}: {error}") from error
     return encoder
+
+
+def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
+    """The encoder that a model is given: one, or the class and arguments of one, as checkpoints hold them.
+
+    Raises:
+        TypeError: if it is neither, or the encoder does not say what it computes and reads.
+        ValueError: as :func:`make_encoder`, or if the encoder's widths are out of range.
+    """
+    if encoder is None:
+        return None
+    made = make_encoder(encoder) if isinstance(encoder, Mapping) else encoder
+    if not isinstance(made, Encoder):
+        raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}")
+    check_encoder(made)
+    return made

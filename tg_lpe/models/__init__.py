@@ -1,1 +1,7 @@
-"""Models that use positional encodings."""
+"""Models that use positional encodings: every one is a :class:`~tg_lpe.models.Model`."""
+
+from tg_lpe.models.base import Model
+from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.models.registry import MODELS, make_model, register
+
+__all__ = ["MODELS", "GraphTransformer", "Model", "make_model", "register"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding
-from tg_lpe.encoders.registry import ENCODERS, make_encoder
+from tg_lpe.encoders.base import Encoder, checked_encoding
+from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.hub.checkpoints import CLASSES, CheckpointMixin
+from tg_lpe.models.base import Model
+from tg_lpe.models.registry import register
 from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
@@ -27,8 +27,8 @@ LEVELS = ("graph", "node")
 INDICES = (torch.int64, torch.int32)
 
 
-@CLASSES.register
-class GraphTransformer(CheckpointMixin, nn.Module):
+@register
+class GraphTransformer(Model):
     r"""Embed, attend over edges, average over nodes, predict.
 
     `A Generalization of Transformer Networks to Graphs <https://arxiv.org/abs/2012.09699>`_, in the configuration of
@@ -85,8 +85,6 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
     """
 
-    _modules_in_config = ("encoder",)
-
     def __init__(
         self,
         num_node_types: int | Sequence[int] | None = None,
@@ -134,12 +132,8 @@ class GraphTransformer(CheckpointMixin, nn.Module):
             raise ValueError(f"level='node' does not pool, got pool_norm={pool_norm!r}")
         if pool_norm == "graph":
             raise ValueError("pool_norm='graph' would leave nothing: pooled features have one row for each graph")
-        if isinstance(encoder, Mapping):
-            encoder = make_encoder(encoder)
+        encoder = as_encoder(encoder)
         if encoder is not None:
-            if not isinstance(encoder, Encoder):
-                raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}")
-            check_encoder(encoder)
             own = encoder.out_channels or None, encoder.edge_out_channels or None
             for name, given, has in zip(
                 ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
@@ -364,25 +358,10 @@ class GraphTransformer(CheckpointMixin, nn.Module):
         row = torch.arange(pooled.size(0), device=pooled.device)
         return self.pool_norm(pooled, RowGroups(row, pooled.size(0), is_sorted=True))
 
-    def config_dict(self) -> dict[str, Any]:
-        """The class and the constructor's arguments, those of the encoder included."""
-        encoder = None if self.encoder is None else self.encoder.config_dict()
-        return {**super().config_dict(), "encoder": encoder}
-
-    def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
-        """Write a checkpoint folder, as :meth:`CheckpointMixin.save_pretrained`.
-
-        Raises:
-            ValueError: if the encoder's class is not registered, so that no program could load it.
-            TypeError: if an argument of a constructor is not JSON-able.
-        """
-        name = type(self.encoder).__name__
-        if self.encoder is not None and name not in ENCODERS:
-            raise ValueError(
-                f"the encoder's class {name} is not registered, so no program could load this model; write "
-                f"@tg_lpe.encoders.register before the class, or call tg_lpe.encoders.register({name})"
-            )
-        return super().save_pretrained(save_directory, **kwargs)
+    @classmethod
+    def training_defaults(cls, level: str) -> dict[str, Any]:
+        """Encodings of variance one, and mean and sum over the nodes of a graph."""
+        return {"pe_norm": True, **({"pooling": "both"} if level == "graph" else {})}
 
 
 def _refuse(reason: str, **arguments: Any) -> None:

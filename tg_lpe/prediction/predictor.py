@@ -17,8 +17,8 @@ from tqdm import tqdm
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
-from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.hub.files import load_tensors, read_json, write_json
+from tg_lpe.models import make_model
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import Task, make_task
 
@@ -95,7 +95,8 @@ class Predictor:
     """Predicts from SMILES and from graphs. :func:`load` makes one from a checkpoint or a run folder.
 
     Args:
-        model: a :class:`~tg_lpe.GraphTransformer` in evaluation mode; it is neither copied nor changed.
+        model: a :class:`~tg_lpe.models.Model`, such as a :class:`~tg_lpe.GraphTransformer`, in evaluation mode; it is
+            neither copied nor changed.
         task: what it predicts; without one, its outputs are returned as they are.
         data: what ``splits.describe()`` says of the data that it was trained on: the names of the targets, and for
             SMILES the atom and bond types.
@@ -272,7 +273,7 @@ class Predictor:
             TypeError: if the model is no checkpoint's, or an argument of its constructor is not JSON-able.
         """
         if not isinstance(self.model, checkpoints.CheckpointMixin):
-            raise TypeError(f"a {type(self.model).__name__} cannot be saved; a GraphTransformer can")
+            raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
         self.model.save_pretrained(folder)
         task = None if self.task is None else self.task.to_dict()
         write_json(Path(folder) / CARD, {"class": type(self.model).__name__, "task": task, "data": self.data})
@@ -319,9 +320,8 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
     if not run.model.is_file():
         raise ValueError(f"{run.path} holds an unfinished run: {run.model.name} is missing; --resume goes on with it")
-    arguments = {**config["model"], "encoder": config["encoder"]}
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
-        model = CLASSES[arguments.pop("class")](**arguments)
+        model = make_model({**config["model"], "encoder": config["encoder"]})
     model.load_state_dict(load_tensors(run.model)[0])
     return Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
 

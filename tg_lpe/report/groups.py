@@ -13,7 +13,7 @@ from typing import Any
 
 from tg_lpe.data.splits import PARTS
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.models import MODELS
 from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, Run
@@ -224,7 +224,8 @@ def _defaults(run: Run) -> dict[str, Any]:
     if run.kind != "train":
         return {}
     loop = {name: value for name, value in TrainConfig().to_dict().items() if name != "epochs"}  # which all runs say
-    return {**_default_arguments(GraphTransformer, NOT_SETTINGS), **loop}
+    model = _default_arguments(MODELS[run.model], NOT_SETTINGS) if run.model in MODELS else {}
+    return {"model": run.model, **model, **loop}
 
 
 def _default_arguments(cls: type, left_out: Collection[str]) -> dict[str, Any]:
@@ -316,6 +317,8 @@ _KINDS = ("attention", "pooling", "basis", "probes", "norm", "readout")
 
 def _in_words(name: str, value: Any) -> str:
     """A setting as part of a label."""
+    if name == "model":
+        return str(value)
     name = name.removeprefix("encoder.")
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"

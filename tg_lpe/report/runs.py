@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.data import DataSpec
+from tg_lpe.models.base import FIXED
+from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.report.earlier import upgrade_run
 from tg_lpe.report.values import first_of, mapping_in, number_in, read_object, text_in
 from tg_lpe.training.metrics import METRICS
@@ -28,6 +30,7 @@ class Run:
     Attributes:
         path: the folder, as it was named.
         kind: ``train`` or ``pretrain``.
+        model: class of the model.
         settings: arguments of the model and settings of the loop.
         encoder: class and arguments of the encoder, ``None`` for none.
         pretrained: name or folder of the checkpoint that the encoder came from, if it came from one.
@@ -40,6 +43,7 @@ class Run:
 
     path: Path
     kind: str
+    model: str
     settings: Mapping[str, Any]
     encoder: Mapping[str, Any] | None
     pretrained: str | None
@@ -146,10 +150,12 @@ def read_run(path: str | Path) -> Run:
     if not isinstance(loop, dict) or not isinstance(data, dict):
         lacking = [name for name, part in (("loop", loop), ("data", data)) if not isinstance(part, dict)]
         raise ValueError(f"{folder.config} is not a run's: it lacks {' and '.join(map(repr, lacking))}")
-    model = {name: value for name, value in mapping_in(config, "model").items() if name not in NOT_SETTINGS}
+    described = mapping_in(config, "model")
+    model = {name: value for name, value in described.items() if name not in NOT_SETTINGS}
     return Run(
         folder.path,
         kind,
+        first_of(text_in(described, "class"), DEFAULT_MODEL),
         {**model, **loop},
         mapping_in(config, "encoder") or None,
         text_in(config, "pretrained"),
@@ -168,5 +174,5 @@ def _is_pretraining(config: dict[str, Any], result: dict[str, Any] | None, rows:
     return bool(rows) and "val_loss" in rows[0]
 
 
-NOT_SETTINGS = {"class", "encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DATA_SIZES}
+NOT_SETTINGS = {"class", *FIXED}
 """Arguments of the model that follow from encoder, task and data."""

@@ -13,7 +13,8 @@ import torch
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import load_encoder, make_encoder
-from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.models import MODELS, Model
+from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.tasks import Task
 
 ENCODER_DRAW = 1
@@ -32,31 +33,39 @@ def build_model(
     task: Task,
     encoder: Encoder | Mapping[str, Any] | str | Path | None = None,
     *,
+    model: str | type[Model] = DEFAULT_MODEL,
     seed: int = 0,
     edge_encoding: bool = True,
     **arguments: Any,
-) -> GraphTransformer:
-    """A graph transformer for some data and a task, with fresh weights.
+) -> Model:
+    """A model for some data and a task, with fresh weights.
 
     Args:
         spec: sizes of the data, such as ``splits.spec``.
         task: what to predict.
         encoder: the positional encoding: an encoder; or ``"class"`` and arguments of one, which is drawn from a seed of
-            its own, so that the graph transformer starts from the same weights with every encoder; or the name or
-            folder of a pretrained one; or ``None`` for none.
+            its own, so that the model starts from the same weights with every encoder; or the name or folder of a
+            pretrained one; or ``None`` for none.
+        model: the class of the model, or its name.
         seed: of the weights. The global generator is not touched.
         edge_encoding: whether the encoding of edges is used, if the encoder has one.
-        arguments: further arguments of :class:`~tg_lpe.GraphTransformer`.
+        arguments: further arguments of its constructor, such as those of :class:`~tg_lpe.GraphTransformer`.
 
     Returns:
         The model, in training mode.
 
     Raises:
-        ValueError: if an argument is out of range or unknown, or a pretrained encoder does not fit the data.
+        ValueError: if an argument is out of range or unknown, a pretrained encoder does not fit the data, or the model
+            takes no encoder or predicts no nodes and should.
     """
-    known = inspect.signature(GraphTransformer).parameters
+    cls: type[Model] = MODELS[model] if isinstance(model, str) else model
+    known = inspect.signature(cls).parameters
     if unknown := sorted(set(arguments) - set(known)):
-        raise ValueError(f"unknown arguments {unknown} of GraphTransformer; known are {sorted(known)}")
+        raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")
+    if encoder is not None and "encoder" not in known:
+        raise ValueError(f"{cls.__name__} takes no encoder (--encoder none), got {encoder!r}")
+    if task.level != "graph" and "level" not in known:
+        raise ValueError(f"{cls.__name__} predicts graphs, the task has level={task.level!r}")
     with seeded(seed):
         with seeded(hash_seed(seed, ENCODER_DRAW)):
             encoder = start_encoder(encoder, spec)
@@ -64,9 +73,9 @@ def build_model(
             encoder = encoder.without_edges()
             if encoder.edge_out_channels:
                 raise ValueError(f"{type(encoder).__name__} cannot leave the edges out; override its without_edges()")
-        sizes = {name: size for name, size in spec.to_dict().items() if name in known}
-        outputs = {"out_channels": task.out_channels, "level": task.level}
-        return GraphTransformer(encoder=encoder, **{**sizes, **outputs, **arguments}).train()
+        fixed = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels, "level": task.level}
+        given = {name: value for name, value in fixed.items() if name in known}
+        return cls(**{**given, **arguments}).train()
 
 
 def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec: DataSpec) -> Encoder | None:

@@ -1,4 +1,4 @@
-"""Supervised training of a graph transformer together with its positional encoding, on any data and for any task."""
+"""Supervised training of a model together with its positional encoding, on any data and for any task."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def train(
         result = train(model, splits, task, TrainConfig(epochs=20), folder="runs/mine")
 
     Args:
-        model: a :class:`~tg_lpe.GraphTransformer`, with or without an encoder. It is trained in place and moved to
-            ``device``; afterwards it has the weights of the epoch that was best on the validation set.
+        model: a :class:`~tg_lpe.models.Model` such as a :class:`~tg_lpe.GraphTransformer`, with or without an encoder.
+            It is trained in place and moved to ``device``; afterwards it has the weights of the epoch that was best on
+            the validation set.
         splits: the data.
         task: what to predict; :func:`~tg_lpe.training.tasks.task_for` chooses if absent.
         config: settings of the loop; the defaults if absent.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,10 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.hub import zoo
 from tg_lpe.hub.registry import Registry
+from tg_lpe.models import MODELS, Model
+from tg_lpe.models import register as register_model
+from tg_lpe.models.base import FIXED
+from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.build import NoEncoder
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.presets import PRESETS
@@ -32,6 +37,9 @@ DEFAULT_ENCODER = "GramTransformer"
 
 REGISTRIES: dict[str, Registry] = {"--encoder": ENCODERS, "--task": TASKS}
 """Options that choose a class, and the classes with names."""
+
+MODEL_CLASS = "model.class"
+"""The option behind ``--model``, so that a configuration says the class beside the arguments."""
 
 SIZES = {field.name for field in fields(DataSpec)}
 WIDTHS = ("out_channels", "edge_out_channels")
@@ -81,6 +89,8 @@ class Parser(ArgumentParser):
     """Says what is wrong in a few lines; the list of all options is left to ``--help``. Options have one spelling."""
 
     command = "tg-lpe"
+    model: type[Model] = MODELS[DEFAULT_MODEL]
+    """The class that the options ``--model.*`` belong to."""
     flags: Sequence[str] = ()
     """All options of the command, and the words that were given: what error messages name."""
 
@@ -133,6 +143,8 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     """
     words: list[str] = []
     for word in argv:
+        if command == "train" and word.partition("=")[0] == "--model":
+            word = f"--{MODEL_CLASS}{word.removeprefix('--model')}"
         option, equals, value = word.partition("=")
         if option.startswith("--"):
             option = "--" + option[2:].replace("-", "_")
@@ -281,10 +293,79 @@ def _is_checkpoint(name: str) -> bool:
     return name in zoo.names() or os.path.isdir(name)
 
 
+def model_class(argv: Sequence[str]) -> type[Model]:
+    """The class of models that the arguments, as :func:`normalized` returns them, choose.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    name: Any = DEFAULT_MODEL
+    for option, value in itertools.pairwise(argv):
+        if option == f"--{MODEL_CLASS}":
+            name = value
+        elif option == "--config":
+            chosen = (_read_config(value) or {}).get("model")
+            name = chosen.get("class", name) if isinstance(chosen, dict) else name
+    return model_named(str(name))
+
+
+def model_named(name: str) -> type[Model]:
+    """The class of models of a registered name or an import path.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if name in MODELS:
+        return MODELS[name]  # type: ignore[no-any-return]
+    module, _, attribute = name.rpartition(".")
+    if not module:
+        raise ValueError(
+            f"--model must be one of {', '.join(MODELS)}, or the import path of a class such as my_module.MyModel "
+            f"(or a name that a module given by --import registers), got {name!r}"
+        )
+    try:
+        return register_model(getattr(importlib.import_module(module), attribute))  # type: ignore[no-any-return]
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"--model {name} is no class of models: {error}") from error
+
+
+def add_model(parser: Parser) -> None:
+    """``--model CLASS --model.ARGUMENT VALUE``; sizes of data and task are filled in."""
+    cls = parser.model
+    parser.add_argument(
+        f"--{MODEL_CLASS}",
+        default=cls.__name__,
+        metavar="CLASS",
+        help=f"model, also as --model CLASS: {', '.join(MODELS)}, or the import path of your own class; --model CLASS "
+        "--help lists its options",
+    )
+    parser.add_class_arguments(cls, "model", skip=FIXED & arguments_of(cls), instantiate=False)
+    levels = [cls.training_defaults(level) for level in ("graph", "node")]
+    for name in dict.fromkeys([*levels[0], *levels[1]]):
+        either = [defaults.get(name) for defaults in levels]
+        parser.set_defaults({f"model.{name}": either[0] if either[0] == either[1] else None})
+
+
+def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
+    """What ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it.
+
+    Args:
+        args: the options.
+        level: what the task predicts.
+    """
+    given = {name: value for name, value in args.model.as_dict().items() if value is not None}
+    cls = model_named(given.pop("class"))
+    return {"model": cls, **cls.training_defaults(level), **given}
+
+
 def add_import(parser: Any) -> None:
     """``--import MODULE``, which :func:`normalized` obeys."""
     parser.add_argument(
-        "--import", nargs=1, action="append", metavar="MODULE", help="import a module that registers encoders or tasks"
+        "--import",
+        nargs=1,
+        action="append",
+        metavar="MODULE",
+        help="import a module that registers encoders, models or tasks",
     )
 
 
@@ -336,6 +417,13 @@ def preset_defaults(command: str, args: Namespace) -> dict[str, Any]:
     chosen = chosen_encoder(args) or chosen
     defaults = preset.options(command, args.source, chosen)
     arguments = defaults.pop("encoder")
+    if command == "train":
+        cls = model_named(args.model["class"])
+        lacking = {key.removeprefix("model.") for key in defaults if key.startswith("model.")} - arguments_of(cls)
+        if lacking:
+            raise ValueError(
+                f"--preset {args.preset} sets {', '.join(sorted(lacking))}, which {cls.__name__} does not have"
+            )
     if isinstance(chosen, dict):
         cls = ENCODERS[chosen["class"]]
         defaults["encoder"] = {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": arguments}

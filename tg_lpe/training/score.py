@@ -14,7 +14,7 @@ from tg_lpe.datasets.molecules import AtomVocabulary, constrained_solubility, re
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub import zoo
-from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.models import MODELS, Model
 from tg_lpe.ops.segment import RowGroups
 
 SAMPLE = 500
@@ -29,7 +29,7 @@ RIDGE = 1e-3
 def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> float:
     """Mean absolute error of the constrained solubility on 500 molecules of RDKit's NCI file.
 
-    A graph transformer predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over
+    A model predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over
     nodes and edges of the encoding and of its square, fitted to the first half and tested on the second.
 
     Args:
@@ -42,13 +42,13 @@ def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | No
     sample = card["sample"]
     chunk, target = _molecules(card["data"].get("atom_types"), sample["normalization"], sample.get("max_nodes"))
     with torch.inference_mode():
-        if card["class"] == "GraphTransformer":
-            model = GraphTransformer.from_pretrained(checkpoint)
+        if card["class"] in MODELS:
+            model = MODELS[card["class"]].from_pretrained(checkpoint)
             return float((_predict(model, chunk).squeeze(1).double() - target).abs().mean())
         return _probe(_pooled(checkpoint, chunk), target)
 
 
-def _predict(model: GraphTransformer, chunk: GraphChunk) -> Tensor:
+def _predict(model: Model, chunk: GraphChunk) -> Tensor:
     given = chunk.attributes
     return model(given["x"], chunk.edge_index, given["edge_attr"], chunk.batch, num_graphs=chunk.num_graphs)  # type: ignore[no-any-return]
 

@@ -1,0 +1,214 @@
+"""A user's own model works wherever the graph transformer does."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import tg_lpe
+from tg_lpe.cli import main
+from tg_lpe.data import GraphSplits
+from tg_lpe.models import make_model
+from tg_lpe.prediction import Predictor, load
+from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
+
+OWN = '''
+import torch
+from torch import nn
+import tg_lpe
+from tg_lpe.encoders.registry import as_encoder
+
+@tg_lpe.models.register
+class DeepSet(tg_lpe.models.Model):
+    """A perceptron of each node's type and encoding, summed over the nodes of a graph.
+
+    Args:
+        channels: hidden width.
+    """
+
+    def __init__(self, num_node_types: int, out_channels: int = 1, encoder=None, channels: int = 8):
+        super().__init__()
+        self.encoder = as_encoder(encoder)
+        self.types = nn.Embedding(num_node_types, channels)
+        self.pe_embedding = None if encoder is None else nn.Linear(self.encoder.out_channels, channels)
+        self.readout = nn.Linear(channels, out_channels)
+
+    def forward(self, x, edge_index, edge_attr=None, batch=None, edge_weight=None, *, precomputed=None,
+                num_nodes=None, num_graphs=None, generator=None):
+        h = self.types(x.flatten())
+        if self.encoder is not None:
+            given = {"generator": generator, "precomputed": precomputed, "num_graphs": num_graphs}
+            h = h + self.pe_embedding(self.encoder(x, edge_index, edge_attr, batch, **given).node)
+        batch = torch.zeros_like(x.flatten()) if batch is None else batch
+        return self.readout(h.relu().new_zeros(num_graphs or 1, h.size(1)).index_add(0, batch, h.relu()))
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module of the user's in the working directory, as ``tg-lpe`` finds it."""
+    (tmp_path / "own_models.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("own_models")
+    del sys.modules["own_models"]
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """``--threads`` is a setting of the process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def graphs(count: int, seed: int = 0) -> list[Data]:
+    """Random graphs whose label is their number of nodes of type 1."""
+    generator = torch.Generator().manual_seed(seed)
+    result = []
+    for _ in range(count):
+        x = torch.randint(2, (int(torch.randint(2, 9, (1,), generator=generator)), 1), generator=generator)
+        path = torch.stack([torch.arange(x.size(0) - 1), torch.arange(1, x.size(0))])
+        result.append(Data(x=x, edge_index=torch.cat([path, path.flip(0)], 1), y=x.sum().float().view(1)))
+    return result
+
+
+def test_it_is_short() -> None:
+    assert len([line for line in OWN.splitlines() if line.strip()]) <= 30
+
+
+def test_trained_loaded_and_saved(own: ModuleType, tmp_path: Path) -> None:
+    splits = GraphSplits.of(graphs(40), graphs(10, 1), graphs(10, 2), level="graph")
+    task = task_for(splits, "regression")
+    encoder = {"class": "RandomWalk", "steps": 3}
+    model = build_model(splits.spec, task, encoder, model=own.DeepSet, channels=16)
+    config = TrainConfig(epochs=30, batch_size=8, lr=3e-2, precision="float32", pe_lr=1e-2)
+    result = train(model, splits, task, config, folder=tmp_path / "run", progress=False)
+    assert result["test_mae"] < 0.5
+    predictor = load(tmp_path / "run")
+    assert type(predictor.model) is own.DeepSet
+    some = graphs(5, 3)
+    values = predictor.predict(some).values
+    assert float((values.squeeze(1) - torch.cat([graph.y for graph in some])).abs().mean()) < 0.5
+    predictor.save(tmp_path / "checkpoint")
+    assert torch.equal(load(tmp_path / "checkpoint").predict(some).values, values)
+
+
+def test_what_it_lacks_is_refused(own: ModuleType) -> None:
+    splits = GraphSplits.of(graphs(4), graphs(2), graphs(2), level="graph")
+    task = make_task({"name": "regression"})
+    with pytest.raises(ValueError, match=r"unknown arguments \['heads'\] of DeepSet; known are \['channels'"):
+        build_model(splits.spec, task, model="DeepSet", heads=2)
+    nodes = make_task({"name": "regression", "level": "node"})
+    with pytest.raises(ValueError, match="DeepSet predicts graphs, the task has level='node'"):
+        build_model(splits.spec, nodes, model="DeepSet")
+    with pytest.raises(ValueError, match=r"model must be one of \['GraphTransformer'.*, got 'Unknown'"):
+        build_model(splits.spec, task, model="Unknown")
+
+
+def test_a_configuration_without_a_class_is_a_graph_transformer() -> None:
+    model = make_model({"num_node_types": 3, "hidden_channels": 8, "num_layers": 1})
+    assert type(model) is tg_lpe.GraphTransformer
+
+
+def test_registered_classes_are_models() -> None:
+    with pytest.raises(TypeError, match=r"a model must be a subclass of tg_lpe\.models\.Model"):
+        tg_lpe.models.register(torch.nn.Linear)  # type: ignore[type-var]
+
+    class Silent(tg_lpe.models.Model):
+        def forward(self, *args: object, **kwargs: object) -> None: ...
+
+    with pytest.raises(TypeError, match="Silent must have an argument out_channels"):
+        tg_lpe.models.register(Silent)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("name", ["own_models.DeepSet", "DeepSet"])
+def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rdkit")
+    lines = [f"{'C' * length}{end},{length}.5" for length in range(2, 8) for end in ("O", "N", "C(C)C")]
+    (tmp_path / "own.csv").write_text("smiles,size\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    common = ["train", "own.csv", "--cache", "cache", "--threads", "1", "--quiet", "--epochs", "1", "--target", "size"]
+    chosen = ["--import", "own_models", "--model", name]
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", *chosen, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert stopped.value.code == 0 and "--model.channels CHANNELS hidden width" in shown
+    assert "--model.out_channels" not in shown and "--model.heads" not in shown
+    walks = ["--encoder", "RandomWalk", "--encoder.steps", "3"]
+    assert main([*common, *chosen, *walks, "--model.channels", "4", "--out", "own4"]) == 0
+    config = json.loads(Path("own4", "config.json").read_text())
+    assert config["model"]["class"] == "DeepSet" and config["model"]["channels"] == 4
+    assert main([*common, *chosen, "--model.channels", "4", "--out", "own4", *walks, "--resume"]) == 0  # complete
+    Path("options.yaml").write_text(f"model:\n  class: {name}\n  channels: 4\nimport: [own_models]\n")
+    assert main([*common, "--config", "options.yaml", *walks, "--model.channels", "6", "--out", "own6"]) == 0
+    config = json.loads(Path("own6", "config.json").read_text())
+    assert config["model"]["class"] == "DeepSet" and config["model"]["channels"] == 6
+    with pytest.raises(SystemExit):
+        main([*common, *chosen, "--model.heads", "2"])
+    assert "unrecognized arguments: --model.heads" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*common, *chosen, "--preset", "paper"])
+    assert "--preset paper sets heads, hidden_channels" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*common, "--model", "Unknown"])
+    assert "--model must be one of GraphTransformer" in capsys.readouterr().err
+    small = ["--model.hidden_channels", "8", "--model.num_layers", "1"]
+    assert main([*common, *walks, *small, "--out", "transformer"]) == 0
+    assert main(["predict", "own4", "own.csv", "out.csv", "--threads", "1", "--quiet"]) == 0
+    assert len(Path("out.csv").read_text().splitlines()) == len(lines) + 1
+    pytest.importorskip("matplotlib")
+    capsys.readouterr()
+    assert main(["report", "own4", "own6", "transformer"]) == 0
+    table = capsys.readouterr().out
+    for label in ("RandomWalk, DeepSet, channels 4", "RandomWalk, DeepSet, channels 6", "RandomWalk, GraphTransformer"):
+        assert label in table, table
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_model_without_encoder_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rdkit")
+    monkeypatch.chdir(tmp_path)
+
+    @tg_lpe.models.register
+    class Counter(tg_lpe.models.Model):
+        """As many times a learned number as there are nodes."""
+
+        def __init__(self, out_channels: int = 1) -> None:
+            super().__init__()
+            self.readout = torch.nn.Linear(1, out_channels)
+
+        def forward(self, x, edge_index, edge_attr=None, batch=None, edge_weight=None, **given):  # type: ignore[no-untyped-def]
+            return self.readout(torch.bincount(batch, minlength=given["num_graphs"]).float().unsqueeze(1))
+
+    lines = [f"{'C' * length},{length}.5" for length in range(2, 20)]
+    Path("own.csv").write_text("smiles,size\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    options = [
+        "--epochs",
+        "1",
+        "--target",
+        "size",
+        "--model",
+        "Counter",
+        "--cache",
+        "cache",
+        "--threads",
+        "1",
+        "--quiet",
+    ]
+    assert main(["train", "own.csv", *options, "--out", "run"]) == 0
+    config = json.loads(Path("run", "config.json").read_text())
+    assert config["encoder"] is None and config["model"] == {"class": "Counter", "out_channels": 1}
+    predictor = load("run")
+    assert isinstance(predictor, Predictor) and predictor.predict(["CC"]).values.shape == (1, 1)
+    with pytest.raises(ValueError, match="Counter takes no encoder"):
+        build_model(None, predictor.task, {"class": "RandomWalk"}, model=Counter)  # type: ignore[arg-type]
+    assert main(["train", "own.csv", *options, "--encoder", "RandomWalk", "--out", "other"]) == 1

@@ -1,0 +1,173 @@
+"""The one contract of models: every one of them is a :class:`Model`."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.data.spec import DataSpec
+from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.nn.reset import reset_parts
+
+FIXED = frozenset({"encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DataSpec().to_dict()})
+"""Arguments of a model's constructor that follow from its data, its task and its encoder."""
+
+
+class Model(CheckpointMixin, nn.Module, ABC):
+    """A network that predicts a row for each graph, or for each node.
+
+    What training, prediction, reports and the command line ask of a model is here; they know no class of models.
+    A subclass implements :meth:`forward`, and its constructor takes JSON-able arguments. These have a meaning
+    that every caller knows; a model has those of them that it can use:
+
+    - ``out_channels``, which all have: number of predictions in a row;
+    - ``num_node_types`` or ``in_channels``, ``num_edge_types`` or ``edge_dim``: sizes of the features, as
+      :class:`~tg_lpe.data.DataSpec` describes the data;
+    - ``encoder``: an :class:`~tg_lpe.Encoder`, or its class and arguments, or ``None``;
+    - ``level``: ``"graph"`` or ``"node"``, what a row stands for; without it the model predicts graphs.
+
+    All others are options: ``tg-lpe train --model CLASS --model.OPTION VALUE``. :func:`tg_lpe.models.register` gives
+    the class a name. Then it is trained, saved, loaded, reported and used for predictions as any other.
+
+    Attributes that a model may have, and what is assumed where it has not:
+
+    - ``encoder``, a submodule or ``None``: it is trained at a learning rate of its own, and what it precomputes is
+      stored with the data and handed to :meth:`forward`;
+    - ``pe_embedding``, ``edge_pe_embedding``, submodules or ``None``: maps of the encoding, which may have a learning
+      rate of their own, too;
+    - ``level``: as the argument;
+    - ``has_penalty``: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions
+      and a term of the loss.
+
+    Attributes:
+        head: names of the submodules that belong to one task, which :meth:`start_from` leaves as they are.
+    """
+
+    head: ClassVar[tuple[str, ...]] = ("readout",)
+    _modules_in_config = ("encoder",)
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Tensor | None,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        precomputed: Mapping[str, Tensor] | None = None,
+        num_nodes: int | None = None,
+        num_graphs: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """Predict one row per graph or node.
+
+        Args:
+            x: node types int64 ``[num_nodes]`` or ``[num_nodes, columns]``, or features ``[num_nodes, in_channels]``.
+            edge_index: int64 ``[2, num_edges]``.
+            edge_attr: edge types or features, likewise.
+            batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
+            edge_weight: conductances ``[num_edges]``.
+            precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch; computed if
+                absent.
+            num_nodes: number of nodes; found from the other arguments if absent.
+            num_graphs: number of graphs; found from ``batch`` if absent.
+            generator: in training, the source of the encoder's random draws; without it they are the same always.
+
+        Returns:
+            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` of a model that predicts nodes.
+
+        Raises:
+            ValueError: if a graph or a feature does not fit; a batch is then predicted graph by graph.
+        """
+
+    @classmethod
+    def training_defaults(cls, level: str) -> dict[str, Any]:
+        """Arguments that ``tg-lpe train`` gives where the command says nothing and the constructor says otherwise.
+
+        Args:
+            level: what is predicted, ``"graph"`` or ``"node"``.
+        """
+        return {}
+
+    def start_from(self, other: Model) -> None:
+        """Take over the weights and running statistics of a trained model, all but those of the :attr:`head`.
+
+        Args:
+            other: a model of this class; it is not changed.
+
+        Raises:
+            ValueError: if it is of another class, or weights besides the head's differ in name or shape; this model is
+                then as it was.
+        """
+        if type(other) is not type(self):
+            raise ValueError(f"a {type(self).__name__} cannot start from a {type(other).__name__}")
+        self.copy_weights(other, self.head)
+
+    def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:
+        """Copy parameters and buffers of another module.
+
+        Args:
+            other: the module; it is not changed.
+            left_out: names of submodules that are not copied, and need not fit.
+
+        Raises:
+            ValueError: if the others differ in name or shape; nothing is copied then.
+        """
+
+        def kept(module: nn.Module) -> dict[str, Tensor]:
+            prefixes = tuple(f"{name}." for name in left_out)
+            return {name: value for name, value in module.state_dict().items() if not name.startswith(prefixes)}
+
+        here, there = kept(self), kept(other)
+        shapes = [{name: list(value.shape) for name, value in part.items()} for part in (here, there)]
+        wrong = [
+            f"{name} is {shapes[0].get(name, 'absent')} here and {shapes[1].get(name, 'absent')} there"
+            for name in dict.fromkeys([*here, *there])
+            if shapes[0].get(name) != shapes[1].get(name)
+        ]
+        if wrong:
+            more = f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            raise ValueError(f"the weights do not fit: {', '.join(wrong[:5])}{more}")
+        with torch.no_grad():
+            for name, value in here.items():
+                value.copy_(there[name])
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, from torch's global generator.
+
+        Raises:
+            NotImplementedError: if this module or a part of it holds parameters and does not say how they are drawn.
+        """
+        reset_parts(self)
+
+    def config_dict(self) -> dict[str, Any]:
+        """The class and the constructor's arguments, those of the encoder included."""
+        config = super().config_dict()
+        if "encoder" in inspect.signature(type(self)).parameters:
+            encoder = getattr(self, "encoder", None)
+            config["encoder"] = None if encoder is None else encoder.config_dict()
+        return config
+
+    def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
+        """Write a checkpoint folder, as :meth:`CheckpointMixin.save_pretrained`.
+
+        Raises:
+            ValueError: if the encoder's class is not registered, so that no program could load it.
+            TypeError: if an argument of a constructor is not JSON-able.
+        """
+        encoder = getattr(self, "encoder", None)
+        name = type(encoder).__name__
+        if encoder is not None and name not in ENCODERS:
+            raise ValueError(
+                f"the encoder's class {name} is not registered, so no program could load this model; write "
+                f"@tg_lpe.encoders.register before the class, or call tg_lpe.encoders.register({name})"
+            )
+        return super().save_pretrained(save_directory, **kwargs)
