@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.hub.files import read_json
+from tg_lpe.training.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -48,7 +49,11 @@ def mean_and_spread(mean: float, std: float | None) -> str:
     return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")
 
 
-MOLECULES_HEAD = ["encoding", "test MAE", "after relabelling", "parameters", "seeds", "minutes a run"]
+SIZES = ["parameters", "seeds", "minutes a run"]
+MOLECULES_HEAD = ["encoding", "test MAE", "after relabelling", *SIZES]
+
+
+SYSTEMS_HEAD = ["data", "row", "figure", "test", "after relabelling", "epochs of graphs", "published", *SIZES]
 
 
 def molecules_row(entry: dict[str, Any]) -> list[str]:
@@ -56,6 +61,16 @@ def molecules_row(entry: dict[str, Any]) -> list[str]:
     errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
     label = f"**{entry['row']}**" if entry["row"] == "linear-transformer" else entry["row"]
     return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
+
+
+def systems_row(entry: dict[str, Any]) -> list[str]:
+    """A row of an experiment of benchmarks/systems.py, beside the published figure."""
+    name = f"test_{entry['metric']}"
+    figures = [mean_and_spread(entry[key], entry[f"{key}_std"]) for key in (name, f"{name}_relabelled")]
+    budget = f"{entry['epochs']} of {entry['molecules'][0]:,}"
+    sizes = [f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
+    metric = METRICS[entry["metric"]].title
+    return [entry["experiment"], entry["row"], metric, *figures, budget, entry["published"], *sizes]
 
 
 def budget_row(entry: dict[str, Any]) -> list[str]:
@@ -227,6 +242,7 @@ def brec_row(entry: dict[str, Any]) -> list[str]:
 
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "test MAE", "after relabelling", "seeds"], budget_row),
+    **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "table2": (
         [

@@ -42,17 +42,23 @@ def complete_runs(base: Path, name: str) -> dict[int, RunFolder]:
     return {seed: folder for seed, folder in sorted(folders.items()) if folder.result.exists()}
 
 
-def summary(runs: Mapping[int, RunFolder]) -> dict[str, Any]:
-    """Mean and spread over seeds of the errors of some runs, sizes, and mean seconds."""
+def slug(row: str) -> str:
+    """A row's name as part of a folder's."""
+    return row.replace(", ", "--").replace(" ", "-")
+
+
+def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any]:
+    """Mean and spread over seeds of the figures of some runs, sizes, and mean seconds."""
     results = [read_json(folder.result) for folder in runs.values()]
     metrics = [read_metrics(folder.metrics) for folder in runs.values()]
     entry: dict[str, Any] = {"seeds": list(runs)}
-    for name in ("test_mae", "test_mae_relabelled", "val_mae"):
+    test, validation = f"test_{metric}", f"val_{metric}"
+    for name in (test, f"{test}_relabelled", validation):
         values = [result[name] for result in results]
         entry[name] = statistics.fmean(values)
         entry[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
         entry[f"{name}_by_seed"] = values
-    gaps = [abs(result["test_mae"] - result["test_mae_relabelled"]) for result in results]
+    gaps = [abs(result[test] - result[f"{test}_relabelled"]) for result in results]
     return entry | {
         "largest_relabelling_gap": max(gaps),
         "num_parameters": results[0]["num_parameters"],
@@ -60,7 +66,7 @@ def summary(runs: Mapping[int, RunFolder]) -> dict[str, Any]:
         "precision": results[0]["precision"],
         "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
         "seconds": statistics.fmean(sum(line["seconds"] for line in lines) for lines in metrics),
-        "val_mae_by_epoch": [[round(line["val_mae"], 5) for line in lines] for lines in metrics],
+        f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics],
     }
 
 

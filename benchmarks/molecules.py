@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from _readme import molecules_row
-from _runs import complete_runs, machine_of, run, summary
+from _runs import complete_runs, machine_of, run, slug, summary
 
 from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import RunFolder
@@ -231,11 +231,6 @@ def pretrained(args: argparse.Namespace) -> Path | None:
     options = ["--kernels", "heat", "resistance", "--read_features", "--epochs", "1" if args.quick else "5"]
     complete = run("pretrain", args.set, folder, options, args.data, args.threads, args.device)
     return folder / "encoder" if complete else None
-
-
-def slug(row: str) -> str:
-    """A row's name as part of a folder's."""
-    return row.replace(", ", "--").replace(" ", "-")
 
 
 def collect(row: str, base: Path) -> dict[str, Any] | None:

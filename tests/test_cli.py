@@ -173,7 +173,8 @@ def test_options_of_the_first_release_say_what_to_write(
         ("pretrain nci --encoder RandomWalk", "RandomWalk has no parameters to learn"),
         ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
         ("train pattern --features ogb", "--features ogb would have no effect with pattern; it belongs to molecules"),
-        ("train nci --graphs 9", "--graphs 9 would have no effect with nci; it belongs to pattern and cluster"),
+        ("train graph.npz --graphs 9", "--graphs 9 would have no effect with graph.npz; it belongs to molecules"),
+        ("train nci --graphs 0", "--graphs must be 1 to "),
         ("train graph.npz --target size", "--target size would have no effect with graph.npz"),
     ],
 )

@@ -163,7 +163,8 @@ def _add_data(parser: ArgumentParser) -> None:
         "--graphs",
         type=int,
         metavar="N",
-        help="of pattern and cluster: graphs for training (default: 10000); the other sets are in proportion",
+        help="graphs for training: the first of a set of molecules (default: all); of pattern and cluster (default: "
+        "10000), whose other sets are in proportion",
     )
     group.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
 
@@ -714,11 +715,10 @@ def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: An
 
         _refuse_options_of_molecules(args, targets)
         return load_block_model(args.source, args.seed, args.graphs)
-    if args.graphs is not None:
-        belongs = f"it belongs to {' and '.join(GENERATED)}"
-        raise ValueError(f"--graphs {args.graphs} would have no effect with {args.source}; {belongs}")
     if args.source.endswith(".npz"):
         return _load_node_graph(args, targets)
+    import torch
+
     from tg_lpe.datasets.molecules import load_molecules
 
     named = args.source in SOURCES
@@ -730,7 +730,7 @@ def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: An
     if args.data is None and args.source in SOURCES and args.source != "nci":
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
     features: Any = args.features or ("ogb" if args.source == "molhiv" else "types")
-    return load_molecules(
+    splits = load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
         smiles_column=args.smiles_column,
@@ -743,6 +743,11 @@ def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: An
         progress=not args.quiet,
         **targets,
     )
+    if args.graphs is None:
+        return splits
+    if not 1 <= args.graphs <= len(splits.train):
+        raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
+    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
 
 
 def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
@@ -758,6 +763,8 @@ def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
     """Refuse options that only sources of molecules have."""
     given = {name: args[name] for name in ("data", "smiles_column", "split", "cache")}
+    if args.source not in GENERATED:
+        given["graphs"] = args.graphs
     given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
     given |= {"strict": args.strict, "features": args.features}
     for name, value in given.items():

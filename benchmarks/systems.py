@@ -1,0 +1,213 @@
+"""Published systems on the data sets of their papers, at budgets of minutes.
+
+    python benchmarks/systems.py primphormer --data DIR [--experiments NAME ...] [--rows ROW ...] [--seeds 0 1 2]
+    python benchmarks/systems.py san --data DIR
+
+DIR has a folder for each set: zinc12k, peptides and molhiv with train, val and test, and nodes with photo.npz and
+cs.npz; PATTERN and CLUSTER are drawn. Every run is one `tg-lpe train` command with a folder of its own under --out.
+Complete runs are not repeated, a stopped run is resumed, and a run that another process works on is skipped: start the
+command several times to use several cores, or again to add seeds.
+
+All complete runs of the system are then collected into a JSON file: for each experiment and row mean and spread over
+seeds of the test figure at the best epoch of validation, and beside it the published figure and its number of epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from _readme import systems_row
+from _runs import complete_runs, machine_of, run, slug, summary
+
+from tg_lpe.hub.files import write_json
+
+
+class Experiment(NamedTuple):
+    """One data set and budget, on which rows are compared."""
+
+    source: str
+    """Of ``tg-lpe train``; for node tasks a file below --data."""
+    metric: str
+    epochs: int
+    options: list[str]
+    """Of all rows."""
+    rows: dict[str, list[str]]
+    folder: str | None = None
+    """Of the data, below --data."""
+    published: str = ""
+    """The published figure and its epochs."""
+
+
+def hybrid(attention: str, **options: Any) -> list[str]:
+    """Options of a hybrid layer's global part."""
+    chosen = ["--model.attention_options.global_attention", attention]
+    return [*chosen, *(["--model.attention_options.global_options", json.dumps(options)] if options else [])]
+
+
+ATTENTIONS = {
+    "none": hybrid("none"),
+    "softmax": hybrid("softmax"),
+    "primal": hybrid("primal", eta=0.1),
+    "primal, eta 0": hybrid("primal", eta=0.0),
+    "dual": hybrid("dual"),
+    "ksvd": hybrid("ksvd"),
+    "performer": hybrid("performer"),
+    "sgformer": hybrid("sgformer"),
+}
+
+
+def attentions(*names: str) -> dict[str, list[str]]:
+    """Rows by their names."""
+    return {name: ATTENTIONS[name] for name in names}
+
+
+HYBRID = ["--model.attention", "hybrid", "--model.heads", "4", "--model.num_layers", "4"]
+SMALL = [*HYBRID, "--model.hidden_channels", "64", "--model.attention_options.local", "gine"]
+WALKS = ["--encoder", "RandomWalk", "--encoder.steps", "16", "--edge_encoding", "false"]
+GRAM = [
+    *["--encoder", "GramTransformer", "--encoder.probes", "identity"],
+    *["--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"],
+]
+PEPTIDES = [
+    *[*HYBRID, *WALKS, "--features", "ogb", "--target", *(f"y{i}" for i in range(10)), "--task", "multilabel"],
+    *["--model.hidden_channels", "96", "--model.dropout", "0.1", "--model.pooling", "mean", "--batch_size", "32"],
+]
+"""The published model, in smaller batches."""
+
+NODES = [
+    *["--encoder", "none", "--task", "multiclass", "--model.attention", "hybrid", "--model.heads", "4"],
+    *["--model.num_layers", "2", "--model.hidden_channels", "64", "--model.dropout", "0.5", "--lr", "0.003"],
+    *["--model.attention_options.local", "gine"],
+]
+NODE_ROWS = attentions("none", "primal", "primal, eta 0", "dual", "performer", "sgformer")
+PEPTIDES_ROWS = attentions("none", "softmax", "primal", "primal, eta 0", "dual", "sgformer")
+
+PRIMPHORMER = {
+    "zinc12k-4000": Experiment(*("zinc12k", "mae", 8, [*SMALL, *WALKS, "--graphs", "4000"], ATTENTIONS, "zinc12k")),
+    "zinc12k-gram": Experiment(
+        *("zinc12k", "mae", 15, [*SMALL, *GRAM], attentions("none", "softmax", "primal", "dual"), "zinc12k")
+    ),
+    "peptides-2000": Experiment(
+        *("peptides", "average_precision", 15, [*PEPTIDES, "--graphs", "2000"], PEPTIDES_ROWS, "peptides"),
+        "primal 0.6612, softmax 0.6535, 250 epochs of 10,873",
+    ),
+    "peptides": Experiment(
+        *("peptides", "average_precision", 15, PEPTIDES, PEPTIDES_ROWS, "peptides"),
+        "primal 0.6612, softmax 0.6535, 250 epochs",
+    ),
+    "photo": Experiment("nodes/photo.npz", "accuracy", 200, NODES, NODE_ROWS),
+    "cs": Experiment("nodes/cs.npz", "accuracy", 100, NODES, NODE_ROWS),
+}
+
+PRESET = ["--preset", "san", "--schedule", "one-cycle"]
+"""The published schedule waits longer than these budgets last."""
+
+SAN_ROWS = {
+    "none": ["--encoder", "none"],
+    "node LPE": [],
+    "eigenspaces": ["--encoder.tokens", "eigenspaces", "--encoder.feedforward_channels", "64"],
+}
+BLOCKS = [*PRESET, "--graphs", "1000", "--lr", "0.001", "--encoder_lr", "0.001"]
+SAN = {
+    "pattern": Experiment(
+        *("pattern", "balanced_accuracy", 20, BLOCKS, SAN_ROWS, None), "0.8658, until a plateau, 10,000 graphs"
+    ),
+    "cluster": Experiment(
+        *("cluster", "balanced_accuracy", 20, BLOCKS, SAN_ROWS, None), "0.7669, until a plateau, 10,000 graphs"
+    ),
+    "molhiv": Experiment(
+        *("molhiv", "roc_auc", 5, [*PRESET, "--lr", "0.0005", "--encoder_lr", "0.0005"], SAN_ROWS, "molhiv"),
+        "0.7785, until a plateau",
+    ),
+}
+SYSTEMS = {"primphormer": PRIMPHORMER, "san": SAN}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "system", nargs="?", choices=list(SYSTEMS), default="primphormer", help="(default: %(default)s)"
+    )
+    parser.add_argument("--data", metavar="DIR", help="folder of the folders of data")
+    names = [name for system in SYSTEMS.values() for name in system]
+    parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=names, help=f"(default: all) {names}")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="names in the tables (default: all)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
+    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of this process")
+    parser.add_argument("--out", metavar="DIR", default="runs/systems", help="(default: %(default)s)")
+    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--quick", action="store_true", help="one epoch of tiny models on nci or PATTERN")
+    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SYSTEM.json)")
+    args = parser.parse_args()
+    if args.quick:
+        with tempfile.TemporaryDirectory() as args.out:
+            compare(args, quick(SYSTEMS[args.system]))
+        return
+    if args.data is None and not args.collect:
+        parser.error("--data DIR is missing, the folder of zinc12k, peptides, molhiv and nodes")
+    compare(args, SYSTEMS[args.system])
+
+
+def quick(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
+    """All rows of the first experiment, tiny."""
+    name, first = next(iter(experiments.items()))
+    tiny = ["--graphs", "64", "--model.hidden_channels", "40", "--model.num_layers", "1"]
+    source = "nci" if first.source == "zinc12k" else first.source
+    return {name: first._replace(source=source, folder=None, epochs=1, options=[*first.options, *tiny])}
+
+
+def compare(args: argparse.Namespace, experiments: dict[str, Experiment]) -> None:
+    """Run the missing runs and collect the complete ones."""
+    base = Path(args.out) / args.system
+    for seed in [] if args.collect else args.seeds:
+        for name in args.experiments or experiments:
+            for row in args.rows or experiments[name].rows:
+                train(name, experiments[name], row, seed, base, args)
+    collected = [
+        {"experiment": name, "row": row, **entry}
+        for name, experiment in experiments.items()
+        for row in experiment.rows
+        if (entry := collect(name, experiment, row, base)) is not None
+    ]
+    if not collected:
+        sys.exit(f"no run under {base} is complete")
+    for entry in collected:
+        print(" | ".join(systems_row(entry)))
+    first = complete_runs(base, folder_name(collected[0]["experiment"], collected[0]["row"]))
+    machine = machine_of(next(iter(first.values())))
+    write_json(Path(args.json or f"benchmarks/results/{args.system}.json"), {"results": collected, "machine": machine})
+
+
+def train(name: str, experiment: Experiment, row: str, seed: int, base: Path, args: argparse.Namespace) -> None:
+    """One run, unless it is complete or another process works on it."""
+    source, data = experiment.source, None
+    if source.endswith(".npz") or source == "peptides":
+        source = str(Path(args.data) / source)
+    elif experiment.folder is not None:
+        data = str(Path(args.data) / experiment.folder)
+    options = [*experiment.options, *experiment.rows[row], "--epochs", str(experiment.epochs), "--seed", str(seed)]
+    run("train", source, base / f"{folder_name(name, row)}-s{seed}", options, data, args.threads, args.device)
+
+
+def collect(name: str, experiment: Experiment, row: str, base: Path) -> dict[str, Any] | None:
+    """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
+    runs = complete_runs(base, folder_name(name, row))
+    if not runs:
+        return None
+    budget = {"metric": experiment.metric, "epochs": experiment.epochs, "published": experiment.published}
+    return {**budget, "options": [*experiment.options, *experiment.rows[row]], **summary(runs, experiment.metric)}
+
+
+def folder_name(experiment: str, row: str) -> str:
+    """Folders of the runs of a row, without their seeds."""
+    return slug(f"{experiment}--{row}")
+
+
+if __name__ == "__main__":
+    main()
