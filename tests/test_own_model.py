@@ -24,7 +24,7 @@ OWN = '''
 import torch
 from torch import nn
 import tg_lpe
-from tg_lpe.encoders.registry import as_encoder
+from tg_lpe.encoders import as_encoder
 
 @tg_lpe.models.register
 class DeepSet(tg_lpe.models.Model):

@@ -6,13 +6,17 @@ from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.heat_kernel import HeatKernel
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
+from tg_lpe.encoders.lpe import LPE
 from tg_lpe.encoders.random_walk import RandomWalk
-from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder, register
+from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
+from tg_lpe.encoders.spe import SPE
 from tg_lpe.encoders.spectral import SpectralEncoder, SpectralKernel
 
 __all__ = [
     "ENCODERS",
+    "LPE",
+    "SPE",
     "EffectiveResistance",
     "Encoder",
     "Encoding",
@@ -25,6 +29,7 @@ __all__ = [
     "ResistiveEmbedding",
     "SpectralEncoder",
     "SpectralKernel",
+    "as_encoder",
     "load_encoder",
     "make_encoder",
     "register",

@@ -105,32 +105,34 @@ class SpectrumEncoder(Encoder):
         absent = values.isnan()
         values = values.masked_fill(absent, 0.0)
         if self.out_channels:
-            node = self.encode_nodes(self._signed(node, graph, generator), values, absent, graph.batch)
+            node = self.encode_nodes(graph, self._signed(node, graph, generator), values, absent)
         else:
             node = node[:, :0]
         if not self.edge_out_channels:
             return Encoding(node)
         distance, product = precomputed["edge_spectrum"].to(dtype)[_representatives(graph)].chunk(2, dim=1)
-        edge = self.encode_edges(distance, product, values, absent, graph.batch[graph.tail])
+        edge = self.encode_edges(graph, distance, product, values, absent)
         return Encoding(node, graph.spread_to_directed(edge))
 
     @abstractmethod
-    def encode_nodes(self, node: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Encode the nodes.
 
         Args:
+            graph: the graph or batch.
             node: what stands at them, ``[num_nodes, m]``.
             values: eigenvalues ``[num_graphs, m]``; zero where there is none.
             absent: where there is none, bool ``[num_graphs, m]``.
-            batch: graph of each node, int64 ``[num_nodes]``.
 
         Returns:
             ``[num_nodes, out_channels]``.
         """
 
-    @abstractmethod
-    def encode_edges(self, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+    def encode_edges(
+        self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
+    ) -> Tensor:
         """Encode undirected edges, ``[num_edges, edge_out_channels]``; as :meth:`encode_nodes`."""
+        raise NotImplementedError(f"{type(self).__name__} encodes no edges")
 
     def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
         """What stands at the nodes, with random signs for each graph and eigenvector, if signs are arbitrary."""
@@ -153,6 +155,15 @@ def _representatives(graph: Incidence) -> Tensor:
     # Self-loops have the index -1: they go to one row more, which is cut off. Of several, the last one listed.
     found = rows.new_zeros(graph.num_edges + 1)
     return found.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")[:-1]
+
+
+def with_random_signs(vectors: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+    """Eigenvectors ``[num_nodes, m]`` with a random sign for each graph and column; as they are without generator."""
+    if generator is None:
+        return vectors
+    shape = (graph.num_graphs, vectors.size(1))
+    signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1
+    return vectors * signs.to(vectors)[graph.batch]
 
 
 @register
@@ -222,20 +233,22 @@ class SpectralEncoder(SpectrumEncoder):
         self.node_net = TokenTransformer(2, out_channels, *options) if out_channels else None
         self.edge_net = TokenTransformer(3, edge_out_channels, *options) if edge_out_channels else None
 
-    def encode_nodes(self, node: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""
+        batch = graph.batch
         return self.node_net(torch.stack([node, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
-    def encode_edges(self, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+    def encode_edges(
+        self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
+    ) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_edges`."""
+        batch = graph.batch[graph.tail]
         return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
     def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
-        if generator is None or not self.flip_signs or self.tokens != "eigenvectors":
+        if not self.flip_signs or self.tokens != "eigenvectors":
             return node
-        shape = (graph.num_graphs, self.num_eigenpairs)
-        signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1
-        return node * signs.to(node)[graph.batch]
+        return with_random_signs(node, graph, generator)
 
     def extra_repr(self) -> str:
         """What decides the output besides the weights."""
@@ -283,14 +296,16 @@ class SpectralKernel(SpectrumEncoder):
         self.node_net = _filter_net(hidden_channels, out_channels) if out_channels else None
         self.edge_net = _filter_net(hidden_channels, 2 * edge_out_channels) if edge_out_channels else None
 
-    def encode_nodes(self, node: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""
         f = self.node_net(values.unsqueeze(2))  # type: ignore[misc]
-        return torch.einsum("nm,nmc->nc", node.square(), f[batch])
+        return torch.einsum("nm,nmc->nc", node.square(), f[graph.batch])
 
-    def encode_edges(self, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor, batch: Tensor) -> Tensor:
+    def encode_edges(
+        self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
+    ) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_edges`."""
-        f, g = self.edge_net(values.unsqueeze(2))[batch].chunk(2, dim=2)  # type: ignore[misc]
+        f, g = self.edge_net(values.unsqueeze(2))[graph.batch[graph.tail]].chunk(2, dim=2)  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)
 
     def extra_repr(self) -> str:

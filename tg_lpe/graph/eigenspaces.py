@@ -53,6 +53,28 @@ def bottom_eigenvectors(
     return (_unit_rows(vectors) if row_norm else vectors), values
 
 
+def whole_eigenspaces(graph: Incidence, k: int, *, normalization: str | None = "sym") -> tuple[Tensor, Tensor]:
+    """The eigenvectors of at most ``k`` smallest eigenvalues of each graph, cut off between two eigenspaces.
+
+    Where the ``k``-th eigenvalue and the next count as one, as :func:`eigenspaces` says, its eigenspace is left out.
+    Sums over the columns of an eigenspace then depend on no basis.
+
+    Args:
+        graph: the batch.
+        k: number of eigenvectors.
+        normalization: of the Laplacian, ``None`` or ``"sym"``.
+
+    Returns:
+        As :func:`bottom_eigenvectors`; of what is left out, zero and NaN.
+    """
+    vectors, values = bottom_eigenvectors(graph, k + 1, normalization=normalization)
+    gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
+    space = (values.diff(dim=1, prepend=values[:, :1]) > gap).cumsum(1).masked_fill(values.isnan(), k + 1)
+    cut = (space == space[:, k:])[:, :k] & values[:, k:].isfinite()
+    values = values[:, :k].masked_fill(cut, torch.nan)
+    return vectors[:, :k].masked_fill(cut[graph.batch], 0.0), values
+
+
 def eigenspaces(
     graph: Incidence, k: int, *, normalization: str | None = "sym", row_norm: bool = False, edges: bool = True
 ) -> Spectrum:

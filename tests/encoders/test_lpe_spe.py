@@ -1,0 +1,279 @@
+"""LPE and SPE against dense algebra, and what each may depend on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from encoder_test_case import GRAPH, EncoderTestCase
+from helpers import Graph, batch_of, few, from_networkx, graphs, randomize_
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
+from tg_lpe.encoders import LPE, SPE, spe
+from tg_lpe.graph.eigenspaces import bottom_eigenvectors, whole_eigenspaces
+
+M = 5
+SYMMETRIC = [nx.petersen_graph(), nx.cycle_graph(6), nx.complete_graph(5), nx.star_graph(4), nx.path_graph(4)]
+
+
+def incidence(*parts: Graph) -> Incidence:
+    return Incidence(**batch_of(list(parts)).arguments())
+
+
+def spectrum(graph: Graph, normalization: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eigenvalues, eigenvectors, and the number of the eigenspace that each belongs to."""
+    if not graph.num_nodes:
+        return np.zeros(0), np.zeros((0, 0)), np.zeros(0, int)
+    matrix = graph.laplacian()
+    degree, size = np.diag(matrix), 1.0
+    if normalization == "sym":
+        scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+        matrix = np.eye(graph.num_nodes) - scale[:, None] * (np.diag(degree) - matrix) * scale
+    else:
+        size = degree.max()
+    values, vectors = np.linalg.eigh(matrix)
+    return values, vectors, np.cumsum(np.diff(values, prepend=values[0]) > 1e-6 * size)
+
+
+class TestLPE(EncoderTestCase):
+    learned = True
+    tells_all = False
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return LPE(2, M)
+
+    def is_settled(self, graph: Graph) -> bool:
+        """Whether no eigenvalue repeats and each eigenvector has a canonical sign: else the order of nodes decides."""
+        values, vectors, _ = spectrum(graph, "sym")
+        cubes = np.abs((vectors**3).sum(0)) > 1e-3 * (np.abs(vectors) ** 3).sum(0)
+        return bool(np.diff(values[: M + 1]).min(initial=1.0) > 1e-3 and cubes[:M].all())
+
+    def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
+        return encoding if self.is_settled(graph) else Encoding(encoding.node[:, :0])
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, None]:
+        encoder: Any = self.double()
+        values, vectors, _ = spectrum(graph, "sym")
+        vectors = vectors * np.where((vectors**3).sum(0) < 0, -1.0, 1.0)
+        node = torch.zeros(graph.num_nodes, 2, dtype=torch.float64)
+        with torch.no_grad():
+            for j, value in enumerate(values[:M]):
+                shifted = torch.full((graph.num_nodes,), max(value, 0.0), dtype=torch.float64) + encoder.epsilon[j]
+                node += encoder.phi(torch.stack([torch.from_numpy(vectors[:, j]), shifted], 1))
+            return self.invariant(graph, Encoding(encoder.rho(node))).node.numpy(), None
+
+
+class TestLPEWithManyEigenpairs(TestLPE):
+    """More than most graphs have."""
+
+    test_gradients = None
+
+    def make(self) -> Encoder:
+        return LPE(2, 12)
+
+    def is_settled(self, graph: Graph) -> bool:
+        return graph.num_nodes <= M and super().is_settled(graph)
+
+
+class TestSPE(EncoderTestCase):
+    learned = True
+    tells_all = False
+    normalization: str | None = "sym"
+    num_eigenpairs = M
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return SPE(2, self.num_eigenpairs, num_filters=2, filter_channels=2, normalization=self.normalization)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, None]:
+        encoder: Any = self.double()
+        n, m = graph.num_nodes, self.num_eigenpairs
+        values, vectors, space = spectrum(graph, self.normalization)
+        kept = len(values) if len(values) <= m else int((space < space[m]).sum())
+        q = torch.zeros(n, n, 2, dtype=torch.float64)
+        adjacency = torch.from_numpy(np.diag(np.diag(graph.laplacian())) - graph.laplacian())
+        with torch.no_grad():
+            for value, vector in zip(values[:kept], torch.from_numpy(vectors[:, :kept]).T, strict=True):
+                response = encoder.phi(torch.tensor([max(value, 0.0)], dtype=torch.float64))
+                q += torch.outer(vector, vector).unsqueeze(2) * response
+            summed = (1 + encoder.epsilon) * q + torch.einsum("uw,wvc->uvc", adjacency, q)
+            return encoder.second(encoder.first(summed).relu().sum(1)).numpy(), None
+
+
+class TestCombinatorialSPE(TestSPE):
+    normalization = None
+    test_gradients = None
+
+
+class TestSPEWithManyEigenpairs(TestSPE):
+    num_eigenpairs = 12
+    test_gradients = None
+
+
+def test_gradients_of_chunks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder: Any = randomize_(SPE(4, M, num_filters=3)).double()
+    graph = incidence(GRAPH, from_networkx(nx.barbell_graph(4, 3)), Graph(1, [], []))
+
+    def gradients() -> tuple[Tensor, list[Tensor]]:
+        encoder.zero_grad()
+        node = encoder.encode(graph).node
+        node.square().sum().backward()
+        return node.detach(), [parameter.grad.clone() for parameter in encoder.parameters()]
+
+    expected = gradients()
+    for chunk in (500, 30, 1):
+        monkeypatch.setattr(spe, "CHUNK", chunk)
+        torch.testing.assert_close(gradients(), expected, rtol=1e-10, atol=1e-10)
+
+
+@few
+@given(data=st.data())
+def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
+    encoder: Any = randomize_(SPE(4, M, num_filters=3)).double()
+    symmetric = st.sampled_from([from_networkx(nx.relabel.convert_node_labels_to_integers(g)) for g in SYMMETRIC])
+    graph = data.draw(st.one_of(symmetric, graphs(min_nodes=2, exponents=(0.0, 0.0))))
+    batch, n = incidence(graph), graph.num_nodes
+    with torch.no_grad():
+        expected = encoder.encode(batch).node
+        found = encoder.precompute(batch)
+        values, vectors = found["graph_eigenvalues"][0], found["node_spectrum"]
+        turned, there = torch.zeros_like(vectors), values.isfinite()
+        for value in torch.unique((values[there] * 1e6).round()):
+            columns = ((values * 1e6).round() == value).nonzero().flatten()
+            draw = torch.randn(2 * [len(columns)], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+            turned[:, columns] = -vectors[:, columns] @ torch.linalg.qr(draw).Q
+        assert there.sum() < 2 or not torch.allclose(turned, vectors)
+        got = encoder.encode(batch, precomputed={**found, "node_spectrum": turned}).node
+        assert float((got - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
+        label = torch.tensor(data.draw(st.permutations(range(n))))
+        index, weight = graph.both_ways()
+        moved = encoder.encode(Incidence(label[index], n, edge_weight=weight)).node[label]
+        assert float((moved - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
+
+
+@few
+@given(graph=graphs())
+def test_whole_eigenspaces(graph: Graph) -> None:
+    for normalization in ("sym", None):
+        vectors, values = whole_eigenspaces(incidence(graph), M, normalization=normalization)
+        expected, basis, space = spectrum(graph, normalization)
+        kept = len(expected) if len(expected) <= M else int((space < space[M]).sum())
+        assert values.shape == (1, M) and values.isfinite().sum() == kept
+        np.testing.assert_allclose(values[0, :kept], expected[:kept], atol=1e-8 * max(1.0, expected.max(initial=0.0)))
+        np.testing.assert_allclose(vectors @ vectors.T, basis[:, :kept] @ basis[:, :kept].T, atol=1e-6)
+
+
+def test_an_eigenspace_that_is_cut_is_left_out() -> None:
+    complete = incidence(from_networkx(nx.complete_graph(5)))
+    for k, kept in ((1, 1), (2, 1), (4, 1), (5, 5), (6, 5)):
+        vectors, values = whole_eigenspaces(complete, k)
+        assert vectors.shape == (5, k) and int(values.isfinite().sum()) == kept
+        assert not vectors[:, kept:].any()
+    isolated = whole_eigenspaces(incidence(Graph(4, [], [])), 3, normalization=None)
+    assert not isolated[0].any() and isolated[1].isnan().all()
+
+
+def test_random_signs_of_lpe() -> None:
+    encoder: Any = randomize_(LPE(16, 3)).double().eval()
+    graph = incidence(GRAPH, GRAPH)
+
+    def encode(seed: int | None) -> Tensor:
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            return encoder.encode(graph, generator=generator).node
+
+    assert torch.equal(encode(None), encode(None))
+    assert torch.equal(encode(None)[:6], encode(None)[6:])
+    drawn = {tuple(encode(seed)[:6].flatten().tolist()) for seed in range(60)}
+    assert len(drawn) == 8, "each column has its own sign"
+    assert any(not torch.equal(out[:6], out[6:]) for out in map(encode, range(5))), "each graph has its own signs"
+
+
+def test_training_draws_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same graph has other encodings in two steps of a training, and the same in two evaluations."""
+    from torch_geometric.data import Data
+
+    from tg_lpe.data import GraphSplits
+    from tg_lpe.training import TrainConfig, build_model, make_task, train
+
+    seen: dict[bool, list[Tensor]] = {True: [], False: []}
+    encode = LPE.encode_nodes
+
+    def watched(self: LPE, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+        seen[torch.is_grad_enabled()].append(node.detach().clone())
+        return encode(self, graph, node, values, absent)
+
+    monkeypatch.setattr(LPE, "encode_nodes", watched)
+    index, _ = GRAPH.both_ways()
+    data = [Data(edge_index=index, num_nodes=6, y=torch.tensor([0.5]))]
+    splits = GraphSplits.of(data, data, data, level="graph")
+    task = make_task({"name": "regression"})
+    model = build_model(splits.spec, task, {"class": "LPE", "out_channels": 4, "num_eigenpairs": 3}, hidden_channels=8)
+    train(model, splits, task, TrainConfig(epochs=8, precision="float32"), progress=False)
+    assert len({tuple(node.flatten().tolist()) for node in seen[True]}) > 2
+    plain = bottom_eigenvectors(incidence(Graph(6, GRAPH.edges, [1.0] * 7)), 3)[0].float()
+    assert torch.equal(seen[False][0], plain)
+
+
+def test_epsilon_tells_columns_of_a_repeated_eigenvalue_apart_in_float32() -> None:
+    ring = incidence(from_networkx(nx.cycle_graph(6)))
+    for epsilon, apart in ((1e-4, True), (1e-12, False)):
+        torch.manual_seed(0)
+        encoder = LPE(8, 6, epsilon=epsilon).eval()
+        found = encoder.precompute(ring)
+        values = found["graph_eigenvalues"].clone()
+        values[0, 1:3] = values[0, 1:3].mean()
+        vectors = found["node_spectrum"]
+        swapped = vectors[:, [0, 2, 1, 3, 4, 5]]
+        with torch.no_grad():
+            first, second = (
+                encoder.encode(ring, precomputed={"graph_eigenvalues": values, "node_spectrum": some}).node
+                for some in (vectors, swapped)
+            )
+        assert (float((first - second).abs().max()) > 1e-6) == apart
+
+
+def test_absent_eigenpairs_add_nothing() -> None:
+    small = incidence(from_networkx(nx.path_graph(4)))
+    many, exact = LPE(5, 9), LPE(5, 4)
+    with torch.no_grad():
+        exact.load_state_dict({**many.state_dict(), "epsilon": many.epsilon[:4]})
+        torch.testing.assert_close(many.encode(small).node, exact.encode(small).node)
+    more, all_ = SPE(5, 9, num_filters=3), SPE(5, 4, num_filters=3)
+    all_.load_state_dict(more.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(more.encode(small).node, all_.encode(small).node)
+
+
+@pytest.mark.parametrize("cls", [LPE, SPE])
+def test_full_precision_under_autocast(cls: type[LPE] | type[SPE]) -> None:
+    model = GraphTransformer(encoder=cls(4, M), hidden_channels=8, heads=2, num_layers=1).eval()
+    index, _ = GRAPH.both_ways()
+    graph = Incidence(index, 6)
+    assert model.encoder is not None
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        inside = model.encoder.encode(graph).node
+    with torch.no_grad():
+        assert torch.equal(inside, model.encoder.encode(graph).node)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LPE(0), "out_channels must be an integer of at least 1, got 0"),
+        (lambda: LPE(4, 0), "num_eigenpairs must be an integer of at least 1, got 0"),
+        (lambda: LPE(4, epsilon=-1.0), "epsilon must be finite and at least 0, got -1.0"),
+        (lambda: LPE(4, normalization="rw"), "normalization must be one of"),
+        (lambda: SPE(4, num_filters=0), "num_filters must be an integer of at least 1, got 0"),
+    ],
+)
+def test_refusals(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

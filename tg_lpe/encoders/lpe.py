@@ -1,0 +1,99 @@
+"""LPE: eigenpairs of the Laplacian, each through a perceptron, added up."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.encoders.computed import check_count
+from tg_lpe.encoders.registry import register
+from tg_lpe.encoders.spectral import SpectrumEncoder, with_random_signs
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.reset import reset_all
+
+
+@register
+class LPE(SpectrumEncoder):
+    r"""Eigenvectors of the Laplacian with their eigenvalues, each through a perceptron, added up.
+
+    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, eq. (5): with the eigenvectors
+    :math:`V` of the ``num_eigenpairs`` smallest eigenvalues, null ones included,
+
+    .. math:: \rho \Big( \sum_j \varphi(V_{vj}, \lambda_j + \epsilon_j) \Big),
+
+    where :math:`\varphi` has the widths 2, 2 d, d and :math:`\rho` has d, 2 d, d, for ``d = out_channels``, with a ReLU
+    after each layer. The learned :math:`\epsilon_j` start at ``j * epsilon`` and tell columns of a repeated eigenvalue
+    apart. The published code starts at ``j * 1e-12``, which float32 rounds away, and adds up
+    :math:`\varphi(0, 0)` where a graph has fewer eigenpairs; here these are left out.
+
+    The result depends on the signs of the eigenvectors, so training draws them anew, for each graph and column, from
+    its ``generator``. Without one they are the canonical signs of
+    :func:`tg_lpe.graph.spectral.laplacian_eigenvectors`. Even then a result may depend on the order of the nodes: where
+    a symmetry maps an eigenvector to its negative, and where an eigenvalue repeats, whose basis is arbitrary.
+    :class:`~tg_lpe.encoders.SPE` has no such choices.
+
+    :meth:`precompute` gives ``graph_eigenvalues``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum``,
+    ``[num_nodes, num_eigenpairs]``; where a graph has fewer, NaN and zero.
+
+    Args:
+        out_channels: width ``d`` of the encoding.
+        num_eigenpairs: number of eigenpairs; the published models have 96.
+        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        epsilon: first distance between neighbouring :math:`\epsilon_j`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 64,
+        num_eigenpairs: int = 32,
+        normalization: str | None = "sym",
+        epsilon: float = 1e-4,
+    ) -> None:
+        check_count("out_channels", out_channels)
+        super().__init__(out_channels, 0, num_eigenpairs, "eigenvectors", normalization, row_norm=False)
+        if not 0 <= epsilon < float("inf"):
+            raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
+        self.first_epsilon = epsilon
+        self.epsilon = nn.Parameter(torch.empty(num_eigenpairs))
+        self.phi = perceptron(2, 2 * out_channels, out_channels)
+        self.rho = perceptron(out_channels, 2 * out_channels, out_channels)
+        self._reset_epsilon()
+
+    def _reset_epsilon(self) -> None:
+        with torch.no_grad():
+            self.epsilon.copy_(self.first_epsilon * torch.arange(self.num_eigenpairs))
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        self._reset_epsilon()
+        reset_all(self.phi)
+        reset_all(self.rho)
+
+    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        pairs = torch.stack([node, (values + self.epsilon)[graph.batch]], dim=2)
+        with torch.autocast(graph.device.type, enabled=False):  # bfloat16 does not see epsilon
+            mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
+            out: Tensor = self.rho(mapped.sum(1))
+        return out
+
+    def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+        return with_random_signs(node, graph, generator)
+
+    def extra_repr(self) -> str:
+        """What decides the output besides the weights."""
+        return (
+            f"{self.out_channels}, num_eigenpairs={self.num_eigenpairs}, normalization={self.normalization!r}, "
+            f"epsilon={self.first_epsilon}"
+        )
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear maps, each with a ReLU after it."""
+    pairs = pairwise(widths)
+    return nn.Sequential(*(layer for sizes in pairs for layer in (nn.Linear(*sizes), nn.ReLU())))

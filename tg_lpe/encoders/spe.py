@@ -1,0 +1,156 @@
+"""SPE: stable and expressive positional encodings, blind to signs and bases of eigenvectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tg_lpe.encoders.computed import check_count
+from tg_lpe.encoders.registry import register
+from tg_lpe.encoders.spectral import SpectrumEncoder
+from tg_lpe.graph.eigenspaces import whole_eigenspaces
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.padding import PaddedBatch
+
+CHUNK = 2**24
+"""Numbers of all pairs of nodes that are held at once, at most, unless those of one anchor are more."""
+
+MAX_PADDING = 1.2
+"""Graphs that are padded to one size differ by this factor at most: the work grows with its square."""
+
+
+@register
+class SPE(SpectrumEncoder):
+    r"""Learned functions of the Laplacian as features of all pairs of nodes, which a GIN reads: basis-invariant.
+
+    `On the Stability of Expressive Positional Encodings for Graphs <https://arxiv.org/abs/2310.02579>`_, as
+    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_ uses it, eq. (6). With the
+    eigenvectors :math:`V` of the ``num_eigenpairs`` smallest eigenvalues, null ones included, and a perceptron
+    :math:`\varphi` of an eigenvalue with ``num_filters`` outputs,
+
+    .. math:: Q_{uv} = \sum_j V_{uj}\, \varphi(\lambda_j)\, V_{vj}, \qquad
+        \mathrm{SPE}_u = W_2 \sum_v \mathrm{ReLU} \big( W_1 \big( (1 + \epsilon) Q_{uv}
+        + \sum_{w \sim u} Q_{wv} \big) + b_1 \big) + b_2,
+
+    for every anchor :math:`v` of the graph a layer of the Graph Isomorphism Network, with the sum of the anchors read
+    at each node. Neighbours count by their edge weight.
+
+    The published code takes the first nodes of a graph as anchors, so its result depends on their order; its
+    :math:`\varphi` has batch norm, and it cuts through eigenspaces. Here all nodes are anchors, :math:`\varphi` has
+    layer norm, and the spectrum is cut off between two eigenspaces, so the result depends on no order, sign, basis or
+    batch-mate. The work grows with the square of the number of nodes of a graph. The memory does not: pairs are taken
+    in chunks, which are computed again for the gradient. Under autocast all is in the precision of the weights.
+
+    :meth:`precompute` gives ``graph_eigenvalues``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum``,
+    ``[num_nodes, num_eigenpairs]``; where a graph has fewer in whole eigenspaces, NaN and zero.
+
+    Args:
+        out_channels: width of the encoding, and of the GIN; the published models have 768.
+        num_eigenpairs: number of eigenpairs; the published models have 96.
+        num_filters: width of :math:`Q_{uv}`.
+        filter_channels: hidden width of :math:`\varphi`.
+        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 64,
+        num_eigenpairs: int = 32,
+        num_filters: int = 96,
+        filter_channels: int = 16,
+        normalization: str | None = "sym",
+    ) -> None:
+        check_count("out_channels", out_channels)
+        check_count("num_filters", num_filters)
+        check_count("filter_channels", filter_channels)
+        super().__init__(out_channels, 0, num_eigenpairs, "eigenspaces", normalization, row_norm=False)
+        self.num_filters, self.filter_channels = num_filters, filter_channels
+        self.phi = nn.Sequential(
+            *(nn.Linear(1, filter_channels), nn.LayerNorm(filter_channels), nn.ReLU()),
+            *(nn.Linear(filter_channels, filter_channels), nn.LayerNorm(filter_channels), nn.ReLU()),
+            nn.Linear(filter_channels, num_filters),
+        )
+        self.epsilon = nn.Parameter(torch.zeros(()))
+        self.first = nn.Linear(num_filters, out_channels)
+        self.second = nn.Linear(out_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        nn.init.zeros_(self.epsilon)
+        for module in (*self.phi, self.first, self.second):
+            if not isinstance(module, nn.ReLU):
+                module.reset_parameters()  # type: ignore[operator]
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        """Eigenvalues and eigenvectors, in the dtype of the weights."""
+        vectors, values = whole_eigenspaces(graph, self.num_eigenpairs, normalization=self.normalization)
+        dtype = self.epsilon.dtype
+        return {"graph_eigenvalues": values.to(dtype), "node_spectrum": vectors.to(dtype)}
+
+    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        with torch.autocast(graph.device.type, enabled=False):
+            return self._encode_nodes(graph, node, values, absent)
+
+    def _encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+        # The GIN's sums over neighbours and its first map are linear: they are applied to V and phi, not to all pairs.
+        neighbours = graph.laplacian_diagonal(node).unsqueeze(1) * node - graph.laplacian(node)
+        rows = (1 + self.epsilon) * node + neighbours
+        filters = nn.functional.linear(self.phi(values.unsqueeze(2)), self.first.weight)
+        filters = filters.masked_fill(absent.unsqueeze(2), 0.0)
+        padded = PaddedBatch(graph, max_padding=MAX_PADDING)
+        there = padded.pad(torch.ones_like(node[:, :1]))
+        sums = [
+            self._sums(u, v, filters[bucket.graphs], mask)
+            for u, v, bucket, mask in zip(padded.pad(rows), padded.pad(node), padded.buckets, there, strict=True)
+        ]
+        if not sums:
+            return node.new_zeros(0, self.out_channels)
+        out: Tensor = self.second(padded.unpad_rows([part.flatten(0, 1) for part in sums]))
+        return out
+
+    def _sums(self, rows: Tensor, anchors: Tensor, filters: Tensor, there: Tensor) -> Tensor:
+        """Sums over the anchors of graphs of one size, chunk by chunk.
+
+        Args:
+            rows, anchors: ``[num_graphs, m, max_nodes]``.
+            filters: ``[num_graphs, m, out_channels]``.
+            there: which anchors are nodes, one or zero, ``[num_graphs, 1, max_nodes]``.
+
+        Returns:
+            ``[num_graphs, max_nodes, out_channels]``.
+        """
+        num_graphs, _, n = rows.shape
+        of_anchor = n * self.out_channels
+        graphs_at_once, anchors_at_once = max(1, CHUNK // (n * of_anchor)), max(1, CHUNK // of_anchor)
+        is_whole = num_graphs <= graphs_at_once and n <= anchors_at_once
+        sums = []
+        for first in range(0, num_graphs, graphs_at_once):
+            some, parts = slice(first, first + graphs_at_once), []
+            for start in range(0, n, anchors_at_once):
+                columns = slice(start, start + anchors_at_once)
+                given = rows[some], anchors[some, :, columns], filters[some], there[some, :, columns], self.first.bias
+                if is_whole or not torch.is_grad_enabled():
+                    parts.append(_anchor_sums(*given))
+                else:
+                    parts.append(checkpoint(_anchor_sums, *given, use_reentrant=False, preserve_rng_state=False))
+            sums.append(sum(parts[1:], parts[0]))
+        return torch.cat(sums)
+
+    def extra_repr(self) -> str:
+        """What decides the output besides the weights."""
+        return (
+            f"{self.out_channels}, num_eigenpairs={self.num_eigenpairs}, num_filters={self.num_filters}, "
+            f"filter_channels={self.filter_channels}, normalization={self.normalization!r}"
+        )
+
+
+def _anchor_sums(rows: Tensor, anchors: Tensor, filters: Tensor, there: Tensor, bias: Tensor) -> Tensor:
+    """``sum_v ReLU(sum_j rows_uj filters_jc anchors_vj + bias_c)``, ``[num_graphs, max_nodes, out_channels]``."""
+    columns = (anchors.unsqueeze(3) * filters.unsqueeze(2)).flatten(2)  # [num_graphs, m, num_anchors * out_channels]
+    pairs = (rows.mT @ columns).unflatten(2, (anchors.size(2), -1))
+    return torch.einsum("guvc,gv->guc", torch.relu(pairs + bias), there.squeeze(1))
