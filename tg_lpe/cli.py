@@ -29,11 +29,13 @@ from tg_lpe.training.options import (
     chosen_model,
     class_and_arguments,
     encoder_label,
+    last_given,
     model_class,
     model_named,
     normalized,
     preset_defaults,
     settings_of,
+    start_defaults,
 )
 from tg_lpe.training.presets import PRESETS
 
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from tg_lpe.data import GraphSplits
     from tg_lpe.datasets.molecules import AtomVocabulary
     from tg_lpe.encoders.base import Encoder
+    from tg_lpe.models import Model
+    from tg_lpe.prediction import Predictor
     from tg_lpe.training.loop import TrainingLoop
     from tg_lpe.training.run_folder import RunFolder
 
@@ -100,13 +104,16 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
     wanted = argv[0] if argv and argv[0] in COMMANDS else None
     if wanted is not None:
         parser.command = f"tg-lpe {wanted}"
+    start: Predictor | None = None
     for name, (build, run) in COMMANDS.items():
         help_text = (run.__doc__ or "").partition("\n")[0]
         inner = type("CommandParser", (Parser,), {"command": f"tg-lpe {name}"})(description=help_text)
         if name == wanted:  # the others are listed only
             try:
                 argv = [name, *normalized(name, argv[1:])]
-                inner.model = model_class(argv) if name == "train" else inner.model
+                if name == "train":
+                    start = _start(last_given(argv, "start"))
+                    inner.model = model_class(argv, inner.model if start is None else type(_model_of(start)))
             except (ValueError, ImportError) as error:
                 inner.error(str(error))
             build(inner)
@@ -116,15 +123,35 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
     plain = [word for word in argv if not word.startswith("--print_config")]
     args = parser.parse_args(plain)
     preset = args[args.command].get("preset")
-    if preset is not None:
+    if preset is not None or start is not None:
         chosen = commands.choices[args.command]
         try:
-            chosen.set_defaults(preset_defaults(args.command, args[args.command]))
+            if start is None:
+                chosen.set_defaults(preset_defaults(args.command, args[args.command]))
+            else:
+                chosen.set_defaults(start_defaults(_model_of(start), args[args.command]))
         except ValueError as error:
             chosen.error(str(error))
-    if preset is not None or plain != argv:
+    if preset is not None or start is not None or plain != argv:
         args = parser.parse_args(argv)
     return args.command, args[args.command]
+
+
+def _start(name: str | None) -> Predictor | None:
+    """The trained model that ``--start`` names, with the data that it was trained on."""
+    if name is None:
+        return None
+    from tg_lpe.models import MODELS
+    from tg_lpe.prediction import load
+
+    start = load(name)
+    if type(start.model).__name__ not in MODELS:
+        raise ValueError(f"--start {name} holds a {type(start.model).__name__}; models are {', '.join(MODELS)}")
+    return start
+
+
+def _model_of(start: Predictor) -> Model:
+    return cast("Model", start.model)
 
 
 # ---------------------------------------------------------------------------------------------------- shared options
@@ -239,6 +266,12 @@ def _add_train(parser: Parser) -> None:
     )
     add_encoder(parser, "train", f"default: {DEFAULT_ENCODER}")
     parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
+    parser.add_argument(
+        "--start",
+        metavar="NAME|DIR",
+        help="begin from the weights of a trained model, all but its head: see tg-lpe zoo, or a run folder. Its class, "
+        "its options and its encoder's are the defaults",
+    )
     add_model(parser)
     parser.add_class_arguments(TrainConfig)
     _add_run(parser)
@@ -248,7 +281,7 @@ def _train(args: Namespace) -> None:
     """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
     from tg_lpe.training import JointTraining, TrainConfig, build_model, task_for
     from tg_lpe.training.metrics import METRICS
-    from tg_lpe.training.run_folder import describe_model
+    from tg_lpe.training.run_folder import checkpoint_label, describe_model
 
     config: TrainConfig = settings_of(TrainConfig, args)
     chosen = chosen_encoder(args)
@@ -258,20 +291,29 @@ def _train(args: Namespace) -> None:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     _set_threads(args.threads)
     device = _device(args.device)
-    splits = _load(args, chosen, targets=args.target, computed=args.computed)
+    start = _start(args.start)
+    splits = _load(args, chosen, start, targets=args.target, computed=args.computed)
     task = task_for(splits, **_task(args))
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
+    label = encoder_label(chosen)
+    if start is not None:
+        label += f"-from-{checkpoint_label(args.start)}"
+        try:
+            model.start_from(_model_of(start))
+        except ValueError as error:
+            raise ValueError(f"--start {args.start}: {error}") from error
     settings = {
         **describe_model(model),
         "pretrained": chosen if isinstance(chosen, str) else None,
+        **({} if start is None else {"start": args.start}),
         "task": task.to_dict(),
         "loop": config.to_dict(),
         "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }
     done = _run_training(
         args,
-        encoder_label(chosen),
+        label,
         "train",
         settings,
         lambda folder: JointTraining(config, model, splits, task, folder, device, progress=not args.quiet),
@@ -279,7 +321,7 @@ def _train(args: Namespace) -> None:
     if done is not None:
         folder, result = done
         print(
-            f"{args.source}, {encoder_label(chosen)}: "
+            f"{args.source}, {label}: "
             f"test {METRICS[task.metric].title} {result[f'test_{task.metric}']:.4f} "
             f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
             f"all in {folder}"
@@ -477,19 +519,30 @@ def _vocabulary_for(chosen: Mapping[str, Any] | str | None, features: str) -> At
     if not reads:
         return None
     trained = next((data for _, data in _descriptions_of(chosen) if data.get("bond_types") is not None), {})
-    if trained and (before := "types" if trained["bond_types"] else "ogb") != features:
+    if trained and (before := _features_of(trained)) != features:
         raise ValueError(f"encoder {chosen} was trained with --features {before}, got --features {features}")
     return _atom_types_of(chosen) if "x" in reads and features == "types" else None
 
 
-def _atom_types_of(encoder: str) -> AtomVocabulary:
-    """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
+def _features_of(data: Mapping[str, Any]) -> str | None:
+    """The ``--features`` of the molecules that a run or a card describes; ``None`` if it describes none."""
+    bond_types = data.get("bond_types")
+    return None if bond_types is None else "types" if bond_types else "ogb"
+
+
+def _vocabulary_of(data: Mapping[str, Any]) -> AtomVocabulary | None:
+    """The atom types by number of the molecules that a run or a card describes; ``None`` if it has none."""
     from tg_lpe.datasets.molecules import AtomVocabulary
 
+    return AtomVocabulary(tuple(data["atom_types"])) if data.get("atom_types") else None
+
+
+def _atom_types_of(encoder: str) -> AtomVocabulary:
+    """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
     descriptions = _descriptions_of(encoder)
     for _, data in descriptions:
-        if data.get("atom_types"):
-            return AtomVocabulary(tuple(data["atom_types"]))
+        if (vocabulary := _vocabulary_of(data)) is not None:
+            return vocabulary
     card, config = (file for file, _ in descriptions)
     raise ValueError(
         f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "
@@ -708,8 +761,10 @@ COMMANDS: dict[str, tuple[Callable[[Any], None], Callable[[Any], None]]] = {
 the command's help."""
 
 
-def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: Any) -> GraphSplits:
-    """The data that the arguments name, with atom types as a pretrained encoder numbers them."""
+def _load(
+    args: Namespace, chosen: Mapping[str, Any] | str | None, start: Predictor | None = None, **targets: Any
+) -> GraphSplits:
+    """The data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
     if args.source in GENERATED:
         from tg_lpe.datasets.block_models import load_block_model
 
@@ -729,13 +784,16 @@ def _load(args: Namespace, chosen: Mapping[str, Any] | str | None, **targets: An
         )
     if args.data is None and args.source in SOURCES and args.source != "nci":
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
-    features: Any = args.features or ("ogb" if args.source == "molhiv" else "types")
+    before = None if start is None else _features_of(start.data)
+    features: Any = args.features or before or ("ogb" if args.source == "molhiv" else "types")
+    if before not in (None, features):
+        raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
     splits = load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
         smiles_column=args.smiles_column,
         features=features,
-        vocabulary=_vocabulary_for(chosen, features),
+        vocabulary=_vocabulary_for(chosen, features) if start is None else _vocabulary_of(start.data),
         split=args.split,
         cache_dir=args.cache,
         strict=args.strict,

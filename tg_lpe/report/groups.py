@@ -225,7 +225,7 @@ def _defaults(run: Run) -> dict[str, Any]:
         return {}
     loop = {name: value for name, value in TrainConfig().to_dict().items() if name != "epochs"}  # which all runs say
     model = _default_arguments(MODELS[run.model], NOT_SETTINGS) if run.model in MODELS else {}
-    return {"model": run.model, **model, **loop}
+    return {"model": run.model, "start": None, **model, **loop}
 
 
 def _default_arguments(cls: type, left_out: Collection[str]) -> dict[str, Any]:
@@ -319,6 +319,8 @@ def _in_words(name: str, value: Any) -> str:
     """A setting as part of a label."""
     if name == "model":
         return str(value)
+    if name == "start":
+        return "from scratch" if value is None else f"from {checkpoint_label(value)}"
     name = name.removeprefix("encoder.")
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"

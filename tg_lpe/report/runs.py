@@ -156,7 +156,7 @@ def read_run(path: str | Path) -> Run:
         folder.path,
         kind,
         first_of(text_in(described, "class"), DEFAULT_MODEL),
-        {**model, **loop},
+        {**model, **loop, **({} if (start := text_in(config, "start")) is None else {"start": start})},
         mapping_in(config, "encoder") or None,
         text_in(config, "pretrained"),
         mapping_in(config, "task"),

@@ -293,20 +293,28 @@ def _is_checkpoint(name: str) -> bool:
     return name in zoo.names() or os.path.isdir(name)
 
 
-def model_class(argv: Sequence[str]) -> type[Model]:
+def last_given(argv: Sequence[str], key: str) -> Any:
+    """The value of an option in the arguments that :func:`normalized` returns or their configurations; or ``None``."""
+    found: Any = None
+    for option, value in itertools.pairwise(argv):
+        if option == f"--{key}":
+            found = value
+        elif option == "--config":
+            content: Any = _read_config(value)
+            for part in key.split("."):
+                content = content.get(part) if isinstance(content, dict) else None
+            found = found if content is None else content
+    return found
+
+
+def model_class(argv: Sequence[str], default: type[Model]) -> type[Model]:
     """The class of models that the arguments, as :func:`normalized` returns them, choose.
 
     Raises:
         ValueError: if there is none of that name.
     """
-    name: Any = DEFAULT_MODEL
-    for option, value in itertools.pairwise(argv):
-        if option == f"--{MODEL_CLASS}":
-            name = value
-        elif option == "--config":
-            chosen = (_read_config(value) or {}).get("model")
-            name = chosen.get("class", name) if isinstance(chosen, dict) else name
-    return model_named(str(name))
+    name = last_given(argv, MODEL_CLASS)
+    return default if name is None else model_named(str(name))
 
 
 def model_named(name: str) -> type[Model]:
@@ -428,6 +436,29 @@ def preset_defaults(command: str, args: Namespace) -> dict[str, Any]:
         cls = ENCODERS[chosen["class"]]
         defaults["encoder"] = {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": arguments}
     return defaults
+
+
+def start_defaults(model: Model, args: Namespace) -> dict[str, Any]:
+    """The defaults of the options by the trained model that ``--start`` names.
+
+    Args:
+        model: the model.
+        args: the options.
+
+    Raises:
+        ValueError: if another option contradicts the start as a whole.
+    """
+    for option in ("preset", "pretrained"):
+        if args[option] is not None:
+            raise ValueError(f"--start and --{option} exclude each other: a trained model brings its own options")
+    arguments = model.config_dict()
+    encoder = arguments.pop("encoder", None)
+    if arguments.pop("class") != args.model["class"].rpartition(".")[2]:
+        return {}  # which a training refuses
+    defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
+    cls: Any = NoEncoder if encoder is None else ENCODERS[encoder.pop("class")]
+    own = {name: value for name, value in (encoder or {}).items() if name not in SKIPPED["train", "--encoder"]}
+    return {**defaults, "encoder": {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": own}}
 
 
 def class_and_arguments(chosen: Namespace) -> tuple[Any, dict[str, Any]]:
