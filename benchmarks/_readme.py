@@ -73,6 +73,19 @@ def systems_row(entry: dict[str, Any]) -> list[str]:
     return [entry["experiment"], entry["row"], metric, *figures, budget, entry["published"], *sizes]
 
 
+MOLECULENET_HEAD = ["data", "row", "figure", "from scratch", "from ZINC", "parameters", "seeds", "minutes"]
+
+
+def moleculenet_row(entry: dict[str, Any]) -> list[str]:
+    """A data set and row of benchmarks/moleculenet.py: mean and standard deviation over seeds."""
+    name, starts = f"test_{entry['metric']}", [entry["scratch"], entry["zinc"]]
+    figures = ["" if one is None else mean_and_spread(one[name], one[f"{name}_std"]) for one in starts]
+    there = next(one for one in starts if one is not None)
+    seeds = [str(len(one["seeds"])) for one in starts if one is not None]
+    sizes = [f"{there['num_parameters']:,}", " and ".join(dict.fromkeys(seeds)), f"{entry['seconds'] / 60:.0f}"]
+    return [entry["set"], entry["row"], METRICS[entry["metric"]].title, *figures, *sizes]
+
+
 def budget_row(entry: dict[str, Any]) -> list[str]:
     """An encoder and a number of epochs of benchmarks/_budget_figure.py."""
     encoding, *errors = molecules_row({**entry, "num_parameters": 0, "seconds": 0.0})[:3]
@@ -243,6 +256,7 @@ def brec_row(entry: dict[str, Any]) -> list[str]:
 
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
+    "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
     **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "table2": (

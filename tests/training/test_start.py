@@ -53,6 +53,7 @@ def test_models_that_do_not_fit_are_refused_and_left_alone() -> None:
         (model(1, num_node_types=4), r"do not fit: node_embedding\.\S+ is \[3, 8\] here and \[4, 8\] there$"),
         (model(1, num_layers=1), r"is \[8, 8\] here and absent there"),
         (model(1, encoder=RandomWalk(4)), r"pe_embedding\.\S+ is absent here and \[\d+, 4\] there"),
+        (model(1, heads=4), "the weights do not fit: heads is 2 here and 4 there"),
         (Other(**SMALL), "a GraphTransformer cannot start from a Other"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -142,6 +143,9 @@ def test_what_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
         with pytest.raises(SystemExit):
             main([*tune, *options])
         assert message in capsys.readouterr().err
+    load("first").model.save_pretrained("bare")  # type: ignore[operator]
+    assert main([*tune[:-1], "bare", "--out", "none"]) == 1
+    assert "nothing says how model bare reads molecules" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["train", "small.csv", *LABELS, "--start", "nowhere"])
     assert "'nowhere' is no checkpoint" in capsys.readouterr().err

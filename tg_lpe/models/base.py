@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.nn.reset import reset_parts
 
 FIXED = frozenset({"encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DataSpec().to_dict()})
@@ -104,11 +104,14 @@ class Model(CheckpointMixin, nn.Module, ABC):
             other: a model of this class; it is not changed.
 
         Raises:
-            ValueError: if it is of another class, or weights besides the head's differ in name or shape; this model is
-                then as it was.
+            ValueError: if it is of another class, has another number of heads, or weights besides the head's differ in
+                name or shape; this model is then as it was.
         """
         if type(other) is not type(self):
             raise ValueError(f"a {type(self).__name__} cannot start from a {type(other).__name__}")
+        heads = [described_arguments(model).get("heads") for model in (self, other)]  # no shape shows them
+        if heads[0] != heads[1]:
+            raise ValueError(f"the weights do not fit: heads is {heads[0]} here and {heads[1]} there")
         self.copy_weights(other, self.head)
 
     def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:

@@ -1,0 +1,197 @@
+"""MoleculeNet, https://arxiv.org/abs/1703.00564: trained from scratch, and from a model trained on ZINC.
+
+    python benchmarks/moleculenet.py --data DIR [--sets bbbp bace ...] [--rows ROW ...] [--seeds 0 1 2]
+    python benchmarks/moleculenet.py --data DIR --starts scratch
+
+DIR holds the folders moleculenet, with a csv file for each set, and zinc, with train, val and test. Sets are split by
+scaffold, 80/10/10. The figure is the ROC-AUC, the mean over the columns of labels, and for esol the RMSE. For the start
+from ZINC a model of each row is first trained on the constrained solubility of ZINC's molecules; its weights but the
+head's are the start. Both read ogb's features of atoms and bonds.
+
+Every run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped
+run is resumed, and a run that another process works on is skipped: start the command several times to use several
+cores, or again to add seeds. The complete runs are then collected into a JSON file: for each set and row, mean and
+spread over seeds of the test figures at the best epoch of validation, beside the published figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _readme import moleculenet_row
+from _runs import complete_runs, machine_of, run, slug, summary
+
+from tg_lpe.hub.files import write_json
+from tg_lpe.training.run_folder import RunFolder
+
+SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
+STARTS = ("scratch", "zinc")
+SLOW = ["--encoder_lr", "0.001"]
+ENCODERS: dict[str, list[str]] = {
+    "none": ["--encoder", "none"],
+    "random-walk": ["--encoder", "RandomWalk", "--encoder.steps", "16"],
+    "LPE": ["--encoder", "LPE", *SLOW],
+    "SPE": ["--encoder", "SPE", *SLOW],
+    "linear-transformer": [
+        *["--encoder", "GramTransformer", "--encoder.probes", "identity"],
+        *["--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"],
+    ],
+}
+TUPLES = ["--model", "TupleTransformer"]
+ROWS = {
+    **ENCODERS,
+    **{f"(2,1)-GT, {name}": [*ENCODERS[name], *TUPLES] for name in ("LPE", "SPE", "linear-transformer")},
+}
+"""Options of the training from scratch, and of the one on ZINC."""
+
+MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.dropout", "0.1"]
+LOOP = ["--lr", "5e-4", "--batch_size", "32"]
+
+PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
+    "GIN": {
+        "scratch": {"bbbp": 0.658, "bace": 0.701, "clintox": 0.580, "tox21": 0.740},
+        "pretrained": {"bbbp": 0.687, "bace": 0.845, "clintox": 0.737, "tox21": 0.783},
+    },
+    "GINE, LPE": {"scratch": {"bbbp": 0.670, "bace": 0.763, "clintox": 0.824, "tox21": 0.763}},
+    "GINE, SPE": {"scratch": {"bbbp": 0.613, "bace": 0.677, "clintox": 0.641, "tox21": 0.709}},
+    "(2,1)-GT, LPE": {
+        "scratch": {"bbbp": 0.703, "bace": 0.786, "clintox": 0.821, "tox21": 0.763},
+        "pretrained": {"bbbp": 0.679, "bace": 0.815, "clintox": 0.867, "tox21": 0.780},
+    },
+    "(2,1)-GT, SPE": {
+        "scratch": {"bbbp": 0.694, "bace": 0.776, "clintox": 0.845, "tox21": 0.758},
+        "pretrained": {"bbbp": 0.703, "bace": 0.793, "clintox": 0.859, "tox21": 0.762},
+    },
+}
+"""ROC-AUC in Table 2 of https://arxiv.org/abs/2406.03148, whose own pretraining is on PCQM4Mv2."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with moleculenet and zinc")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, help="(default: both)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
+    parser.add_argument("--epochs", type=int, default=45, help="from scratch (default: %(default)s)")
+    parser.add_argument("--tuning_epochs", type=int, default=15, help="after ZINC (default: %(default)s)")
+    parser.add_argument("--zinc_epochs", type=int, default=20, help="on ZINC (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="threads of this process")
+    parser.add_argument("--out", metavar="DIR", default="runs/moleculenet", help="(default: %(default)s)")
+    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--quick", action="store_true", help="an epoch of tiny models on molecules that RDKit brings")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/moleculenet.json", help="(%(default)s)")
+    args = parser.parse_args()
+    if args.quick:
+        args.sets, args.rows, args.epochs, args.tuning_epochs, args.zinc_epochs = ["bbbp", "esol"], ["none"], 1, 1, 1
+        with tempfile.TemporaryDirectory() as folder:
+            args.out, args.data = f"{folder}/runs", Path(folder)
+            write_molecules(args.data)
+            compare(args)
+        return
+    if args.data is None and not args.collect:
+        parser.error("--data DIR is missing, a folder with moleculenet and zinc")
+    compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Run the missing runs and collect the complete ones."""
+    for seed in [] if args.collect else args.seeds:
+        for row in args.rows:
+            for start in args.starts:
+                for name in args.sets:
+                    train(name, row, start, seed, args)
+    found = {
+        (name, row): {start: complete_runs(Path(args.out), folder_name(name, row, start, args)) for start in STARTS}
+        for name in SETS
+        for row in ROWS
+    }
+    entries = [entry(*key, by_start) for key, by_start in found.items() if any(by_start.values())]
+    if not entries:
+        sys.exit(f"no run under {args.out} is complete")
+    for one in entries:
+        print(" | ".join(moleculenet_row(one)))
+    first = next(runs for by_start in found.values() for runs in by_start.values() if runs)
+    budget = {"epochs": args.epochs, "tuning_epochs": args.tuning_epochs, "zinc_epochs": args.zinc_epochs}
+    machine = machine_of(next(iter(first.values())))
+    write_json(Path(args.json), {**budget, "results": entries, "published": PUBLISHED, "machine": machine})
+
+
+def train(name: str, row: str, start: str, seed: int, args: argparse.Namespace) -> None:
+    """One run, unless it is complete or another process works on it."""
+    file = args.data / "moleculenet" / f"{name}.csv"
+    with open(file, newline="", encoding="utf-8") as lines:
+        targets = next(csv.reader(lines))[1:]
+    task = ["regression", "--task.loss_function", "mse"] if name == "esol" else ["multilabel"]
+    options = ["--target", *targets, "--task", *task, "--task.metric", metric(name), "--split", "scaffold", *LOOP]
+    if start == "scratch":
+        options += [*model(row, args), "--epochs", str(args.epochs)]
+    elif (trained := trained_on_zinc(row, args)) is not None:
+        options += ["--start", str(trained), *slower(row), "--epochs", str(args.tuning_epochs)]
+    else:
+        print(f"{name}, {row}: left out, its start is still being trained", file=sys.stderr)
+        return
+    out = Path(args.out) / f"{folder_name(name, row, start, args)}-s{seed}"
+    run("train", str(file), out, [*options, "--seed", str(seed)], None, args.threads, args.device)
+
+
+def trained_on_zinc(row: str, args: argparse.Namespace) -> Path | None:
+    """The model of a row that was trained on ZINC's molecules; ``None`` while another process trains it."""
+    folder, data = Path(args.out) / f"zinc--{slug(row)}-{args.zinc_epochs}", str(args.data / "zinc")
+    options = [*model(row, args), "--epochs", str(args.zinc_epochs)]
+    return folder if run("train", "zinc", folder, options, data, args.threads, args.device) else None
+
+
+def model(row: str, args: argparse.Namespace) -> list[str]:
+    """Options of a model with fresh weights."""
+    tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1"] if args.quick else MODEL
+    return ["--features", "ogb", *ROWS[row], *tiny]
+
+
+def slower(row: str) -> list[str]:
+    """The options of a row's loop, which a start does not bring."""
+    return SLOW if set(SLOW) <= set(ROWS[row]) else []
+
+
+def folder_name(name: str, row: str, start: str, args: argparse.Namespace) -> str:
+    """Folders of the runs of a set, row and start, without their seeds."""
+    budget = f"{args.epochs}" if start == "scratch" else f"{args.zinc_epochs}-{args.tuning_epochs}"
+    return f"{name}--{slug(row)}--{start}-{budget}"
+
+
+def metric(name: str) -> str:
+    return "rmse" if name == "esol" else "roc_auc"
+
+
+def entry(name: str, row: str, by_start: dict[str, dict[int, RunFolder]]) -> dict[str, Any]:
+    """Figures of a set and row, from scratch and from ZINC; ``None`` where no run is complete."""
+    starts = {start: summary(runs, metric(name)) if runs else None for start, runs in by_start.items()}
+    seconds = sum(one["seconds"] for one in starts.values() if one is not None)
+    return {"set": name, "row": row, "metric": metric(name), "options": ROWS[row], **starts, "seconds": seconds}
+
+
+def write_molecules(folder: Path) -> None:
+    """Small files of the same form, from molecules that RDKit brings; labels are read off the SMILES, some missing."""
+    from rdkit import RDConfig
+
+    lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
+    smiles = [line.split()[0] for line in lines[:240]]
+    (folder / "moleculenet").mkdir()
+    labels = {"bbbp": lambda text: "" if "S" in text else int("N" in text), "esol": lambda text: -0.1 * len(text)}
+    for name, label in labels.items():
+        rows = [("smiles", "y"), *((text, label(text)) for text in smiles)]
+        with open(folder / "moleculenet" / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+    (folder / "zinc").mkdir()
+    for part, chosen in (("train", smiles[:160]), ("val", smiles[160:200]), ("test", smiles[200:])):
+        (folder / "zinc" / f"{part}.smi").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
