@@ -21,6 +21,7 @@ from tg_lpe import (
     constructions,
 )
 from tg_lpe.constructions import effective_resistance, electric_potential, heat_kernel, resistive_embedding
+from tg_lpe.encoders import LPE, SPE
 from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
 from tg_lpe.ops import segment
 
@@ -139,6 +140,18 @@ def test_gram_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> No
         return with_gradients(model(*graph), model)
 
     check(run, GramTransformer(4, 4, 2, 5, **options))
+
+
+@both_batches
+@pytest.mark.parametrize("encoder", [LPE(8, 4), SPE(8, 4)], ids=["LPE", "SPE"])
+def test_encodings_of_eigenpairs(encoder: nn.Module, sizes: tuple[int, ...]) -> None:
+    batch = batch_of(*sizes)
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        graph = None, place(batch.edge_index), None, place(batch.batch)
+        return with_gradients(model(*graph, num_graphs=batch.num_graphs), model)
+
+    check(run, encoder)
 
 
 @pytest.mark.parametrize("options", [{}, {"pe_norm": True, "pooling": "both"}], ids=str)

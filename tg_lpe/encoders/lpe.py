@@ -76,10 +76,12 @@ class LPE(SpectrumEncoder):
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""
+        if torch.is_autocast_enabled(graph.device.type):  # bfloat16 does not see epsilon
+            with torch.autocast(graph.device.type, enabled=False):
+                return self.encode_nodes(graph, node, values, absent)
         pairs = torch.stack([node, (values + self.epsilon)[graph.batch]], dim=2)
-        with torch.autocast(graph.device.type, enabled=False):  # bfloat16 does not see epsilon
-            mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
-            out: Tensor = self.rho(mapped.sum(1))
+        mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
+        out: Tensor = self.rho(mapped.sum(1))
         return out
 
     def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:

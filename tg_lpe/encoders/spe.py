@@ -93,10 +93,9 @@ class SPE(SpectrumEncoder):
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""
-        with torch.autocast(graph.device.type, enabled=False):
-            return self._encode_nodes(graph, node, values, absent)
-
-    def _encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(graph.device.type):
+            with torch.autocast(graph.device.type, enabled=False):
+                return self.encode_nodes(graph, node, values, absent)
         # The GIN's sums over neighbours and its first map are linear: they are applied to V and phi, not to all pairs.
         neighbours = graph.laplacian_diagonal(node).unsqueeze(1) * node - graph.laplacian(node)
         rows = (1 + self.epsilon) * node + neighbours
