@@ -182,7 +182,7 @@ def test_a_model_without_encoder_gets_none(tmp_path: Path, monkeypatch: pytest.M
     class Counter(tg_lpe.models.Model):
         """As many times a learned number as there are nodes."""
 
-        def __init__(self, out_channels: int = 1) -> None:
+        def __init__(self, out_channels: int = 1, limit: int | None = 3) -> None:
             super().__init__()
             self.readout = torch.nn.Linear(1, out_channels)
 
@@ -206,7 +206,9 @@ def test_a_model_without_encoder_gets_none(tmp_path: Path, monkeypatch: pytest.M
     ]
     assert main(["train", "own.csv", *options, "--out", "run"]) == 0
     config = json.loads(Path("run", "config.json").read_text())
-    assert config["encoder"] is None and config["model"] == {"class": "Counter", "out_channels": 1}
+    assert config["encoder"] is None and config["model"] == {"class": "Counter", "out_channels": 1, "limit": 3}
+    assert main(["train", "own.csv", *options, "--model.limit", "null", "--out", "no-limit"]) == 0
+    assert json.loads(Path("no-limit", "config.json").read_text())["model"]["limit"] is None
     predictor = load("run")
     assert isinstance(predictor, Predictor) and predictor.predict(["CC"]).values.shape == (1, 1)
     with pytest.raises(ValueError, match="Counter takes no encoder"):

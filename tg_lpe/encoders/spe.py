@@ -103,10 +103,10 @@ class SPE(SpectrumEncoder):
         filters = filters.masked_fill(absent.unsqueeze(2), 0.0)
         padded = PaddedBatch(graph, max_padding=MAX_PADDING)
         there = padded.pad(torch.ones_like(node[:, :1]))
-        sums = [
-            self._sums(u, v, filters[bucket.graphs], mask)
-            for u, v, bucket, mask in zip(padded.pad(rows), padded.pad(node), padded.buckets, there, strict=True)
-        ]
+        sums = []
+        for bucket, u, v, mask in zip(padded.buckets, padded.pad(rows), padded.pad(node), there, strict=True):
+            m = min(self.num_eigenpairs, bucket.max_nodes)  # no graph has more
+            sums.append(self._sums(u[:, :m], v[:, :m], filters[bucket.graphs, :m], mask))
         if not sums:
             return node.new_zeros(0, self.out_channels)
         out: Tensor = self.second(padded.unpad_rows([part.flatten(0, 1) for part in sums]))

@@ -19,6 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe.data import DataSpec
+from tg_lpe.data.splits import LEVELS
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.hub import zoo
@@ -348,10 +349,10 @@ def add_model(parser: Parser) -> None:
         "--help lists its options",
     )
     parser.add_class_arguments(cls, "model", skip=FIXED & arguments_of(cls), instantiate=False)
-    levels = [cls.training_defaults(level) for level in ("graph", "node")]
-    for name in dict.fromkeys([*levels[0], *levels[1]]):
-        either = [defaults.get(name) for defaults in levels]
-        parser.set_defaults({f"model.{name}": either[0] if either[0] == either[1] else None})
+    of_level = [cls.training_defaults(level) for level in LEVELS]
+    for name in {name: None for defaults in of_level for name in defaults}:
+        first, *others = (defaults.get(name) for defaults in of_level)
+        parser.set_defaults({f"model.{name}": first if all(other == first for other in others) else None})
 
 
 def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
@@ -361,9 +362,14 @@ def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
         args: the options.
         level: what the task predicts.
     """
-    given = {name: value for name, value in args.model.as_dict().items() if value is not None}
+    given = args.model.as_dict()
     cls = model_named(given.pop("class"))
-    return {"model": cls, **cls.training_defaults(level), **given}
+    unset = {name for other in LEVELS for name in cls.training_defaults(other) if given.get(name) is None}
+    return {
+        "model": cls,
+        **cls.training_defaults(level),
+        **{name: value for name, value in given.items() if name not in unset},
+    }
 
 
 def add_import(parser: Any) -> None:
