@@ -11,24 +11,22 @@ from torch import Tensor, nn
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.models.base import Model
+from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
 from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
-from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
-from tg_lpe.ops.segment import RowGroups, group_pointers
+from tg_lpe.ops.segment import RowGroups
 
 READOUTS = ("mlp", "paper", "pyramid")
 PE_MERGES = ("add", "concat")
 POOLINGS = ("mean", "sum", "both")
 LEVELS = ("graph", "node")
-INDICES = (torch.int64, torch.int32)
 
 
 @register
-class GraphTransformer(Model):
+class GraphTransformer(FeatureModel):
     r"""Embed, attend over edges, average over nodes, predict.
 
     `A Generalization of Transformer Networks to Graphs <https://arxiv.org/abs/2012.09699>`_, in the configuration of
@@ -133,14 +131,7 @@ class GraphTransformer(Model):
         if pool_norm == "graph":
             raise ValueError("pool_norm='graph' would leave nothing: pooled features have one row for each graph")
         encoder = as_encoder(encoder)
-        if encoder is not None:
-            own = encoder.out_channels or None, encoder.edge_out_channels or None
-            for name, given, has in zip(
-                ("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True
-            ):
-                if given not in (None, has):
-                    raise ValueError(f"{name}={given} contradicts the encoder's {has}")
-            pe_channels, edge_pe_channels = own  # type: ignore[assignment]
+        pe_channels, edge_pe_channels = encoding_widths(encoder, pe_channels, edge_pe_channels)
         self.hidden_channels = hidden_channels
         self.pooling = pooling
         self.level = level
@@ -154,8 +145,6 @@ class GraphTransformer(Model):
         widths = [hidden_channels - width for width in beside]
         self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, widths[0])
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, widths[1], by_product=True)
-        self.pe_embedding: EncodingEmbedding | EncodingChannels | None
-        self.edge_pe_embedding: EncodingEmbedding | EncodingChannels | None
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # their place in the order of parameters
         options = _layer_options({"dropout": dropout, "norm": norm, "residual": residual}, attention_options)
@@ -253,74 +242,6 @@ class GraphTransformer(Model):
         """Whether the attention layers have a term of the loss of their own, as the objective of primal attention."""
         return bool(getattr(self.shared, "has_penalty", False))
 
-    def _refuse_unread(
-        self,
-        edge_weight: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        precomputed: Mapping[str, Tensor] | None,
-    ) -> None:
-        """Refuse arguments that nobody would read."""
-        if self.encoder is None:
-            _refuse("the model was built without encoder", precomputed=precomputed)
-        else:
-            _refuse("the model has an encoder of its own", pe=pe, edge_pe=edge_pe)
-        if not self._encoder_reads("edge_weight"):
-            _refuse("the model has no encoder that reads edge weights", edge_weight=edge_weight)
-        if self.pe_embedding is None:
-            _refuse("the model was built without pe_channels or encoder", pe=pe)
-        if self.edge_pe_embedding is None:
-            _refuse("the model was built without edge_pe_channels", edge_pe=edge_pe)
-
-    def _validate(
-        self,
-        x: Tensor | None,
-        edge_index: Tensor,
-        edge_attr: Tensor | None,
-        batch: Tensor | None,
-        pe: Tensor | None,
-        num_nodes: int | None,
-        num_graphs: int | None,
-    ) -> Neighbourhoods:
-        """Refuse what does not fit; return what the layers need of the graph."""
-        if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in INDICES:
-            raise ValueError(
-                "edge_index must be int64 or int32 of shape [2, num_edges], "
-                f"got {edge_index.dtype} {list(edge_index.shape)}"
-            )
-        edge_index = edge_index.long()
-        if num_nodes is None:
-            known = next((rows for rows in (x, batch, pe) if rows is not None), None)
-            num_nodes = known.size(0) if known is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
-        checks = ValueChecks()
-        if batch is None:
-            if num_graphs not in (None, 1):
-                raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
-            batch, num_graphs = edge_index.new_zeros(num_nodes), 1
-        elif batch.shape != (num_nodes,) or batch.dtype != torch.int64:
-            raise ValueError(f"batch must be int64 of shape {(num_nodes,)}, got {batch.dtype} {tuple(batch.shape)}")
-        elif num_graphs is None:
-            num_graphs = int(batch[-1]) + 1 if num_nodes else 1
-        checks.ascending("batch", batch)
-        checks.in_range("batch", batch, num_graphs)
-        checks.in_range("edge_index", edge_index, num_nodes)
-        for embedding, name, feature, num_rows in (
-            (self.node_embedding, "x", x, num_nodes),
-            (self.edge_embedding, "edge_attr", edge_attr, edge_index.size(1)),
-        ):
-            if embedding.expects_feature or not self._encoder_reads(name):
-                embedding.check(feature, num_rows, checks)
-        if torch.compiler.is_compiling():
-            return Neighbourhoods(edge_index, batch, num_graphs)
-        sizes = group_pointers(batch, max(num_graphs, 0)).diff()
-        largest = checks.also_read(sizes.max()) if sizes.numel() else None
-        numbers = checks.run()
-        return Neighbourhoods(edge_index, batch, num_graphs, 0 if largest is None else numbers[largest])
-
-    def _encoder_reads(self, name: str) -> bool:
-        """Whether the encoder looks at ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
-        return self.encoder is not None and name in self.encoder.reads
-
     def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
         """First node features ``[num_nodes, hidden_channels]``."""
         num_nodes = neighbourhoods.num_nodes
@@ -364,13 +285,6 @@ class GraphTransformer(Model):
         return {"pe_norm": True, **({"pooling": "both"} if level == "graph" else {})}
 
 
-def _refuse(reason: str, **arguments: Any) -> None:
-    """Refuse arguments that are not ``None``."""
-    if any(value is not None for value in arguments.values()):
-        names = " and ".join(f"{name}=" for name in arguments)
-        raise ValueError(f"{reason}, so {names} must not be given")
-
-
 def _readout(kind: str, in_channels: int, hidden_channels: int, out_channels: int) -> nn.Sequential:
     """The map from pooled features, or from those of a node, to predictions."""
     widths = {
@@ -383,20 +297,7 @@ def _readout(kind: str, in_channels: int, hidden_channels: int, out_channels: in
         # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
         modules += [nn.Linear(in_channels, width), nn.Identity() if kind == "paper" else nn.ReLU()]
         in_channels = width
-    return nn.Sequential(*modules, _OutputLinear(in_channels, out_channels))
-
-
-class _OutputLinear(nn.Linear):
-    """A linear map in the precision of its weights, under autocast as well.
-
-    bfloat16 has eight significant bits: predictions near 100 would be 0.5 apart.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        if not torch.is_autocast_enabled(input.device.type):
-            return super().forward(input)
-        with torch.autocast(input.device.type, enabled=False):
-            return super().forward(input.to(self.weight.dtype))
+    return nn.Sequential(*modules, OutputLinear(in_channels, out_channels))
 
 
 COMMON_OPTIONS = {"dropout": 0.0, "norm": "batch", "residual": True}
