@@ -67,10 +67,78 @@ def edge_between(graph: Incidence, first: Tensor, second: Tensor) -> Tensor:
     return found.masked_fill_(first == second, SAME_NODE)
 
 
+def find_tuples(graph: Incidence, tuples: Tensor, wanted: Tensor) -> Tensor:
+    """Where some tuples are in the list of :func:`component_tuples`.
+
+    Args:
+        graph: the graph or batch.
+        tuples: the list, int64 ``[k, num_tuples]``.
+        wanted: int64 ``[k, num_wanted]``; the nodes of each are in the same graph.
+
+    Returns:
+        int64 ``[num_wanted]``; -1 for a tuple that is not in the list.
+    """
+    return _find(_keys(graph, tuples), _keys(graph, wanted))
+
+
+def neighbouring_tuples(graph: Incidence, tuples: Tensor, place: int, *, everywhere: bool = False) -> Tensor:
+    """Pairs of tuples of a list that differ in one place at most: the ``j``-neighbours, ``j`` the place.
+
+    Args:
+        graph: the graph or batch.
+        tuples: the list, int64 ``[k, num_tuples]``, as :func:`component_tuples` makes it.
+        place: where the tuples of a pair differ.
+        everywhere: ``False``: by a step along an edge. ``True``: by any node, the same node too; these are the global
+            neighbours, and each tuple is its own.
+
+    Returns:
+        int64 ``[2, num_pairs]``: tuples, ascending, and their neighbours.
+
+    Raises:
+        ValueError: if there are too many pairs to list.
+    """
+    key = _keys(graph, tuples)
+    weight = max(graph.max_nodes, 1) ** (len(tuples) - 1 - place)
+    if everywhere:
+        rest = key - graph.local_index[tuples[place]] * weight
+        order = torch.argsort(rest, stable=True)
+        _, group, size = torch.unique_consecutive(rest[order], return_inverse=True, return_counts=True)
+        group = torch.empty_like(group).index_copy(0, order, group)
+        check_number(int(size.square().sum()), f"neighbours of {len(key):,} tuples")
+        owner, entry = repeat_ranges((size.cumsum(0) - size)[group], size[group])
+        return torch.stack([owner, order[entry]])
+    starts, neighbours = _neighbours(graph, graph.tail[:0])
+    counts = starts.diff()[tuples[place]]
+    check_number(int(counts.sum()), f"neighbours of {len(key):,} tuples")
+    owner, entry = repeat_ranges(starts[tuples[place]], counts)
+    found = _find(key, key[owner] + (neighbours[entry] - tuples[place][owner]) * weight)
+    return torch.stack([owner, found])[:, found >= 0]
+
+
+def _keys(graph: Incidence, tuples: Tensor) -> Tensor:
+    """Numbers that order tuples by graph, then lexicographically."""
+    key, local = graph.batch[tuples[0]], graph.local_index
+    for nodes in tuples:
+        key = key * max(graph.max_nodes, 1) + local[nodes]
+    return key
+
+
+def _find(keys: Tensor, wanted: Tensor) -> Tensor:
+    """Positions in an ascending list, -1 where there is none."""
+    if not len(keys):
+        return torch.full_like(wanted, -1)
+    at = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
+    return torch.where(keys[at] == wanted, at, -1)
+
+
 def closed_neighbours(graph: Incidence) -> tuple[Tensor, Tensor]:
     """Each node and its neighbours, in ascending order: pointers ``[num_nodes + 1]`` and nodes ``[n + 2 m]``."""
-    node = torch.arange(graph.num_nodes, device=graph.device)
-    source, target = torch.cat([graph.tail, graph.head, node]), torch.cat([graph.head, graph.tail, node])
+    return _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
+
+
+def _neighbours(graph: Incidence, own: Tensor) -> tuple[Tensor, Tensor]:
+    """The neighbours of each node in ascending order, as pointers and nodes; ``own`` are their own neighbours too."""
+    source, target = torch.cat([graph.tail, graph.head, own]), torch.cat([graph.head, graph.tail, own])
     source, order = source.mul(max(graph.num_nodes, 1)).add_(target).sort()
     return _pointers(torch.div(source, max(graph.num_nodes, 1), rounding_mode="floor"), graph.num_nodes), target[order]
 
