@@ -41,12 +41,15 @@ from tg_lpe.encoders import (
     SpectralKernel,
 )
 from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.training.run_folder import environment
 
 RELABELLINGS = 4
 CHANNELS = 16
 STEPS = 16
 MANY_STEPS = 32
+NODES = 200
+"""Of the relabelled graphs that are run together, at most: tuples of large graphs take gigabytes."""
 
 
 @dataclass
@@ -203,6 +206,33 @@ def gram() -> Encoder:
     return GramTransformer(out_channels=32, edge_out_channels=32)
 
 
+def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_layers: int = 4) -> nn.Module:
+    """A tuple transformer whose layers change their input by as much as it is: differences do not fade away."""
+    heads = k if attention == "local" else 2
+    model = TupleTransformer(
+        *(None,) * 6,
+        encoder=encoder,
+        k=k,
+        s=s,
+        hidden_channels=4 * heads,
+        heads=heads,
+        num_layers=num_layers,
+        out_channels=CHANNELS,
+        attention=attention,
+        pooling="sum",
+    )
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight)
+    return model
+
+
+def with_pairs() -> Encoder:
+    return GramTransformer(out_channels=16, edge_out_channels=16, pair_out_channels=16)
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "sums of LaplacianEigenvectors": (lambda: Summed(LaplacianEigenvectors(8)), "2-FWL"),
     "sums of RandomWalk": (lambda: Summed(RandomWalk(STEPS, edge_out_channels=0)), "P^t at nodes"),
@@ -219,6 +249,16 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "GraphTransformer(GramTransformer)": (lambda: transformer(gram()), "1-WL with both"),
     "GraphTransformer(SpectralEncoder)": (lambda: transformer(SpectralEncoder(16, 16)), "2-FWL"),
     "GraphTransformer(SpectralKernel)": (lambda: transformer(SpectralKernel(16, 16)), "2-FWL"),
+    "(2,1)-GT": (lambda: tuples(2, 1, "full"), "1-WL"),
+    "(2,1)-GT(GramTransformer)": (lambda: tuples(2, 1, "full", gram()), "1-WL with both"),
+    "(2,1)-GT(GramTransformer) local": (lambda: tuples(2, 1, "local", gram()), "(2,1)-LWL + P^t"),
+    "(2,1)-GT local": (lambda: tuples(2, 1, "local"), "(2,1)-LWL"),
+    "(3,1)-GT(GramTransformer)": (lambda: tuples(3, 1, "full", gram()), "(3,1)-LWL + P^t"),
+    "(3,1)-GT(GramTransformer with pairs)": (lambda: tuples(3, 1, "full", with_pairs()), "(3,1)-LWL + P^t"),
+    "(3,1)-GT local": (lambda: tuples(3, 1, "local"), "(3,1)-LWL"),
+    "(3,1)-GT(GramTransformer) local": (lambda: tuples(3, 1, "local", gram()), "(3,1)-LWL + P^t"),
+    "(3,1)-GT(GramTransformer with pairs) local": (lambda: tuples(3, 1, "local", with_pairs()), "(3,1)-LWL + P^t"),
+    "(3,2)-GT local": (lambda: tuples(3, 2, "local"), "(3,2)-LWL"),
 }
 """Each with the colouring that bounds it. 2-FWL knows all entries of all eigenspaces; what depends on bases is bounded
 only as far as relabelling does not change it."""
@@ -263,7 +303,10 @@ def judge(network: Callable[[Data], Tensor], a: Data, b: Data, generator: torch.
     """Run a network on relabellings of both graphs; it takes a batch, and returns ``[num_graphs, channels]``."""
     copies = [relabelled(data, generator) for data in (a, a, b) for _ in range(RELABELLINGS)]
     with torch.no_grad():
-        one, again, other = network(Batch.from_data_list(copies)).split(RELABELLINGS)
+        at_once = max(1, NODES // a.num_nodes)
+        parts = [copies[first : first + at_once] for first in range(0, len(copies), at_once)]
+        rows = torch.cat([network(Batch.from_data_list(part)) for part in parts])
+        one, again, other = rows.split(RELABELLINGS)
 
     def spread(rows: Tensor) -> float:
         return float((rows - rows.mean(0)).abs().max())

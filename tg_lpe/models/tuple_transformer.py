@@ -1,0 +1,341 @@
+"""Transformers whose tokens are tuples of nodes, aligned with the Weisfeiler-Leman hierarchy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
+from tg_lpe.hub.checkpoints import CLASSES
+from tg_lpe.models.base import GraphModel, OutputLinear, with_encoder
+from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.reset import reset_all
+from tg_lpe.nn.tokens import Attention, FullAttention, MaskedAttention, TokenLayer
+from tg_lpe.ops.segment import RowGroups
+from tg_lpe.tokenizers import TupleEmbedding, TupleTokens, node_pairs, tuple_tokens
+
+ATTENTIONS = ("full", "local", "delta")
+NODE_TOKENS = ("linear", "feed_forward")
+POOLINGS = ("token", "mean", "sum")
+LEVELS = ("graph", "node", "edge")
+
+NUM_DEGREES = 100
+"""Degrees that have a row of their own; larger ones share the last, as in the published code."""
+
+DEGREE_CHANNELS = 16
+
+STD = 0.02
+"""Of the weights of linear maps and tables at first; biases are zero."""
+
+KEPT = ("hidden_channels", "heads", "num_layers")
+"""Arguments that the layers depend on."""
+
+
+@CLASSES.register
+class TupleTransformer(GraphModel):
+    r"""The k-GT and the (k,s)-GT: a transformer over the tuples of ``k`` nodes with at most ``s`` components.
+
+    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_. A token is a sum of linear maps
+    of the features, encodings and degrees of its nodes, by position, of its atomic type (which of its nodes are joined,
+    by which edges, or the same), and of encodings of the pairs of its nodes if the encoder has some, then a layer norm.
+    A learned token stands for the graph. The layers are those of a plain transformer.
+
+    With ``attention="full"`` all tokens of a graph see each other: the published model. It is a function of the set of
+    its tokens. ``"local"`` gives each head the neighbours of one position alone, the tuples with a neighbour of the
+    node there in its place, and costs as much as there are such pairs: no score is computed for others. This is the
+    exchange of the (k,s)-LWL, which bounds what the model tells apart. ``"delta"`` gives every second head the tuples
+    with any node in that place. A softmax takes a mean of neighbours; their numbers are features of the tokens. The
+    graph's token sees all tokens and no token sees it.
+
+    Args:
+        num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as for
+            :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged.
+        pe_channels, edge_pe_channels: widths of the encodings that :meth:`forward` is given, likewise.
+        encoder: an :class:`~tg_lpe.Encoder`, likewise; its encoding of pairs is used if it has one and ``k > 1``.
+        k: nodes of a tuple.
+        s: components at most; ``None`` for all ``k``-tuples. ``k=2, s=1`` has ``n + 2 m`` tokens.
+        hidden_channels: width of the tokens.
+        heads: attention heads.
+        num_layers: layers.
+        out_channels: number of predictions per graph, node or edge.
+        attention: ``"full"``, ``"local"`` or ``"delta"``, as above. There must be a head for each kind of neighbours,
+            ``k`` or ``2 k``.
+        node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
+            and degree beside each other, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1)
+            and (2).
+        pooling: what is read of a graph: its ``"token"``, or the ``"mean"`` or ``"sum"`` of the tuples.
+        pe_norm: whether encodings are normalised, as for :class:`~tg_lpe.GraphTransformer`.
+        level: ``"graph"`` for a prediction per graph; ``"node"``: from the token ``(v, .., v)`` and the mean of those
+            that begin with ``v``; ``"edge"``: for each directed edge, from the token ``(u, v, .., v)``.
+        dropout: share of the attention's output that is dropped in training.
+        attention_dropout: share of the attention weights that is dropped in training.
+        drop_path: stochastic depth of the last layer; it grows linearly from the first.
+
+    Raises:
+        ValueError: if arguments exclude each other or are out of range.
+        TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
+    """
+
+    def __init__(
+        self,
+        num_node_types: int | Sequence[int] | None = None,
+        in_channels: int | None = None,
+        num_edge_types: int | Sequence[int] | None = None,
+        edge_dim: int | None = None,
+        pe_channels: int | None = None,
+        edge_pe_channels: int | None = None,
+        encoder: Encoder | Mapping[str, Any] | None = None,
+        k: int = 2,
+        s: int | None = 1,
+        hidden_channels: int = 128,
+        heads: int = 8,
+        num_layers: int = 4,
+        out_channels: int = 1,
+        attention: str = "full",
+        node_tokens: str = "linear",
+        pooling: str = "token",
+        pe_norm: bool | Literal["unit"] = False,
+        level: str = "graph",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, value, allowed in (
+            ("attention", attention, ATTENTIONS),
+            ("node_tokens", node_tokens, NODE_TOKENS),
+            ("pooling", pooling, POOLINGS),
+            ("level", level, LEVELS),
+            ("pe_norm", pe_norm, ENCODING_NORMS),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
+        given_widths = {"s": s, "pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
+        counts |= {name: width for name, width in given_widths.items() if width is not None}
+        for name, count in counts.items():
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
+        if s is not None and s > k:
+            raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
+        if level != "graph" and pooling != "token":
+            raise ValueError(f"level={level!r} does not pool, got pooling={pooling!r}")
+        num_kinds = {"full": 0, "local": k, "delta": 2 * k}[attention]
+        if heads < num_kinds:
+            raise ValueError(f"attention={attention!r} with k={k} needs at least {num_kinds} heads, got {heads}")
+        for name, share in {"dropout": dropout, "attention_dropout": attention_dropout}.items():
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {share}")
+        self.encoder, pe_channels, edge_pe_channels = with_encoder(encoder, pe_channels, edge_pe_channels)
+        self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, pooling, level
+        channels = hidden_channels
+        self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, channels)
+        self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, channels, by_product=True)
+        for name, width in (("pe", pe_channels), ("edge_pe", edge_pe_channels)):
+            embedding = None if width is None else EncodingEmbedding(name, width, channels, pe_norm)
+            self.register_module(f"{name}_embedding", embedding)
+        is_linear = node_tokens == "linear"
+        self.degree_embedding = nn.Embedding(NUM_DEGREES, DEGREE_CHANNELS if is_linear else channels)
+        self.structure = (
+            None
+            if is_linear
+            else nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, channels))
+        )
+        beside = DEGREE_CHANNELS + (0 if pe_channels is None else channels)
+        pair_channels = 0 if self.encoder is None else self.encoder.pair_out_channels
+        self.tokens = TupleEmbedding(
+            k, channels + beside if is_linear else channels, channels, pair_channels, num_counts=num_kinds
+        )
+        self.token_norm = nn.LayerNorm(channels)
+        self.graph_token = nn.Embedding(1, channels)
+        self.layers = nn.ModuleList(
+            TokenLayer(channels, heads, dropout, attention_dropout, drop_path * (i + 1) / num_layers)
+            for i in range(num_layers)
+        )
+        self.readout = nn.Sequential(
+            nn.Linear(channels, channels), nn.GELU(), nn.LayerNorm(channels), OutputLinear(channels, out_channels)
+        )
+        self._start_small()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, those of the encoder first."""
+        for module in self.children():
+            reset_all(module)
+        self._start_small()
+
+    def _start_small(self) -> None:
+        """Linear maps and tables but the encoder's from ``N(0, STD ** 2)``; biases and the graph's token are zero."""
+        for name, part in self.named_children():
+            for module in part.modules() if name != "encoder" else ():
+                if isinstance(module, nn.Linear | nn.Embedding):
+                    nn.init.normal_(module.weight, std=STD)
+                if isinstance(module, nn.Linear) and module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.zeros_(self.graph_token.weight)
+
+    def forward(
+        self,
+        x: Tensor | None,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        pe: Tensor | None = None,
+        edge_pe: Tensor | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+        num_nodes: int | None = None,
+        num_graphs: int | None = None,
+        generator: torch.Generator | None = None,
+        return_penalty: bool = False,
+    ) -> Tensor:
+        """Predict one row per graph, node or directed edge.
+
+        Args:
+            x, edge_index, edge_attr, batch, edge_weight, pe, edge_pe, precomputed, num_nodes, num_graphs, generator: as
+                for :class:`~tg_lpe.GraphTransformer`; ``edge_index`` means what :class:`~tg_lpe.Incidence` says.
+            return_penalty: not supported: the layers have none.
+
+        Returns:
+            Predictions ``[num_graphs, out_channels]``, ``[num_nodes, out_channels]`` or ``[num_directed_edges,
+            out_channels]``.
+
+        Raises:
+            ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model;
+                or there are too many tuples to list.
+        """
+        if return_penalty:
+            raise ValueError("the layers have no penalty, so return_penalty must be False")
+        self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
+        known = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
+        graph = Incidence(
+            edge_index, known.num_nodes, edge_weight=edge_weight, batch=known.batch, num_graphs=known.num_graphs
+        )
+        tokens = tuple_tokens(graph, self.k, self.s)
+        pairs: tuple[Tensor, Tensor] | None = None
+        if self.encoder is not None:
+            encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, edge_index.size(1), encoding)
+            if self.tokens.pairs is not None:
+                asked, which = node_pairs(tokens, graph.num_nodes)
+                found = self.encoder.encode_pairs(
+                    graph, asked, x, edge_attr, generator=generator, precomputed=precomputed
+                )
+                pairs = checked_pairs(self.encoder, asked.size(1), found).to(self.token_norm.weight.dtype), which
+        attention, counts = self._attention(graph, tokens)
+        nodes, edges = self._embed_nodes(graph, x, pe), self._embed_edges(graph, edge_attr, edge_pe)
+        h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
+        h = torch.cat([h, self.graph_token.weight.to(h.dtype).expand(graph.num_graphs, -1)])
+        graphs = self._graph_of_rows(graph, tokens)
+        attention = FullAttention(graphs) if attention is None else attention
+        for layer in self.layers:
+            h = layer(h, attention, graphs)
+        out: Tensor = self.readout(self._read(graph, tokens, h))
+        return out
+
+    def _attention(self, graph: Incidence, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:
+        """Which tokens attend to which, and how many neighbours of each kind a tuple has; ``None`` for full attention.
+
+        The tokens of the graphs follow those of the tuples.
+        """
+        if self.attention == "full":
+            return None, None
+        kinds = [
+            neighbouring_tuples(graph, tokens.nodes.T, place, everywhere=everywhere)
+            for place in range(self.k)
+            for everywhere in ((False, True) if self.attention == "delta" else (False,))
+        ]
+        num_tuples = len(tokens.batch)
+        counts = torch.stack([torch.bincount(target, minlength=num_tuples) for target, _ in kinds], 1)
+        whole = torch.stack([num_tuples + tokens.batch, torch.arange(num_tuples, device=graph.device)])
+        return MaskedAttention([torch.cat([kind, whole], 1) for kind in kinds], num_tuples + graph.num_graphs), counts
+
+    @staticmethod
+    def _graph_of_rows(graph: Incidence, tokens: TupleTokens) -> RowGroups:
+        """The graph of each token, those of the graphs last."""
+        own = torch.arange(graph.num_graphs, device=graph.device)
+        return RowGroups(torch.cat([tokens.batch, own]), graph.num_graphs, is_sorted=False)
+
+    def _embed_nodes(self, graph: Incidence, x: Tensor | None, pe: Tensor | None) -> Tensor:
+        """What a token knows of each of its nodes, ``[num_nodes, node_channels]``."""
+        h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, graph.num_nodes)
+        ends = torch.cat([graph.tail, graph.head])
+        degree = torch.bincount(ends, minlength=graph.num_nodes).clamp_(max=NUM_DEGREES - 1)
+        parts = [self.degree_embedding(degree)]
+        if self.pe_embedding is not None:
+            pe = self.pe_embedding.checked(pe, graph.num_nodes)
+            parts.append(self.pe_embedding(pe, h.dtype, RowGroups(graph.batch, graph.num_graphs, is_sorted=True)))
+        if self.structure is None:
+            return torch.cat([h, *parts], 1)
+        update: Tensor = self.structure(sum(parts))
+        return h + update
+
+    def _embed_edges(self, graph: Incidence, edge_attr: Tensor | None, pe: Tensor | None) -> Tensor:
+        """Features of the undirected edges, ``[num_edges, hidden_channels]``."""
+        if self.edge_embedding.expects_feature:
+            e = graph.merge_directed(self.edge_embedding(edge_attr, graph.num_directed_edges))
+        else:
+            e = self.edge_embedding(None, graph.num_edges)
+        if self.edge_pe_embedding is None:
+            return e
+        pe = graph.merge_directed(self.edge_pe_embedding.checked(pe, graph.num_directed_edges))
+        groups = RowGroups(graph.batch[graph.tail], graph.num_graphs, is_sorted=True)
+        update: Tensor = self.edge_pe_embedding(pe, e.dtype, groups)
+        return e + update
+
+    def _read(self, graph: Incidence, tokens: TupleTokens, h: Tensor) -> Tensor:
+        """One row per prediction, ``[num_rows, hidden_channels]``, from all tokens."""
+        num_tuples = len(tokens.batch)
+        if self.level == "graph" and self.pooling == "token":
+            return h[num_tuples:]
+        h, nodes = h[:num_tuples], tokens.nodes.T.contiguous()
+        if self.level == "graph":
+            groups = RowGroups(tokens.batch, graph.num_graphs, is_sorted=True)
+            return groups.mean(h) if self.pooling == "mean" else groups.sum(h)
+        if self.level == "edge":
+            source, target = graph.edge_index.long()
+            return h.index_select(0, find_tuples(graph, nodes, torch.stack([source, *[target] * (self.k - 1)])))
+        own = find_tuples(graph, nodes, torch.arange(graph.num_nodes, device=h.device).expand(self.k, -1))
+        return h.index_select(0, own) + RowGroups(nodes[0], graph.num_nodes, is_sorted=True).mean(h)
+
+    def with_order(self, k: int, s: int | None = 1, *, seed: int = 0, **changes: Any) -> TupleTransformer:
+        """This model for tuples of another order: its layers, and all else drawn anew.
+
+        Order transfer, section 4.2: train with few tokens, go on with many. The layers and the norm before them keep
+        their weights bit by bit; the encoder, the tokens and the read-out start anew. With the same order, only the
+        read-out does: for another task.
+
+        Args:
+            k, s: the order.
+            seed: of the weights that are drawn. The global generator is not touched.
+            changes: further arguments of the constructor that are to be different, such as ``out_channels``.
+
+        Returns:
+            A new model in the mode, dtype and place of this one.
+
+        Raises:
+            ValueError: if a change would change the layers.
+            TypeError: if an argument of a constructor is not JSON-able.
+        """
+        if wrong := sorted(set(changes) & set(KEPT)):
+            raise ValueError(f"{', '.join(KEPT)} belong to the layers, which are kept; got other {wrong}")
+        arguments = {**self.config_dict(), **changes, "k": k, "s": s}
+        arguments.pop("class")
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model = type(self)(**arguments)
+        same_order = (k, s) == (self.k, self.s) and set(changes) <= {"out_channels", "level", "pooling"}
+        for name, part in self.named_children():
+            if name in ("layers", "token_norm") or (same_order and name != "readout"):
+                model.get_submodule(name).load_state_dict(part.state_dict())
+        weight = self.token_norm.weight
+        return model.to(weight.device, weight.dtype).train(self.training)
+
+    def extra_repr(self) -> str:
+        """The arguments that no module shows."""
+        return f"k={self.k}, s={self.s}, attention={self.attention!r}, pooling={self.pooling!r}, level={self.level!r}"

@@ -1,0 +1,176 @@
+"""The layer of transformers over tokens, and which tokens of a batch of graphs attend to which."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tg_lpe.graph.padding import cut_into_buckets
+from tg_lpe.nn.attention.edge import DropPath
+from tg_lpe.nn.attention.global_attention import check_heads
+from tg_lpe.nn.reset import reset_parts
+from tg_lpe.ops.segment import RowGroups
+
+MAX_PADDING = 1.5
+"""In a bucket, no graph has fewer tokens than the largest by more than this factor."""
+
+MAX_SCORES = 2**24
+"""Pairs of tokens whose scores are computed at once, for each head: 64 MiB in float32."""
+
+
+class Attention(ABC):
+    """Which tokens attend to which."""
+
+    @abstractmethod
+    def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
+        """What each token takes over from others.
+
+        Args:
+            query_key_value: ``[num_tokens, 3, heads, head_channels]``.
+            dropout: share of the attention weights that is dropped.
+
+        Returns:
+            ``[num_tokens, heads, head_channels]``.
+        """
+
+
+class FullAttention(Attention):
+    """Each token attends to all tokens of its graph: softmax attention of torch on padded buckets.
+
+    Graphs with similar numbers of tokens form a bucket, and keys that are padding are masked. The time grows with the
+    square of the number of tokens.
+
+    Args:
+        graphs: the graph of each token.
+    """
+
+    def __init__(self, graphs: RowGroups) -> None:
+        sizes = graphs.ptr.diff()
+        largest = int(sizes.max()) if graphs.num_groups else 0
+        self.buckets = cut_into_buckets(sizes, largest, max(largest, MAX_SCORES // max(largest, 1)), 0, MAX_PADDING)
+        first_row, self.masks = torch.zeros_like(sizes), []
+        for bucket in self.buckets:
+            position = torch.arange(bucket.max_nodes, device=sizes.device)
+            first_row[bucket.graphs] = bucket.first_row + torch.arange(0, bucket.num_rows, bucket.max_nodes).to(sizes)
+            self.masks.append((position < sizes[bucket.graphs].unsqueeze(1))[:, None, None])
+        number = torch.arange(len(graphs.index), device=sizes.device)
+        row = first_row[graphs.sorted_index] + number - graphs.ptr[graphs.sorted_index]
+        self.row = row if graphs.order is None else torch.empty_like(row).index_copy(0, graphs.order, row)
+
+    def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
+        """As :class:`Attention`."""
+        sizes = [bucket.num_rows for bucket in self.buckets]
+        padded = query_key_value.new_zeros(sum(sizes), *query_key_value.shape[1:])
+        padded = padded.index_copy(0, self.row, query_key_value)
+        found = [padded[:0, 0]]
+        for bucket, mask, part in zip(self.buckets, self.masks, padded.split(sizes), strict=True):
+            query, key, value = part.unflatten(0, (-1, bucket.max_nodes)).permute(2, 0, 3, 1, 4)
+            at_once = max(1, MAX_SCORES // bucket.num_rows)
+            parts = [
+                functional.scaled_dot_product_attention(rows, key, value, mask, dropout)
+                for rows in query.split(at_once, 2)
+            ]
+            attended = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
+            found.append(attended.transpose(1, 2).flatten(0, 1))
+        return torch.cat(found).index_select(0, self.row)
+
+
+class MaskedAttention(Attention):
+    """Each head attends to one kind of neighbours: a softmax over these alone, and zero where there are none.
+
+    Heads take turns: head ``i`` has kind ``i`` modulo the number of kinds. Only the scores of pairs are computed.
+
+    Args:
+        kinds: of each kind, the tokens, ascending, and their neighbours, int64 ``[2, num_pairs]``.
+        num_tokens: number of tokens.
+    """
+
+    def __init__(self, kinds: Sequence[Tensor], num_tokens: int) -> None:
+        self.kinds = [(RowGroups(target, num_tokens, is_sorted=True), source) for target, source in kinds]
+
+    def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
+        """As :class:`Attention`."""
+        query, key, value = query_key_value.unbind(1)
+        query = query * (1.0 / math.sqrt(query.size(2)))
+        heads = torch.arange(query.size(1), device=query.device)
+        order, found = [], []
+        for number, (target, source) in enumerate(self.kinds):
+            own = slice(number, None, len(self.kinds))
+            logits = (target.gather(query[:, own]) * key[:, own].index_select(0, source)).sum(2)
+            weight = _softmax(logits, target)
+            weight = functional.dropout(weight, dropout) if dropout else weight
+            values = value[:, own].index_select(0, source)
+            found.append(target.sum((weight.unsqueeze(2) * values).flatten(1)).unflatten(1, values.shape[1:]))
+            order.append(heads[own])
+        return torch.cat(found, 1).index_select(1, torch.argsort(torch.cat(order)))
+
+
+def _softmax(logits: Tensor, groups: RowGroups) -> Tensor:
+    """Softmax over the rows of each group, column by column."""
+    with torch.no_grad():
+        peak = logits.new_zeros(groups.num_groups, logits.size(1))
+        peak = peak.index_reduce(0, groups.index, logits, "amax", include_self=False)
+    weight = (logits - peak.index_select(0, groups.index)).exp()
+    return weight / groups.gather(groups.sum(weight))
+
+
+class TokenLayer(nn.Module):
+    """A layer of a transformer: attention, then a feed-forward net as wide as the tokens, each on normalised input.
+
+    With :class:`FullAttention` it is torch's ``TransformerEncoderLayer`` with ``norm_first``, ``"gelu"`` and
+    ``dim_feedforward=hidden_channels``.
+
+    Args:
+        hidden_channels: width of the tokens.
+        heads: attention heads; divides ``hidden_channels``.
+        dropout: share of the attention's output that is dropped in training; the feed-forward net drops nothing.
+        attention_dropout: share of the attention weights that is dropped in training.
+        drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
+            tokens in training.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_heads(hidden_channels, heads)
+        self.heads, self.attention_dropout = heads, attention_dropout
+        self.norm_attention = nn.LayerNorm(hidden_channels)
+        self.query_key_value = nn.Linear(hidden_channels, 3 * hidden_channels)
+        self.out = nn.Linear(hidden_channels, hidden_channels)
+        self.norm_feed_forward = nn.LayerNorm(hidden_channels)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(hidden_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, hidden_channels)
+        )
+        self.dropout, self.drop_path = nn.Dropout(dropout), DropPath(drop_path)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self)
+
+    def forward(self, h: Tensor, attention: Attention, graphs: RowGroups) -> Tensor:
+        """Tokens after the layer, ``[num_tokens, hidden_channels]``.
+
+        Args:
+            h: tokens ``[num_tokens, hidden_channels]``.
+            attention: which of them attend to which.
+            graphs: the graph of each.
+        """
+        rows = self.query_key_value(self.norm_attention(h)).unflatten(1, (3, self.heads, -1))
+        attended = attention(rows, self.attention_dropout if self.training else 0.0).flatten(1)
+        h = h + self.drop_path(self.dropout(self.out(attended)), graphs)
+        update: Tensor = self.drop_path(self.feed_forward(self.norm_feed_forward(h)), graphs)
+        return h + update
