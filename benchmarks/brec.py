@@ -48,7 +48,7 @@ RELABELLINGS = 4
 CHANNELS = 16
 STEPS = 16
 MANY_STEPS = 32
-NODES = 200
+NODES = 100
 """Of the relabelled graphs that are run together, at most: tuples of large graphs take gigabytes."""
 
 
@@ -206,7 +206,7 @@ def gram() -> Encoder:
     return GramTransformer(out_channels=32, edge_out_channels=32)
 
 
-def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_layers: int = 4) -> nn.Module:
+def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_layers: int = 3) -> nn.Module:
     """A tuple transformer whose layers change their input by as much as it is: differences do not fade away."""
     heads = k if attention == "local" else 2
     model = TupleTransformer(
@@ -214,7 +214,7 @@ def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_l
         encoder=encoder,
         k=k,
         s=s,
-        hidden_channels=4 * heads,
+        hidden_channels=2 * heads,
         heads=heads,
         num_layers=num_layers,
         out_channels=CHANNELS,
@@ -253,8 +253,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "(2,1)-GT(GramTransformer)": (lambda: tuples(2, 1, "full", gram()), "1-WL with both"),
     "(2,1)-GT(GramTransformer) local": (lambda: tuples(2, 1, "local", gram()), "(2,1)-LWL + P^t"),
     "(2,1)-GT local": (lambda: tuples(2, 1, "local"), "(2,1)-LWL"),
-    "(3,1)-GT(GramTransformer)": (lambda: tuples(3, 1, "full", gram()), "(3,1)-LWL + P^t"),
-    "(3,1)-GT(GramTransformer with pairs)": (lambda: tuples(3, 1, "full", with_pairs()), "(3,1)-LWL + P^t"),
     "(3,1)-GT local": (lambda: tuples(3, 1, "local"), "(3,1)-LWL"),
     "(3,1)-GT(GramTransformer) local": (lambda: tuples(3, 1, "local", gram()), "(3,1)-LWL + P^t"),
     "(3,1)-GT(GramTransformer with pairs) local": (lambda: tuples(3, 1, "local", with_pairs()), "(3,1)-LWL + P^t"),

@@ -10,6 +10,9 @@ from tg_lpe.graph.incidence import Incidence
 MAX_TUPLES = 2**26
 """Tuples up to which they are listed: one int64 for each takes 512 MiB."""
 
+TABLE = 4
+"""Tuples are found in a table of all numbers if it has at most this many entries for each that is listed or wanted."""
+
 NO_EDGE = -1
 """In an atomic type: two different nodes without an edge."""
 
@@ -97,10 +100,10 @@ def neighbouring_tuples(graph: Incidence, tuples: Tensor, place: int, *, everywh
     Raises:
         ValueError: if there are too many pairs to list.
     """
-    key = _keys(graph, tuples)
+    key, local = _keys(graph, tuples), graph.local_index
     weight = max(graph.max_nodes, 1) ** (len(tuples) - 1 - place)
+    rest = key - local[tuples[place]] * weight
     if everywhere:
-        rest = key - graph.local_index[tuples[place]] * weight
         order = torch.argsort(rest, stable=True)
         _, group, size = torch.unique_consecutive(rest[order], return_inverse=True, return_counts=True)
         group = torch.empty_like(group).index_copy(0, order, group)
@@ -111,8 +114,9 @@ def neighbouring_tuples(graph: Incidence, tuples: Tensor, place: int, *, everywh
     counts = starts.diff()[tuples[place]]
     check_number(int(counts.sum()), f"neighbours of {len(key):,} tuples")
     owner, entry = repeat_ranges(starts[tuples[place]], counts)
-    found = _find(key, key[owner] + (neighbours[entry] - tuples[place][owner]) * weight)
-    return torch.stack([owner, found])[:, found >= 0]
+    found = _find(key, rest[owner].add_((local[neighbours] * weight)[entry]))
+    kept = (found >= 0).nonzero().squeeze(1)
+    return torch.stack([owner[kept], found[kept]])
 
 
 def _keys(graph: Incidence, tuples: Tensor) -> Tensor:
@@ -127,6 +131,12 @@ def _find(keys: Tensor, wanted: Tensor) -> Tensor:
     """Positions in an ascending list, -1 where there is none."""
     if not len(keys):
         return torch.full_like(wanted, -1)
+    first = int(keys[0])
+    span = int(keys[-1]) + 1 - first
+    if span <= TABLE * (len(keys) + len(wanted)):  # a table of all numbers is several times faster than a search
+        table = torch.full((span + 2,), -1, device=keys.device)
+        table[keys - first + 1] = torch.arange(len(keys), device=keys.device)
+        return table[(wanted - (first - 1)).clamp_(0, span + 1)]
     at = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
     return torch.where(keys[at] == wanted, at, -1)
 

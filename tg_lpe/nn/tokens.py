@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ MAX_PADDING = 1.5
 
 MAX_SCORES = 2**24
 """Pairs of tokens whose scores are computed at once, for each head: 64 MiB in float32."""
+
+MAX_PAIRS = 2**14
+"""Pairs of neighbours that are computed at once; the pairs of one token are never divided."""
 
 
 class Attention(ABC):
@@ -83,7 +87,8 @@ class FullAttention(Attention):
 class MaskedAttention(Attention):
     """Each head attends to one kind of neighbours: a softmax over these alone, and zero where there are none.
 
-    Heads take turns: head ``i`` has kind ``i`` modulo the number of kinds. Only the scores of pairs are computed.
+    Heads take turns: head ``i`` has kind ``i`` modulo the number of kinds. Only the scores of pairs are computed, some
+    tokens at a time, so that what is computed of them stays in the cache.
 
     Args:
         kinds: of each kind, the tokens, ascending, and their neighbours, int64 ``[2, num_pairs]``.
@@ -91,7 +96,7 @@ class MaskedAttention(Attention):
     """
 
     def __init__(self, kinds: Sequence[Tensor], num_tokens: int) -> None:
-        self.kinds = [(RowGroups(target, num_tokens, is_sorted=True), source) for target, source in kinds]
+        self.kinds = [_cut(target, source, num_tokens) for target, source in kinds]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
         """As :class:`Attention`."""
@@ -99,22 +104,40 @@ class MaskedAttention(Attention):
         query = query * (1.0 / math.sqrt(query.size(2)))
         heads = torch.arange(query.size(1), device=query.device)
         order, found = [], []
-        for number, (target, source) in enumerate(self.kinds):
+        for number, chunks in enumerate(self.kinds):
             own = slice(number, None, len(self.kinds))
-            logits = (target.gather(query[:, own]) * key[:, own].index_select(0, source)).sum(2)
-            weight = _softmax(logits, target)
-            weight = functional.dropout(weight, dropout) if dropout else weight
-            values = value[:, own].index_select(0, source)
-            found.append(target.sum((weight.unsqueeze(2) * values).flatten(1)).unflatten(1, values.shape[1:]))
+            queries, keys, values = (rows[:, own].contiguous() for rows in (query, key, value))
+            parts = [queries[:0]]
+            for first, target, source in chunks:
+                query_rows = target.gather(queries[first : first + target.num_groups])
+                logits = (query_rows * keys.index_select(0, source)).sum(2)
+                weight = _softmax(logits, target)
+                weight = functional.dropout(weight, dropout) if dropout else weight
+                total = target.sum((weight.unsqueeze(2) * values.index_select(0, source)).flatten(1))
+                parts.append(total.unflatten(1, values.shape[1:]))
+            found.append(torch.cat(parts))
             order.append(heads[own])
         return torch.cat(found, 1).index_select(1, torch.argsort(torch.cat(order)))
+
+
+def _cut(target: Tensor, source: Tensor, num_tokens: int) -> list[tuple[int, RowGroups, Tensor]]:
+    """Pairs in chunks of consecutive targets: the first target, the targets counted from it, and the sources."""
+    ptr = torch.searchsorted(target, torch.arange(num_tokens + 1, device=target.device))
+    # Those targets begin a chunk whose pairs are the first to reach a multiple of the size.
+    starts = torch.unique_consecutive(torch.div(ptr[:-1], MAX_PAIRS, rounding_mode="floor"), return_counts=True)[1]
+    firsts = [0, *starts.cumsum(0).tolist()]
+    chunks = []
+    for first, last in itertools.pairwise(firsts):
+        pairs = slice(int(ptr[first]), int(ptr[last]))
+        groups = RowGroups(target[pairs] - first, last - first, is_sorted=True)
+        chunks.append((first, groups, source[pairs].contiguous()))
+    return chunks
 
 
 def _softmax(logits: Tensor, groups: RowGroups) -> Tensor:
     """Softmax over the rows of each group, column by column."""
     with torch.no_grad():
-        peak = logits.new_zeros(groups.num_groups, logits.size(1))
-        peak = peak.index_reduce(0, groups.index, logits, "amax", include_self=False)
+        peak = torch.segment_reduce(logits.detach(), "max", offsets=groups.ptr, unsafe=True)
     weight = (logits - peak.index_select(0, groups.index)).exp()
     return weight / groups.gather(groups.sum(weight))
 

@@ -1,0 +1,446 @@
+"""The tuple transformer against loops over tuples and torch's transformer; relabelling, batches, order transfer."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+import torch
+from helpers import Graph, few, fewer, from_networkx, graphs, normal, randomize_, relative_error
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from tg_lpe import GramTransformer, GraphTransformer, Incidence
+from tg_lpe.encoders import RandomWalk, SpectralEncoder
+from tg_lpe.graph.tuples import component_tuples
+from tg_lpe.hub.checkpoints import load
+from tg_lpe.models import tuple_transformer
+from tg_lpe.models.tuple_transformer import TupleTransformer
+from tg_lpe.nn import tokens as token_layers
+from tg_lpe.nn.tokens import FullAttention, MaskedAttention, TokenLayer
+from tg_lpe.ops.segment import RowGroups
+
+EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6], [1, 0, 1, 2, 1, 0, 4, 5, 5]])  # repeated, a loop, one-way
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, nodes 3 and 7 have no edges
+SMALL = {"hidden_channels": 8, "num_layers": 2, "heads": 4}
+ORDERS = [(1, 1), (2, 1), (3, 1), (2, None)]
+ATTENTIONS = ["full", "local", "delta"]
+LEVELS = ["graph", "node", "edge"]
+
+
+def gram() -> GramTransformer:
+    return GramTransformer(3, 2, 2, 4, pair_out_channels=5)
+
+
+def tuple_model(**options: Any) -> TupleTransformer:
+    """In float64, every parameter with a value of its own."""
+    chosen = {**SMALL, **options}
+    if chosen.get("attention") == "delta":
+        chosen = {**chosen, "heads": 6, "hidden_channels": 12}
+    with torch.random.fork_rng(devices=[]):
+        model = TupleTransformer(**chosen)
+    return randomize_(model, scale=0.6).double().eval()
+
+
+def run(model: TupleTransformer, graph: Graph, index: Tensor | None = None, x: Tensor | None = None) -> Tensor:
+    with torch.no_grad():
+        return model(x, graph.both_ways()[0] if index is None else index, num_nodes=graph.num_nodes)
+
+
+# Tokens and layers, by loops.
+
+
+def linked(graph: Graph, k: int, s: int | None) -> list[tuple[int, ...]]:
+    incidence = Incidence(graph.edge_index(), graph.num_nodes)
+    return [tuple(nodes) for nodes in component_tuples(incidence, k, k if s is None else s).T.tolist()]
+
+
+def looped(model: TupleTransformer, graph: Graph, x: Tensor, bonds: list[int], pe: Tensor, edge_pe: Tensor) -> Tensor:
+    """The prediction of a graph, one tuple at a time, with torch's own attention."""
+    w = dict(model.named_parameters())
+    d, k = model.token_norm.normalized_shape[0], model.k
+    joined = {**{e: i for i, e in enumerate(graph.edges)}, **{(v, u): i for i, (u, v) in enumerate(graph.edges)}}
+    degree = [sum(u in edge for edge in graph.edges) for u in range(graph.num_nodes)]
+    features = []
+    for u in range(graph.num_nodes):
+        embedded = w["node_embedding.rows.weight"][x[u]]
+        encoded = w["pe_embedding.weight"] @ pe[u] + w["pe_embedding.bias"]
+        of_degree = w["degree_embedding.weight"][degree[u]]
+        if model.structure is None:
+            features.append(torch.cat([embedded, of_degree, encoded]))
+        else:
+            features.append(embedded + model.structure(of_degree + encoded))
+
+    def edge(u: int, v: int) -> Tensor:
+        if u == v:
+            return w["tokens.same.weight"][0]
+        if (u, v) not in joined:
+            return torch.zeros(d, dtype=torch.float64)
+        number = joined[u, v]
+        encoded = w["edge_pe_embedding.weight"] @ edge_pe[number] + w["edge_pe_embedding.bias"]
+        return w["edge_embedding.rows.weight"][bonds[number]] + encoded
+
+    tuples = linked(graph, k, model.s)
+    tokens, places = [], {nodes: row for row, nodes in enumerate(tuples)}
+    near = [
+        [[*nodes[:j], w_, *nodes[j + 1 :]] for w_ in range(graph.num_nodes) if (nodes[j], w_) in joined]
+        for nodes in tuples
+        for j in range(k)
+    ]
+    near_rows = [[places[tuple(v)] for v in moved if tuple(v) in places] for moved in near]
+    for row, nodes in enumerate(tuples):
+        # The rows of a map by position lie one after the other.
+        maps = w["tokens.nodes.weight"].view(k, d, -1)
+        token = w["tokens.bias"] + sum(maps[i] @ features[u] for i, u in enumerate(nodes))
+        for block, (u, v) in enumerate(itertools.combinations(nodes, 2)):
+            token = token + w["tokens.types.weight"].view(-1, d, d)[block] @ edge(u, v)
+        if model.attention == "local":
+            counts = torch.tensor([len(near_rows[row * k + j]) for j in range(k)], dtype=torch.float64)
+            token = token + w["tokens.counts.weight"] @ torch.log1p(counts)
+        tokens.append(model.token_norm(token))
+    h = torch.stack([*tokens, w["graph_token.weight"][0]])
+    for layer in model.layers:
+        q, key, v = layer.query_key_value(layer.norm_attention(h)).view(len(h), 3, layer.heads, -1).unbind(1)
+        found = torch.zeros_like(q)
+        for row in range(len(h)):
+            for head in range(layer.heads):
+                seen = list(range(len(h)))
+                if model.attention == "local":
+                    seen = near_rows[row * k + head % k] if row < len(tokens) else seen[:-1]
+                if seen:
+                    scores = key[seen, head] @ q[row, head] / q.size(2) ** 0.5
+                    found[row, head] = torch.softmax(scores, 0) @ v[seen, head]
+        h = h + layer.out(found.flatten(1))
+        h = h + layer.feed_forward(layer.norm_feed_forward(h))
+    return model.readout(h[-1])
+
+
+@fewer
+@given(graphs(max_nodes=5, min_nodes=1), st.sampled_from(ORDERS), st.sampled_from(["full", "local"]), st.booleans())
+def test_against_loops_over_tuples(graph: Graph, order: tuple[int, int], attention: str, is_linear: bool) -> None:
+    options = {"num_node_types": 3, "num_edge_types": 4, "pe_channels": 2, "edge_pe_channels": 3}
+    node_tokens = "linear" if is_linear else "feed_forward"
+    k, s = order
+    model = tuple_model(k=k, s=s, attention=attention, node_tokens=node_tokens, out_channels=2, **options)
+    x, bonds = torch.arange(graph.num_nodes) % 3, [i % 4 for i in range(len(graph.edges))]
+    pe, edge_pe = normal(graph.num_nodes, 2), normal(len(graph.edges), 3, seed=1)
+    with torch.no_grad():
+        expected = looped(model, graph, x, bonds, pe, edge_pe)
+        both = torch.tensor(bonds * 2, dtype=torch.int64)
+        got = model(x, graph.both_ways()[0], both, pe=pe, edge_pe=torch.cat([edge_pe, edge_pe]))
+    assert relative_error(got[0], expected) < 1e-12
+
+
+def test_layers_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    sizes = [5, 1, 9, 12, 2]
+    graphs_ = RowGroups(torch.repeat_interleave(torch.arange(5), torch.tensor(sizes)), 5, is_sorted=True)
+    layers = nn.ModuleList(randomize_(TokenLayer(8, 2), seed).double().eval() for seed in range(3))
+    block = nn.TransformerEncoderLayer(8, 2, 8, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64)
+    theirs = nn.TransformerEncoder(block, 3, enable_nested_tensor=False).eval()
+    for ours, other in zip(layers, theirs.layers, strict=True):
+        for mine, name in (
+            (ours.query_key_value, "self_attn.in_proj"),
+            (ours.out, "self_attn.out_proj"),
+            (ours.norm_attention, "norm1"),
+            (ours.feed_forward[0], "linear1"),
+            (ours.feed_forward[2], "linear2"),
+            (ours.norm_feed_forward, "norm2"),
+        ):
+            for what in ("weight", "bias"):
+                joint = f"{name}_{what}" if name.endswith("proj") and "in_" in name else f"{name}.{what}"
+                other.get_parameter(joint).data.copy_(mine.get_parameter(what).data)
+    h = normal(sum(sizes), 8)
+    padded = nn.utils.rnn.pad_sequence(list(h.split(sizes)), batch_first=True)
+    padding = torch.arange(12) >= torch.tensor(sizes).unsqueeze(1)
+    expected = theirs(padded, src_key_padding_mask=padding)[~padding]
+    for attention in (FullAttention(graphs_),):
+        got = h
+        for layer in layers:
+            got = layer(got, attention, graphs_)
+        assert relative_error(got, expected) < 1e-10
+
+
+def test_large_graphs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets, rows of queries and pairs of neighbours are cut, and the result is the same."""
+    batch = torch.tensor([0] * 9 + [1] * 3 + [2] * 8)[torch.randperm(20, generator=torch.Generator().manual_seed(0))]
+    rows, groups = normal(20, 3, 2, 4), RowGroups(batch, 3)
+    target = torch.tensor([0, 0, 2, 3, 3, 3, 9, 19]), torch.tensor([1] * 20)
+    kinds = [torch.stack([t, torch.arange(len(t))]) for t in target]
+    expected = FullAttention(groups)(rows), MaskedAttention(kinds, 20)(rows)
+    for scores, pairs in ((80, 2), (1, 1), (200, 7)):
+        monkeypatch.setattr(token_layers, "MAX_SCORES", scores)
+        monkeypatch.setattr(token_layers, "MAX_PAIRS", pairs)
+        got = FullAttention(groups)(rows), MaskedAttention(kinds, 20)(rows)
+        assert max(relative_error(a, b) for a, b in zip(got, expected, strict=True)) < 1e-14
+    assert bool((expected[1][[1, 4], 0] == 0).all()), "no neighbour, nothing taken over"
+
+
+# What must not matter.
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(("k", "s"), ORDERS)
+def test_a_batch_is_its_graphs_one_by_one(k: int, s: int | None, attention: str, level: str) -> None:
+    model = tuple_model(k=k, s=s, attention=attention, level=level, encoder=gram(), num_node_types=3, pe_norm="unit")
+    x = torch.arange(8) % 3
+    with torch.no_grad():
+        whole = model(x, EDGES, batch=BATCH, num_graphs=4)
+        parts = []
+        for number in range(4):
+            nodes, start = number == BATCH, int((number > BATCH).sum())
+            parts.append(model(x[nodes], EDGES[:, nodes[EDGES[0]]] - start, num_nodes=int(nodes.sum())))
+    assert whole.shape == ({"graph": 4, "node": 8, "edge": 9}[level], 1)
+    assert relative_error(whole, torch.cat(parts)) < 1e-12
+
+
+@few
+@given(st.data())
+def test_relabelling(data: st.DataObject) -> None:
+    graph = data.draw(graphs(min_nodes=1, max_nodes=7))
+    k, s = data.draw(st.sampled_from(ORDERS))
+    attention, level = data.draw(st.sampled_from(ATTENTIONS)), data.draw(st.sampled_from(LEVELS))
+    model = tuple_model(k=k, s=s, attention=attention, level=level, encoder=gram(), num_node_types=3)
+    label = torch.tensor(data.draw(st.permutations(range(graph.num_nodes))))
+    x = torch.arange(graph.num_nodes) % 3
+    index, _ = graph.both_ways()
+    order = torch.randperm(index.size(1), generator=torch.Generator().manual_seed(1))
+    expected = run(model, graph, index, x)
+    got = run(model, graph, label[index][:, order], torch.empty_like(x).index_copy(0, label, x))
+    if level != "graph":
+        expected = expected if level == "node" else expected[order]
+        got = got[label] if level == "node" else got
+    assert relative_error(got, expected) < 1e-11
+
+
+@pytest.mark.parametrize("pooling", ["token", "mean", "sum"])
+def test_direction_and_repetition_of_edges(pooling: str) -> None:
+    graph = from_networkx(nx.barbell_graph(4, 1))
+    once, both = graph.edge_index(), graph.both_ways()[0]
+    for attention in ATTENTIONS:
+        model = tuple_model(attention=attention, encoder=gram(), k=3, pooling=pooling)
+        loops = torch.arange(9).expand(2, -1)
+        expected = run(model, graph, both)
+        for index in (once, once.flip(0), torch.cat([both, once, loops], 1), both.int()):
+            assert relative_error(run(model, graph, index), expected) < 1e-12
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_nothing_leaks_from_other_graphs(attention: str) -> None:
+    model = tuple_model(attention=attention, in_channels=3, edge_dim=2, k=3).train()
+    x, edge_attr = normal(8, 3).requires_grad_(), normal(9, 2).requires_grad_()
+    out = model(x, EDGES, edge_attr, BATCH, num_graphs=4)
+    for number in range(4):
+        grads = torch.autograd.grad(out[number, 0], (x, edge_attr), retain_graph=True)
+        assert bool((grads[0][number != BATCH] == 0).all()) and bool((grads[1][number != BATCH[EDGES[0]]] == 0).all())
+        assert bool((grads[0][number == BATCH] != 0).any()) == (number != 2)
+
+
+def test_graphs_without_nodes_and_edges() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    for attention, level in itertools.product(ATTENTIONS, LEVELS):
+        model = tuple_model(attention=attention, level=level, encoder=gram(), k=3).train()
+        for num_nodes, batch, num_graphs in ((0, None, None), (1, None, None), (3, torch.tensor([1, 1, 3]), 5)):
+            out = model(None, none, batch=batch, num_nodes=num_nodes, num_graphs=num_graphs)
+            rows = {"graph": num_graphs or 1, "node": num_nodes, "edge": 0}[level]
+            assert out.shape == (rows, 1) and bool(out.isfinite().all())
+            out.sum().backward()
+
+
+# Gradients, numbers, weights.
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_gradients(attention: str) -> None:
+    model = tuple_model(k=2, attention=attention, encoder=gram(), in_channels=2, num_layers=1).train()
+    names = [name for name, _ in model.named_parameters()]
+    x = normal(4, 2)
+    ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+    def of(x: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (x, ring))
+
+    values = [value.detach().clone().requires_grad_() for value in model.parameters()]
+    assert torch.autograd.gradcheck(of, (x.requires_grad_(), *values), fast_mode=True, atol=1e-6)
+
+
+def test_every_parameter_takes_part() -> None:
+    for attention, level, node_tokens in itertools.product(ATTENTIONS, LEVELS, ["linear", "feed_forward"]):
+        model = tuple_model(attention=attention, level=level, node_tokens=node_tokens, encoder=gram(), k=3).train()
+        model(None, EDGES, batch=BATCH).square().sum().backward()
+        unused = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.any())]
+        # No tuple sees the graph's token unless attention is full, so nodes and edges are predicted without it.
+        allowed = {"graph_token.weight"} if level != "graph" and attention != "full" else set()
+        # A key's bias adds the same to all scores of a query; keys of one neighbour at most have weight one.
+        assert set(unused) <= allowed, (attention, level, unused)
+
+
+def test_numbers_of_parameters_and_tokens_of_the_published_model() -> None:
+    """12 layers of width 768: 49.1 million parameters besides the tables of atoms and bonds."""
+    with torch.device("meta"):
+        layers = nn.ModuleList(TokenLayer(768, 16) for _ in range(12))
+    assert sum(p.numel() for p in layers.parameters()) == 12 * (6 * 768**2 + 10 * 768)
+    graph = from_networkx(nx.path_graph(4))
+    assert len(linked(graph, 2, 1)) == 4 + 2 * 3 and len(linked(graph, 3, 1)) == 34
+
+
+def test_weights_at_first() -> None:
+    torch.manual_seed(0)
+    model = TupleTransformer(num_node_types=5, num_edge_types=3, k=3, encoder=gram())
+    for name, values in model.named_parameters():
+        if name.startswith("encoder."):
+            continue
+        if "norm" in name or name == "readout.2.weight":
+            assert bool((values == (1.0 if name.endswith("weight") else 0.0)).all()), name
+        elif name.endswith("bias") or name == "graph_token.weight":
+            assert bool((values == 0).all()), name
+        else:
+            assert abs(float(values.detach().std()) / tuple_transformer.STD - 1) < 0.2, name
+
+
+def test_reset_draws_the_weights_of_a_new_one() -> None:
+    encoder = gram().config_dict()
+
+    def make() -> TupleTransformer:
+        torch.manual_seed(3)
+        return TupleTransformer(num_node_types=3, encoder=encoder, node_tokens="feed_forward", attention="local", k=3)
+
+    expected, model = make().state_dict(), randomize_(make())
+    torch.manual_seed(3)
+    model.reset_parameters()
+    for name, values in model.state_dict().items():
+        assert torch.equal(values, expected[name]), name
+
+
+def test_single_precision_and_bfloat16() -> None:
+    for attention in ATTENTIONS:
+        model = tuple_model(attention=attention, encoder=gram(), k=3)
+        with torch.no_grad():
+            expected = model(None, EDGES, batch=BATCH)
+            got = model.float()(None, EDGES, batch=BATCH)
+            assert got.dtype == torch.float32 and relative_error(got.double(), expected) < 1e-4
+            with torch.autocast("cpu", torch.bfloat16):
+                assert relative_error(model(None, EDGES, batch=BATCH).double(), expected) < 0.2
+
+
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout", "drop_path"])
+def test_dropout_is_for_training(option: str) -> None:
+    for attention in ("full", "local"):
+        plain, model = (tuple_model(attention=attention, **given) for given in ({}, {option: 0.6}))
+        assert torch.equal(plain(None, EDGES, batch=BATCH), model(None, EDGES, batch=BATCH))
+        drawn = []
+        for seed in (0, 0, 1):
+            torch.manual_seed(seed)
+            drawn.append(model.train()(None, EDGES, batch=BATCH))
+        assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    depths = [layer.drop_path.p for layer in TupleTransformer(num_layers=4, drop_path=0.4).layers]
+    assert depths == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+# In the house.
+
+
+def test_where_a_graph_transformer_is_taken(tmp_path: Path) -> None:
+    """The same call, with what training passes; precomputed encodings; a checkpoint of its own."""
+    data = Batch.from_data_list(
+        [Data(edge_index=EDGES[:, :6], num_nodes=4), Data(edge_index=EDGES[:, 6:] - 4, num_nodes=3)]
+    )
+    for encoder in (RandomWalk(4), gram(), SpectralEncoder(4, 4, heads=2, num_layers=1), None):
+        model = TupleTransformer(encoder=encoder, **SMALL).eval()
+        other = GraphTransformer(encoder=encoder, **SMALL).eval()
+        graph = Incidence(data.edge_index, 7, batch=data.batch)
+        precomputed = None if encoder is None else encoder.precompute(graph)
+        calls = {"precomputed": precomputed, "num_nodes": 7, "num_graphs": 2}
+        calls["generator"] = torch.Generator().manual_seed(0)
+        out = [each(None, data.edge_index, None, data.batch, None, **calls) for each in (model, other)]
+        assert out[0].shape == out[1].shape and model.has_penalty is False
+    model = TupleTransformer(encoder=gram(), num_node_types=3, k=3, attention="local", **SMALL).eval()
+    model.save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    x = torch.arange(7) % 3
+    assert isinstance(loaded, TupleTransformer) and "k=3, s=1, attention='local'" in repr(loaded)
+    assert torch.equal(loaded(x, data.edge_index, None, data.batch), model(x, data.edge_index, None, data.batch))
+
+
+def test_encoders_may_encode_anything() -> None:
+    graph = from_networkx(nx.cycle_graph(5))
+    outputs = []
+    for options in ({"out_channels": 3, "edge_out_channels": 0}, {"out_channels": 3, "edge_out_channels": 2}):
+        for pairs in (0, 4):
+            model = tuple_model(k=3, encoder=GramTransformer(**options, num_filters=2, pair_out_channels=pairs))
+            assert (model.tokens.pairs is None) == (pairs == 0)
+            outputs.append(float(run(model, graph)))
+    assert len(set(outputs)) == 4
+    nodes = tuple_model(k=1, encoder=GramTransformer(3, 0, 2, 4, pair_out_channels=4))
+    assert nodes.tokens.pairs is None and bool(run(nodes, graph).isfinite().all())
+
+
+def test_gradients_reach_encoders_and_edge_weights() -> None:
+    model = tuple_model(k=3, encoder=gram()).train()
+    weight = torch.ones(9, dtype=torch.float64, requires_grad=True)
+    model(None, EDGES, batch=BATCH, edge_weight=weight).sum().backward()
+    assert weight.grad is not None and bool(weight.grad[[0, 6]].ne(0).all())
+    assert bool(model.encoder.pair_readout.weight.grad.any())
+
+
+@pytest.mark.parametrize("attention", ["full", "local"])
+def test_order_transfer(attention: str) -> None:
+    """From (2,1) to (3,1) the layers stay bit by bit, all else is new; with the same order only the read-out is."""
+    model = tuple_model(attention=attention, encoder=gram(), num_node_types=3, heads=4, dropout=0.1)
+    state = torch.get_rng_state()
+    other = model.with_order(3, 1, seed=5)
+    assert torch.equal(torch.get_rng_state(), state) and not other.training
+    assert (other.k, other.s, other.attention) == (3, 1, attention) and other.layers[0].dropout.p == 0.1
+    before, after = model.state_dict(), other.state_dict()
+    kept = {name for name in before if name.startswith(("layers.", "token_norm."))}
+    assert kept and all(torch.equal(before[name], after[name]) for name in kept)
+    for name in set(after) - kept:
+        same = name in before and torch.equal(before[name], after[name])
+        assert not same or not before[name].numel(), name
+    assert all(a.data_ptr() != b.data_ptr() for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert torch.equal(other.state_dict()["readout.0.weight"], model.with_order(3, 1, seed=5).readout[0].weight)
+
+    task = model.with_order(2, 1, out_channels=7)
+    for name, values in task.state_dict().items():
+        assert torch.equal(values, before[name]) != name.startswith("readout."), name
+    assert task(torch.arange(8) % 3, EDGES, batch=BATCH).shape == (4, 7)
+    with pytest.raises(ValueError, match=r"belong to the layers, which are kept; got other \['heads'\]"):
+        model.with_order(3, heads=2)
+
+
+def test_wrong_arguments() -> None:
+    for options, message in (
+        ({"k": 0}, "k must be an integer of at least 1, got 0"),
+        ({"s": 3}, "1 <= s <= k, got k=2, s=3"),
+        ({"attention": "edge"}, r"attention must be one of \('full', 'local', 'delta'\), got 'edge'"),
+        ({"pooling": "max"}, "pooling must be one of"),
+        ({"node_tokens": "both"}, "node_tokens must be one of"),
+        ({"level": "tuple"}, "level must be one of"),
+        ({"level": "node", "pooling": "sum"}, "level='node' does not pool, got pooling='sum'"),
+        ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
+        ({"heads": 3}, "heads must divide hidden_channels"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"drop_path": -0.1}, "drop_path must be at least 0 and below 1"),
+        ({"encoder": gram(), "pe_channels": 7}, "pe_channels=7 contradicts the encoder's 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TupleTransformer(**{**SMALL, **options})
+    with pytest.raises(TypeError, match=r"encoder must be a .*Encoder or the arguments of one, got 3"):
+        TupleTransformer(encoder=3)
+    model = tuple_model(pe_channels=2)
+    for call, message in (
+        ({}, r"pe must have shape \(8, 2\), got None"),
+        ({"pe": normal(8, 3)}, r"pe must have shape \(8, 2\), got \(8, 3\)"),
+        ({"pe": normal(8, 2), "edge_pe": normal(9, 2)}, "built without edge_pe_channels"),
+        ({"pe": normal(8, 2), "edge_weight": torch.ones(9)}, "no encoder that reads edge weights"),
+        ({"pe": normal(8, 2), "return_penalty": True}, "the layers have no penalty"),
+        ({"x": torch.zeros(8, dtype=torch.int64), "pe": normal(8, 2)}, "built without node features, but some were"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(call.pop("x", None), EDGES, batch=BATCH, **call)
