@@ -87,6 +87,14 @@ def test_first_and_second_derivatives(backend, index, operation) -> None:
     assert torch.autograd.gradgradcheck(cubic, (src,))
 
 
+def test_the_backward_pass_of_a_sum_keeps_no_rows(backend) -> None:
+    src, index = normal(3, 2).requires_grad_(), torch.tensor([2, 0, 2])
+    rows, kept = RowGroups(index, 3), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        rows.sum(src), scatter_sum(src, index, 3)
+    assert kept and not any(x.is_floating_point() for x in kept)
+
+
 @needs_scatter
 @few
 @given(indices, st.sampled_from(DTYPES))

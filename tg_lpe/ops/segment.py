@@ -77,7 +77,33 @@ def scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
     Returns:
         ``[num_groups, ...]``.
     """
+    if torch.compiler.is_compiling():  # the compiler sees by itself that the backward pass needs no values of ``src``
+        return _run_scatter_sum(src, index, num_groups)
+    return _scatter_sum(src, index, num_groups)
+
+
+def _run_scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
     return src.new_zeros(num_groups, *src.shape[1:]).index_add(0, index, src)
+
+
+def _keep_index(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """torch's own ``index_add`` keeps ``src`` as well, to read its shape."""
+    ctx.save_for_backward(inputs[1])
+
+
+def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """torch-scatter's own backward pass gives wrong second derivatives; this one can be differentiated."""
+    (group,) = ctx.saved_tensors
+    return grad.index_select(0, group), None, None
+
+
+_scatter_sum = Operator(
+    "scatter_sum(Tensor src, Tensor index, SymInt num_groups) -> Tensor",
+    _run_scatter_sum,
+    lambda src, index, num_groups: src.new_empty(num_groups, *src.shape[1:]),
+    _keep_index,
+    _sum_backward,
+)
 
 
 def _run_segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
@@ -88,18 +114,12 @@ def _keep_group(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor)
     ctx.save_for_backward(inputs[2])
 
 
-def _segment_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """torch-scatter's own backward pass gives wrong second derivatives; this one can be differentiated."""
-    (group,) = ctx.saved_tensors
-    return grad.index_select(0, group), None, None
-
-
 _segment_sum = Operator(
     "segment_sum(Tensor src, Tensor ptr, Tensor group) -> Tensor",
     _run_segment_sum,
     lambda src, ptr, group: src.new_empty(ptr.shape[0] - 1, *src.shape[1:]),
     _keep_group,
-    _segment_sum_backward,
+    _sum_backward,
 )
 
 
