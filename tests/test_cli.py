@@ -637,6 +637,27 @@ def test_encoding_a_named_column(tmp_path: Path, encoder: str, capsys: pytest.Ca
     assert "--smiles_column" in said and "smiles_column=" not in said
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["encode", "no-such-file.smi", "OUT.pt"],
+        ["report", "no-such-run", "--out", "OUT.html"],
+        ["report", "no-such-run", "--json", "OUT.json"],
+        ["show", "no molecule", "--out", "OUT.svg"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_written_is_found_before_any_work(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out,) = (word for word in command if word.startswith("OUT"))
+    (tmp_path / out).mkdir()
+    assert f"{out}: it is a folder" in refused(capsys, *(word.replace("OUT", f"{tmp_path}/OUT") for word in command))
+    (tmp_path / "file").touch()
+    said = refused(capsys, *(word.replace("OUT", f"{tmp_path}/file/OUT") for word in command))
+    assert f"{out}: Not a directory" in said
+
+
 def test_an_error_inside_training_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -470,13 +470,14 @@ def _encode(args: Namespace) -> None:
     import torch
 
     from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
-    from tg_lpe.hub.files import replacing, save_tensors
+    from tg_lpe.hub.files import check_writable, replacing, save_tensors
     from tg_lpe.transforms import LinearTransformerPE
 
     _set_threads(args.threads)
     output = Path(args.output)
     if output.suffix not in (".pt", ".safetensors"):
         raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
+    check_writable(output)
     encoder, name = _fixed_encoder(args)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
     known = _atom_types_of(name) if name is not None and "x" in encoder.reads else None
@@ -543,7 +544,7 @@ def _atom_types_of(encoder: str) -> AtomVocabulary:
     for _, data in descriptions:
         if (vocabulary := _vocabulary_of(data)) is not None:
             return vocabulary
-    card, config = (file for file, _ in descriptions)
+    card, *_, config = (file for file, _ in descriptions)
     raise ValueError(
         f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "
         "the encoder inside the run folder of its training, or one that reads no atom types"
@@ -552,12 +553,12 @@ def _atom_types_of(encoder: str) -> AtomVocabulary:
 
 def _descriptions_of(encoder: str) -> list[tuple[Path, Mapping[str, Any]]]:
     """The files that may describe the data that an encoder was trained on, and what they say of it."""
-    from tg_lpe import zoo
+    from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
     from tg_lpe.hub.files import read_json
     from tg_lpe.training.run_folder import RunFolder
 
-    folder = zoo.path(encoder) if encoder in zoo.names() else Path(encoder).resolve()
-    files = folder / "card.json", RunFolder(folder.parent).config
+    folder = Path(encoder).resolve() if os.path.isdir(encoder) else find_folder(encoder)
+    files = folder / DESCRIPTION, RunFolder(folder).config, RunFolder(folder.parent).config
     return [(file, read_json(file).get("data", {}) if file.is_file() else {}) for file in files]
 
 
@@ -593,10 +594,14 @@ def _predict(args: Namespace) -> None:
     """Predict for the molecules of a file, with a trained model."""
     import torch
 
+    from tg_lpe.hub.files import check_writable
     from tg_lpe.prediction import load, predict_file
 
     if not args.output.endswith(".csv"):
         raise ValueError(f"OUT must end in .csv, got {args.output}")
+    for path in (args.output, args.refused):
+        if path is not None:
+            check_writable(Path(path))
     if args.workers is not None and args.workers < 0:
         raise ValueError(f"--workers must be at least 0, got {args.workers}")
     device, cores = _device(args.device), torch.get_num_threads()
@@ -627,7 +632,7 @@ def _add_show(parser: ArgumentParser) -> None:
     )
     parser.add_argument("smiles", metavar="SMILES", help="the molecule")
     add_encoder(
-        parser, "show", f"default: the pretrained {DEFAULT}; the name or folder of a pretrained one will do too"
+        parser, "show", f"default: the pretrained {DEFAULT}; a pretrained one or a run, by name or folder, will do too"
     )
     parser.add_argument(
         "--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0 to 5)"
@@ -639,9 +644,11 @@ def _add_show(parser: ArgumentParser) -> None:
 def _show(args: Namespace) -> None:
     """Draw a molecule with its atoms and bonds coloured by the channels of an encoding."""
     from tg_lpe import plot
+    from tg_lpe.hub.files import check_writable
 
     if not args.out.endswith((".svg", ".png")):
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")
+    check_writable(Path(args.out))
     encoder, name = _fixed_encoder(args)
     vocabulary = _atom_types_of(name) if name is not None and "x" in encoder.reads else None
     picture = plot.molecule(
@@ -653,7 +660,6 @@ def _show(args: Namespace) -> None:
 def _fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
     """The encoder that ``encode`` and ``show`` use as it is, and the name or folder of a pretrained one."""
     from tg_lpe.data import DataSpec
-    from tg_lpe.encoders.registry import load_encoder
     from tg_lpe.training.build import start_encoder
     from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
 
@@ -663,11 +669,28 @@ def _fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
             raise ValueError("--encoder none encodes nothing")
         chosen = DEFAULT
     if isinstance(chosen, str):
-        return load_encoder(chosen), chosen
+        return _trained_encoder(chosen), chosen
     encoder = cast("Encoder", start_encoder(chosen, DataSpec()))
     if any(True for _ in encoder.parameters()):
         raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
     return encoder, None
+
+
+def _trained_encoder(name: str) -> Encoder:
+    """A pretrained encoder, or that of a trained model or of a run."""
+    from tg_lpe.encoders.registry import ENCODERS, load_encoder
+    from tg_lpe.hub.checkpoints import CLASSES, read_config
+    from tg_lpe.prediction import load
+
+    config = read_config(name)
+    if config.get("command", "train") != "train":
+        return load_encoder(Path(name, "encoder"))
+    if "command" not in config and (config.get("class") in ENCODERS or config.get("class") not in CLASSES):
+        return load_encoder(name)
+    encoder: Encoder | None = load(name).model.encoder  # type: ignore[assignment]
+    if encoder is None:
+        raise ValueError(f"{name} holds a model without an encoder")
+    return encoder
 
 
 # ------------------------------------------------------------------------------------------------- report, zoo, demo
@@ -683,9 +706,12 @@ def _add_report(parser: ArgumentParser) -> None:
 
 def _report(args: Namespace) -> None:
     """Compare runs: a table here, and a page with figures."""
-    from tg_lpe.hub.files import write_json
+    from tg_lpe.hub.files import check_writable, write_json
     from tg_lpe.report import benchmark_json, comparison_table, read_run, write_report
 
+    for path in (args.out, args.json):
+        if path is not None:
+            check_writable(Path(path))
     paths = list(dict.fromkeys(args.runs))
     runs = [read_run(path) for path in paths]
     print(comparison_table(runs))

@@ -13,11 +13,12 @@ import pytest
 import torch
 from helpers import Degrees, randomize_
 from huggingface_hub import ModelCard
+from huggingface_hub.utils import EntryNotFoundError
 from torch import nn
 from torch_geometric.data import Data
 
 import tg_lpe.hub.checkpoints
-from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, zoo
 from tg_lpe.encoders import ENCODERS, load_encoder
 from tg_lpe.hub.checkpoints import CLASSES, CONFIG, load, module_digest
 
@@ -51,7 +52,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def download(
         repo_id: str, filename: str, *, revision: str | None = None, token: str | None = None, cache_dir: str = ""
     ) -> str:
-        return str(folder / repo_id / (revision or "main") / filename)
+        there, downloaded = (root / repo_id / (revision or "main") / filename for root in (folder, tmp_path / "cache"))
+        if not there.parent.exists():
+            raise OSError(f"404 Client Error.\n\nRepository Not Found: {repo_id}")
+        if not there.exists():
+            raise EntryNotFoundError(f"404 Client Error.\n\nEntry Not Found: {filename}")
+        downloaded.parent.mkdir(parents=True, exist_ok=True)
+        return str(shutil.copy(there, downloaded))
 
     for registry in (ENCODERS, CLASSES):  # for this test alone
         monkeypatch.setitem(registry._entries, "TableOfDegrees", TableOfDegrees)
@@ -127,6 +134,30 @@ def test_the_class_on_another_revision_is_read_from_there(hub: Path) -> None:
     LinearTransformer(k=2).push_to_hub("me/mixed")
     GramTransformer().push_to_hub("me/mixed", branch="gram")
     assert isinstance(load("me/mixed", revision="gram"), GramTransformer)
+
+
+def test_a_model_with_its_card_predicts_molecules(hub: Path) -> None:
+    pytest.importorskip("rdkit")
+    molecules, expected = ["CCO", "c1ccccc1"], zoo.load("transformer-zinc")
+    expected.save(hub / "someone" / "zinc" / "main")
+    got = zoo.load("someone/zinc").predict(molecules)
+    assert got.columns == expected.columns and torch.equal(got.values, expected.predict(molecules).values)
+
+
+def test_a_mistyped_name_is_answered_here_or_with_what_the_hub_says(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(num_node_types=3).save_pretrained(tmp_path / "runs" / "zinc-s0")
+    for load_it in (load, zoo.load):
+        with pytest.raises(ValueError, match=r"'runs/zink-s0' is no checkpoint: .* \(runs holds zinc-s0\)"):
+            load_it("runs/zink-s0")
+        with pytest.raises(ValueError, match=r"'nobody/nothing' is no .* on the Hub: 404 Client Error. Repository Not"):
+            load_it("nobody/nothing")
+    LinearTransformer(k=2).push_to_hub("me/half")
+    (hub / "me" / "half" / "main" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"Entry Not Found: model\.safetensors"):
+        load("me/half")
 
 
 def test_nothing_is_pushed_that_could_not_be_loaded(hub: Path) -> None:

@@ -161,6 +161,26 @@ def test_distances_of_the_layout_follow_those_in_the_graph(graph: nx.Graph) -> N
     assert float(stress) < 1.1 * float(reference) + 1e-3
 
 
+def test_the_encoder_of_a_run_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rdkit")
+    (tmp_path / "own.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}.5\n" for n in range(1, 12)))
+    run, other = str(tmp_path / "run"), str(tmp_path / "none")
+    train = ["train", str(tmp_path / "own.csv"), "--target", "y", "--epochs", "1", "--model.hidden_channels", "8"]
+    train += ["--quiet", "--cache", str(tmp_path)]
+    assert main([*train, "--encoder.out_channels", "3", "--encoder.num_layers", "2", "--out", run]) == 0
+    assert main([*train, "--encoder", "none", "--out", other]) == 0
+    zoo.load(run).save(tmp_path / "saved")
+    pictures = []
+    for number, name in enumerate((run, str(tmp_path / "saved"))):
+        pictures.append(tmp_path / f"{number}.svg")
+        assert main(["show", "CCO", "--encoder", name, "--channels", "2", "--out", str(pictures[-1])]) == 0
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+    assert main(["show", "CCO", "--encoder", "transformer-zinc", "--channels", "0", "--out", str(pictures[0])]) == 0
+    capsys.readouterr()
+    assert main(["show", "CCO", "--encoder", other]) == 1
+    assert f"{other} holds a model without an encoder" in capsys.readouterr().err
+
+
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rdkit")
     out = tmp_path / "a.png"

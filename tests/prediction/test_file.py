@@ -92,6 +92,30 @@ def test_no_file_is_written_over_by_another(tmp_path: Path, zinc: Predictor, out
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
+@pytest.mark.parametrize("place", ["out.csv", "in.smi/out.csv"])
+@pytest.mark.parametrize("which", ["out", "refused"])
+def test_what_cannot_be_written_is_found_before_any_work(
+    tmp_path: Path, zinc: Predictor, which: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Predictor, "stream", lambda *_, **__: pytest.fail("predicted"))
+    (tmp_path / "in.smi").write_text("CCO\n", encoding="utf-8")
+    (tmp_path / "out.csv").mkdir()
+    given = {"out": tmp_path / "new" / "a.csv", which: tmp_path / place}
+    with pytest.raises((ValueError, OSError), match=f"cannot write .*{place}: "):
+        predict_file(zinc, tmp_path / "in.smi", **given, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.smi", "out.csv"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("suffix", ["smi", "csv"])
+def test_line_ends(tmp_path: Path, zinc: Predictor, end: str, suffix: str) -> None:
+    lines = ["smiles" if suffix == "csv" else "# none", "CCO", "CCN", ""]
+    (tmp_path / f"in.{suffix}").write_bytes(end.join(lines).encode())
+    done = predict_file(zinc, tmp_path / f"in.{suffix}", tmp_path / "out.csv", progress=False)
+    assert done == (2, 0) and [row[:2] for row in rows_of(tmp_path / "out.csv")[1:]] == [["2", "CCO"], ["3", "CCN"]]
+    assert b"\r" not in (tmp_path / "out.csv").read_bytes()
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, zinc: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Python's own objects; a molecule is 100 bytes long here."""
     monkeypatch.setattr(Predictor, "_run", lambda self, chunk: chunk.batch.new_zeros(chunk.num_graphs, 1).float())
@@ -128,3 +152,6 @@ def test_on_the_command_line(
     assert "holds an encoder" in capsys.readouterr().err
     assert main(["predict", "transformer-zinc", str(source), "out.txt"]) == 1
     assert "OUT must end in .csv" in capsys.readouterr().err
+    (tmp_path / "folder.csv").mkdir()
+    assert main(["predict", "no-such-model", str(source), str(tmp_path / "folder.csv")]) == 1
+    assert "folder.csv: it is a folder" in capsys.readouterr().err, "before the model is loaded"

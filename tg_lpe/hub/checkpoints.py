@@ -10,12 +10,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import nn
 
 from tg_lpe.hub import zoo
@@ -25,12 +27,17 @@ from tg_lpe.hub.registry import Registry
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+DESCRIPTION = "card.json"
+"""What a checkpoint may say of its task and the data that it was trained on."""
 DIGEST = "sha256"
 DTYPE = "dtype"
 """Entry of ``config.json`` for a module without tensors whose dtype is not float32."""
 
 QUOTED = 120
 """Characters of an argument that are quoted, at most."""
+
+LISTED = 20
+"""Names that a message lists, at most."""
 
 NOT_OPTIONS = ("repo_id", "filename")
 
@@ -191,7 +198,7 @@ class CheckpointMixin(
             ValueError: if there is no such checkpoint, or it is incomplete, damaged or of another class.
             TypeError: if an option of the download is unknown.
         """
-        folder = _folder(pretrained_model_name_or_path, **download)
+        folder = find_folder(pretrained_model_name_or_path, **download)
         config = _verified_config(folder)
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         name, arguments = config.get("class", cls.__name__), {k: v for k, v in config.items() if k != "class"}
@@ -238,7 +245,7 @@ def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:
         ValueError: if there is no such checkpoint, or its configuration is damaged.
         TypeError: if an option of the download is unknown.
     """
-    config: dict[str, Any] = dict(read_json(_folder(name_or_dir, **download) / CONFIG))
+    config: dict[str, Any] = dict(read_json(find_folder(name_or_dir, **download) / CONFIG))
     config.pop(DIGEST, None)
     cls = CLASSES.get(config.get("class", ""))
     if cls is not None and DTYPE not in inspect.signature(cls).parameters:
@@ -257,8 +264,16 @@ def _verified_config(folder: Path) -> dict[str, Any]:
     return upgrade(config)
 
 
-def _folder(name_or_dir: str | Path, **download: Any) -> Path:
-    """The folder of a checkpoint, checked to be complete; downloaded if it is on the Hub."""
+def find_folder(name_or_dir: str | Path, **download: Any) -> Path:
+    """The folder of a checkpoint, checked to be complete; downloaded if it is on the Hub.
+
+    Args:
+        name_or_dir, download: as :meth:`CheckpointMixin.from_pretrained`.
+
+    Raises:
+        ValueError: if there is no such checkpoint, or a file of it is missing.
+        TypeError: if an option of the download is unknown.
+    """
     allowed = [option for option in inspect.signature(hf_hub_download).parameters if option not in NOT_OPTIONS]
     for option, value in download.items():
         if option not in allowed:
@@ -268,12 +283,11 @@ def _folder(name_or_dir: str | Path, **download: Any) -> Path:
         folder = zoo.path(name)
     elif os.path.isdir(name):
         folder = Path(name)
-    elif name.count("/") == 1 and not os.path.exists(name) and not name.startswith((".", "~", "/")):
-        files = [Path(hf_hub_download(repo_id=name, filename=file, **download)) for file in (CONFIG, WEIGHTS)]
-        folder = files[0].parent
+    elif name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.exists():
+        folder = _download(name, **download)
     else:
         raise ValueError(
-            f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder, "
+            f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder{_there(Path(name))}, "
             "nor OWNER/NAME on the Hub"
         )
     for file in (CONFIG, WEIGHTS):
@@ -282,6 +296,31 @@ def _folder(name_or_dir: str | Path, **download: Any) -> Path:
     if not isinstance(read_json(folder / CONFIG), dict):
         raise ValueError(f"{folder / CONFIG} is no configuration of a checkpoint: it holds no JSON object")
     return folder
+
+
+def _download(repo_id: str, **download: Any) -> Path:
+    """The folder of a checkpoint of the Hub."""
+    try:
+        folder = Path(hf_hub_download(repo_id=repo_id, filename=CONFIG, **download)).parent
+        hf_hub_download(repo_id=repo_id, filename=WEIGHTS, **download)
+        with suppress(EntryNotFoundError):
+            hf_hub_download(repo_id=repo_id, filename=DESCRIPTION, **download)
+    except (OSError, ValueError, EntryNotFoundError) as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"{repo_id!r} is no checkpoint: no folder here, and on the Hub: {said}") from error
+    return folder
+
+
+def _there(path: Path) -> str:
+    """What the folder of a path that does not exist holds, or the nearest one above that exists; for messages."""
+    if len(path.parts) < 2:
+        return ""
+    folder = next(above for above in path.parents if above.exists())
+    if not folder.is_dir():
+        return f" ({folder} is a file)"
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    more = ", ..." if len(names) > LISTED else ""
+    return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{more})"
 
 
 def described_arguments(module: CheckpointMixin) -> dict[str, Any]:

@@ -15,6 +15,22 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 
+def check_writable(path: Path) -> None:
+    """Find out before any work whether :func:`replacing` will be able to write a file; nothing is left behind.
+
+    Raises:
+        ValueError: if ``path`` is a folder.
+        OSError: if no file can be made in its folder, or in the nearest one above that exists.
+    """
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder")
+    folder = next(above for above in path.absolute().parents if os.path.lexists(above))
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise type(error)(f"cannot write {path}: {error.strerror} ({folder})") from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path`` that takes its place when the block ends without an error."""

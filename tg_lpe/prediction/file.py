@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from tg_lpe.hub.files import replacing
+from tg_lpe.hub.files import check_writable, replacing
 from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
 
 _LOGGER = logging.getLogger("tg_lpe.prediction")
@@ -58,8 +58,9 @@ def predict_file(
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if two of ``source``, ``out`` and ``refused`` are one file, the source is malformed, which is found
-            before the first prediction, has no molecule, or ``strict`` is set and a molecule is refused; then no file
-            is written.
+            before the first prediction, has no molecule, or ``strict`` is set and a molecule is refused, or ``out`` or
+            ``refused`` is a folder; then no file is written.
+        OSError: if ``out`` or ``refused`` cannot be written, which is found first.
         ModuleNotFoundError: if RDKit is not installed.
     """
     from tg_lpe.datasets.molecules._files import StreamedFile
@@ -67,6 +68,8 @@ def predict_file(
     paths = [Path(path) for path in (source, out, refused) if path is not None]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
+    for path in paths[1:]:
+        check_writable(path)
     file = StreamedFile(Path(source))
     total = sum(1 for _ in file.rows((), smiles_column))
     if total == 0:
@@ -80,10 +83,9 @@ def predict_file(
 
     num_refused = 0
     with ExitStack() as stack:
-        # Opened inside of replacing(), so closed before it renames.
-        table = csv.writer(_written(stack, Path(out)))
+        table = _table(stack, Path(out))
         table.writerow(["line", "smiles", *predictor.columns])
-        listed = None if refused is None else csv.writer(_written(stack, Path(refused)))
+        listed = None if refused is None else _table(stack, Path(refused))
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
         bar = stack.enter_context(_Progress(total, progress))
@@ -106,9 +108,11 @@ def predict_file(
     return FilePredictions(total, num_refused)
 
 
-def _written(stack: ExitStack, path: Path) -> TextIO:
+def _table(stack: ExitStack, path: Path) -> Any:
+    """A writer of a csv file, which is closed, then renamed, when the stack is."""
     temporary = stack.enter_context(replacing(path))
-    return stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
+    file = stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
+    return csv.writer(file, lineterminator="\n")
 
 
 class _Progress:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
+from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
 from tg_lpe.hub.files import load_tensors, read_json, write_json
 from tg_lpe.models import make_model
 from tg_lpe.training.run_folder import RunFolder
@@ -33,7 +34,6 @@ MAX_PAIRS = 2**22
 
 ON_ERROR = ("raise", "nan")
 SHOWN = 5
-CARD = "card.json"
 DESCRIBED = ("source", "target", "atom_types", "bond_types", "repair_radicals")
 """What a model must know of the data it was trained on."""
 
@@ -276,7 +276,7 @@ class Predictor:
             raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
         self.model.save_pretrained(folder)
         task = None if self.task is None else self.task.to_dict()
-        write_json(Path(folder) / CARD, {"class": type(self.model).__name__, "task": task, "data": self.data})
+        write_json(Path(folder) / DESCRIPTION, {"class": type(self.model).__name__, "task": task, "data": self.data})
 
 
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
@@ -286,9 +286,9 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
 
     Args:
         name_or_dir: name of a shipped model, folder of a finished training run, a folder that :meth:`Predictor.save`
-            or ``save_pretrained`` wrote, or ``OWNER/NAME`` on the Hugging Face Hub. From the Hub, and
-            where there is no ``card.json``, as after ``save_pretrained``, the model predicts from graphs alone, and
-            its outputs are returned as they are.
+            or ``save_pretrained`` wrote, or ``OWNER/NAME`` on the Hugging Face Hub. Where there is no
+            ``card.json``, as after ``save_pretrained``, the model predicts from graphs alone, and its outputs are
+            returned as they are.
         device: where to compute.
 
     Raises:
@@ -302,15 +302,15 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
             return _of_run(run, config, device)
         if "train" in config or "pretrain" in config or "pretrain-kernels" in config:
             raise ValueError(f"{run.path} holds a run of release 0.1, which this release can report but not load")
-    config = checkpoints.read_config(name_or_dir)
+    folder = find_folder(name_or_dir)
+    config = checkpoints.read_config(folder)
     if config.get("class") in ENCODERS:
         raise ValueError(
             f"checkpoint {name_or_dir} holds an encoder, {config['class']}, which predicts nothing: "
             "tg_lpe.AddPositionalEncoding.from_pretrained takes it"
         )
-    model = checkpoints.load(name_or_dir, map_location=device)
-    file = (zoo.path(str(name_or_dir)) if str(name_or_dir) in zoo.names() else Path(name_or_dir)) / CARD
-    card = read_json(file) if file.is_file() else {}
+    model = checkpoints.load(folder, map_location=device)
+    card = read_json(folder / DESCRIPTION) if (folder / DESCRIPTION).is_file() else {}
     task = card.get("task")
     return Predictor(model, None if task is None else make_task(task), card.get("data"))
 

@@ -37,8 +37,12 @@ class MoleculeFile(ABC):
     name: str
 
     @abstractmethod
-    def _open(self, newline: str) -> TextIO:
-        """The text from its beginning; bytes that are not UTF-8 become a replacement character, which RDKit refuses."""
+    def _open(self, newline: str | None) -> TextIO:
+        """The text from its beginning; bytes that are not UTF-8 become a replacement character, which RDKit refuses.
+
+        Args:
+            newline: as :func:`open` takes it.
+        """
 
     @property
     def is_csv(self) -> bool:
@@ -100,7 +104,7 @@ class MoleculeFile(ABC):
             raise ValueError(f"{self.name} has no columns, so there is no SMILES column {smiles_column!r}")
 
     def _smi_rows(self) -> Iterator[Row]:
-        with self._open(newline="\n") as text:
+        with self._open(newline=None) as text:
             for number, line in enumerate(text, start=1):
                 words = line.split(maxsplit=1)
                 if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
@@ -198,7 +202,7 @@ class SourceFile(MoleculeFile):
         """SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def _open(self, newline: str) -> TextIO:
+    def _open(self, newline: str | None) -> TextIO:
         return io.TextIOWrapper(io.BytesIO(self.content), "utf-8-sig", errors="replace", newline=newline)
 
 
@@ -224,7 +228,7 @@ class StreamedFile(MoleculeFile):
         except (lzma.LZMAError, EOFError) as error:
             raise ValueError(f"{self._path} is not a complete xz file: {error}") from error
 
-    def _open(self, newline: str) -> TextIO:
+    def _open(self, newline: str | None) -> TextIO:
         unpack = lzma.open if self._path.suffix == ".xz" else open
         return unpack(self._path, "rt", encoding="utf-8-sig", errors="replace", newline=newline)  # type: ignore[operator,no-any-return]
 
