@@ -14,6 +14,9 @@ DOCS_STAMP := $(VENV)/.stamp-docs
 
 # The tests whose code runs differently without torch-scatter or without the C++ part.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
+# Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
+COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/hub tests/prediction tests/peers \
+	tests/encoders/test_contract.py tests/training/test_train.py tests/training/test_resume.py tests/test_cli.py
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.
@@ -24,11 +27,12 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint docs bench gpu clean
+.PHONY: help setup demo test test-oldest test-newest lint docs bench gpu clean
 
 help:
 	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
 	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
+	@echo "make test-oldest, make test-newest   quick tests with the oldest and newest versions that setup.cfg allows"
 	@echo "make lint   set up, then ruff, mypy and import-linter"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
@@ -46,6 +50,19 @@ ifneq ($(PLAIN_TESTS),)
 	@echo "Once more without torch-scatter and without the C++ part:"
 	TG_LPE_NO_SCATTER=1 TG_LPE_NO_CPU_KERNELS=1 $(PYTEST) $(PLAIN_TESTS)
 endif
+
+PYTHON_OLDEST ?= python3.10
+PYTHON_NEWEST ?= $(PYTHON)
+
+test-oldest: PYTHON_HERE := $(PYTHON_OLDEST)
+test-oldest: CONSTRAINTS := -c constraints-oldest.txt
+test-newest: PYTHON_HERE := $(PYTHON_NEWEST)
+
+test-oldest test-newest: test-%:
+	"$(PYTHON_HERE)" -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install -q $(CONSTRAINTS) -e '.[all]' hypothesis networkx pytest pytest-xdist yacs
+	.venv-$*/bin/python -m pip list
+	$(subst $(BIN),.venv-$*/bin,$(PYTEST)) $(COMPATIBILITY_TESTS)
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
@@ -68,7 +85,7 @@ gpu: $(DEV_STAMP)
 
 clean:
 	rm -rf build dist docs/_build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+	find . -path './$(VENV)*' -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
 
 setup: $(DEV_STAMP)
 

@@ -1,9 +1,13 @@
-"""How the package is laid out: its rooms, and that only the rooms of encoders and models ask for their classes."""
+"""How the package is laid out: rooms, versions, and that only encoders and models are asked for their classes."""
 
 from __future__ import annotations
 
 import ast
+from configparser import ConfigParser
 from pathlib import Path
+
+from packaging.version import Version
+from pages import ROOT
 
 import tg_lpe
 import tg_lpe.encoders
@@ -100,3 +104,16 @@ def test_no_class_of_models_is_asked_for_outside_their_room() -> None:
 def test_the_top_level_holds_rooms() -> None:
     there = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__" and not path.name.startswith(".")}
     assert there == ROOMS | FILES
+
+
+def test_constraints_of_the_oldest_versions_are_those_that_a_users_pip_is_given() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    extras = config["options.extras_require"]
+    lines = [config["options"]["install_requires"], extras["molecules"], extras["plot"]]
+    stated = dict(line.split(">=") for line in "\n".join(lines).split())
+    pinned = (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
+    oldest = dict(line.split("==") for line in pinned if not line.startswith("#"))
+    assert {name: Version(version) for name, version in stated.items()} == {
+        name: Version(version) for name, version in oldest.items()
+    }

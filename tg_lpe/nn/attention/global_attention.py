@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.attention import PerformerAttention
+from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 
 from tg_lpe.hub.registry import Registry
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -135,17 +135,10 @@ class SGFormer(nn.Module):
     Args:
         hidden_channels: width of node features.
         heads: not read: there is one.
-
-    Raises:
-        ImportError: if PyTorch Geometric is older than 2.7.
     """
 
     def __init__(self, hidden_channels: int, heads: int = 1) -> None:
         super().__init__()
-        try:
-            from torch_geometric.nn.attention import SGFormerAttention
-        except ImportError as error:
-            raise ImportError("global_attention='sgformer' needs torch-geometric 2.7 or newer") from error
         self.attention = SGFormerAttention(hidden_channels, 1, hidden_channels)
 
     def reset_parameters(self) -> None:

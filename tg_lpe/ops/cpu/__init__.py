@@ -2,7 +2,8 @@
 
 ``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it, with the
 same results up to rounding; with it, the operations are several times faster on CPU. Setting the environment variable
-``TG_LPE_NO_CPU_KERNELS=1`` acts as if it were absent.
+``TG_LPE_NO_CPU_KERNELS=1`` acts as if it were absent. ``TG_LPE_INSTRUCTIONS=avx2`` leaves AVX-512 unused, ``any`` leaves
+AVX2 unused too.
 
 The library is plain C: each function reads one structure of 64-bit fields, declared in the module of its operation, and
 returns a status.
@@ -32,6 +33,9 @@ HUGE_PAGE = 2**21
 OK, MALFORMED = 0, 1
 """What a function returns; all else is want of memory."""
 
+INSTRUCTIONS = ("any", "avx2", "avx512")
+"""Sets of instructions of x86-64 processors that there are versions for, and values of ``TG_LPE_INSTRUCTIONS``."""
+
 SWITCHES = ("TG_LPE_NO_CPU_KERNELS", "TG_LPE_NO_NATIVE")
 """Environment variables that switch the library off; the second is the name of earlier releases."""
 
@@ -40,6 +44,8 @@ def _load() -> ctypes.CDLL | None:
     """The library beside this file, or ``None`` where there is none that works."""
     if any(os.environ.get(name, "") not in ("", "0") for name in SWITCHES):
         return None
+    if (given := os.environ.get("TG_LPE_INSTRUCTIONS", "")) not in ("", *INSTRUCTIONS):
+        raise ValueError(f"TG_LPE_INSTRUCTIONS must be one of {INSTRUCTIONS}, got {given!r}")
     try:
         found = ctypes.CDLL(str(Path(__file__).with_name("_library.so")))
         version = found.tg_lpe_interface()
@@ -54,6 +60,11 @@ library = _load()
 def is_available() -> bool:
     """Whether the library is there."""
     return library is not None
+
+
+def instructions() -> str | None:
+    """The newest of :data:`INSTRUCTIONS` that the library uses on this processor; ``None`` where it is absent."""
+    return None if library is None else INSTRUCTIONS[library.tg_lpe_processor()]
 
 
 def supports(values: Tensor) -> bool:

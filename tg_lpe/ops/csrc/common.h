@@ -27,14 +27,9 @@
 #include <sys/mman.h>
 #endif
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
+#define INLINE inline __attribute__((always_inline))
 
-// For loops whose vectors are as wide as the processor's registers: the function is compiled for each, and called
-// according to processor().
+// Functions of which there is a version for each processor().
 #if defined(__x86_64__)
 #define TARGET_AVX2 __attribute__((target("avx2,fma")))
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
@@ -63,17 +58,51 @@ int guarded(F work) {
     }
 }
 
-#if defined(__x86_64__)
 enum Processor { ANY, AVX2, AVX512 };
 
-inline Processor processor() {
+inline Processor found_processor() {
+#if defined(__x86_64__)
+    const char* name = std::getenv("TG_LPE_INSTRUCTIONS");  // "any" and "avx2" leave newer instructions unused
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return ANY;
+    if (name && !std::strcmp(name, "any")) return ANY;
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-    return wide ? AVX512 : AVX2;
+    return wide && !(name && !std::strcmp(name, "avx2")) ? AVX512 : AVX2;
+#else
+    return ANY;
+#endif
+}
+
+inline Processor processor() {
+    static const Processor found = found_processor();
+    return found;
+}
+
+#if defined(__x86_64__)
+template <auto FUNCTION, typename... A>
+TARGET_AVX2 auto on_avx2(A&&... arguments) {
+    return FUNCTION(arguments...);
+}
+
+template <auto FUNCTION, typename... A>
+TARGET_AVX512 auto on_avx512(A&&... arguments) {
+    return FUNCTION(arguments...);
 }
 #endif
+
+// Call a function that is always inlined, compiled for the instructions of this processor.
+template <auto FUNCTION, typename... A>
+auto on_this_processor(A&&... arguments) {
+#if defined(__x86_64__)
+    switch (processor()) {
+        case AVX512: return on_avx512<FUNCTION>(arguments...);
+        case AVX2: return on_avx2<FUNCTION>(arguments...);
+        default: break;
+    }
+#endif
+    return FUNCTION(arguments...);
+}
 
 // Ask for huge pages for memory that was not touched yet: a third of the time of a large graph went into page faults.
 inline void huge_pages(void* memory, int64_t bytes) {

@@ -176,12 +176,6 @@ inline __attribute__((always_inline)) void product_rows(int64_t k, const int64_t
     }
 }
 
-template <typename T>
-CLONES void product_of(int64_t k, const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
-                       const T* x, T* out, int64_t begin, int64_t end) {
-    product_rows<T>(k, crow, col, value, diagonal, x, out, begin, end);
-}
-
 struct UndirectedEdgesArguments {
     int64_t num_nodes, num_directed, num_graphs;
     const int64_t *row, *col, *batch;                // [num_directed] twice, [num_nodes] or null for a single graph
@@ -243,8 +237,8 @@ int laplacian(const LaplacianArguments<T>& a) {
     const int64_t work = (a.num_nodes + a.crow[a.num_nodes]) * a.k;
     const int64_t parts = std::max<int64_t>(1, std::min(a.num_threads, work >> 18));
     in_parallel(parts, [&](int64_t part) {
-        product_of<T>(a.k, a.crow, a.col, a.value, a.diagonal, a.x, a.out, part * a.num_nodes / parts,
-                      (part + 1) * a.num_nodes / parts);
+        on_this_processor<product_rows<T>>(a.k, a.crow, a.col, a.value, a.diagonal, a.x, a.out,
+                                           part * a.num_nodes / parts, (part + 1) * a.num_nodes / parts);
     });
     return OK;
 }
@@ -252,6 +246,7 @@ int laplacian(const LaplacianArguments<T>& a) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int tg_lpe_interface() { return INTERFACE; }
+extern "C" __attribute__((visibility("default"))) int tg_lpe_processor() { return processor(); }
 EXPORT_FOR(undirected_edges, int64, UndirectedEdgesArguments)
 EXPORT(adjacency_rows, AdjacencyArguments)
 EXPORT(laplacian, LaplacianArguments)

@@ -145,7 +145,7 @@ struct EigenvectorsArguments {
     int64_t num_threads;
 };
 
-CLONES bool eigenvectors_of(const EigenvectorsArguments& given, int64_t first, int64_t last) {
+INLINE bool eigenvectors_of(const EigenvectorsArguments& given, int64_t first, int64_t last) {
     const int64_t n = given.n;
     Workspace w(n);
     std::vector<int64_t> order(n);
@@ -192,7 +192,7 @@ int symmetric_eigenvectors(const EigenvectorsArguments& given) {
     std::vector<char> done(parts, 0);
     in_parallel(parts, [&](int64_t part) {
         const int64_t first = part * given.num_matrices / parts, last = (part + 1) * given.num_matrices / parts;
-        done[part] = eigenvectors_of(given, first, last);
+        done[part] = on_this_processor<eigenvectors_of>(given, first, last);
     });
     return std::all_of(done.begin(), done.end(), [](char ok) { return ok; }) ? OK : MALFORMED;
 }

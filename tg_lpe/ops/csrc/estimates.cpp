@@ -82,7 +82,7 @@ inline uint64_t mixed(uint64_t z) {
 }
 
 // Columns first..first+width-1 of the signs of rows begin..end-1, a bit each; see counter_signs in tg_lpe/ops/random.py.
-CLONES void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width, int64_t begin, int64_t end,
+INLINE void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width, int64_t begin, int64_t end,
                  uint16_t* minus) {
     constexpr uint64_t WEYL = 0x9E3779B97F4A7C15u;
     for (int64_t i = begin; i < end; ++i) {
@@ -156,7 +156,7 @@ inline __attribute__((always_inline)) void product_rows(const Columns<T>& c, con
 }
 
 template <typename T>
-CLONES void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t begin, int64_t end) {
+INLINE void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t begin, int64_t end) {
     if (!p.in && stream)
         product_rows<T, true, true>(c, p, begin, end);
     else if (!p.in)
@@ -169,7 +169,7 @@ CLONES void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t 
 
 // The entries of all layers at edges begin..end-1, added to those of earlier columns or to what `offset` times P is.
 template <typename T>
-CLONES void read_edges(const Structure& s, const T* half, const T* adjacency, const T* scale, const T* offset,
+INLINE void read_edges(const Structure& s, const T* half, const T* adjacency, const T* scale, const T* offset,
                        bool first, T* out, int64_t begin, int64_t end) {
     typedef typename Columns<T>::Half Half;
     typedef typename Columns<T>::Quarter Quarter;
@@ -268,8 +268,8 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
     Buffer<uint16_t> minus(n * num_blocks);
     for (int64_t block = 0; block < num_blocks; ++block)
         each_rows([&](int64_t begin, int64_t end) {
-            draw(seed, s.max_nodes, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH), begin, end,
-                 &minus[block * n]);
+            on_this_processor<draw>(seed, s.max_nodes, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH),
+                                    begin, end, &minus[block * n]);
         });
     // The next product needs the two before it; edges read all layers of their ends, which are kept row by row.
     const int64_t last = s.num_layers - 1, run = s.depth * WIDTH;
@@ -303,15 +303,17 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
                 const Pass<T> pass{&s.crow[0],      &s.col[0],   &value[0], &minus[block * n], slot(layer - 1),
                                    slot(layer - 2), slot(layer), copy,      run,               alpha,
                                    gamma,           diagonal(2 * layer),    diagonal(2 * layer - 1)};
-                each_rows([&](int64_t begin, int64_t end) { product<T>(columns, pass, stream, begin, end); });
+                each_rows([&](int64_t begin, int64_t end) {
+                    on_this_processor<product<T>>(columns, pass, stream, begin, end);
+                });
             }
             each_rows([&](int64_t begin, int64_t end) {
                 read_nodes<T>(s, &diagonals[0], scale.data(), offset.data(), block == 0, to_nodes, begin, end);
             });
             if (edges)
                 each_edges([&](int64_t begin, int64_t end) {
-                    read_edges<T>(s, &half[0], own, edge_scale.data(), edge_offset.data(),
-                                  block == 0, to_edges, begin, end);
+                    on_this_processor<read_edges<T>>(s, &half[0], own, edge_scale.data(), edge_offset.data(),
+                                                     block == 0, to_edges, begin, end);
                 });
         }
     }

@@ -232,11 +232,6 @@ inline __attribute__((always_inline)) void gram_of_rows(const T* in, int64_t beg
     }
 }
 
-template <typename T, int64_t W>
-CLONES void gram_of(const T* in, int64_t begin, int64_t end, double* gram) {
-    gram_of_rows<T, W>(in, begin, end, gram);
-}
-
 // Run a layer by pairs of rows; false where that cannot be.
 template <typename T, int64_t W>
 bool pairs_instead(const Problem<T>&, const T*, T*, int64_t, int64_t, const Weights<T, W>&, bool, double*) {
@@ -246,8 +241,7 @@ bool pairs_instead(const Problem<T>&, const T*, T*, int64_t, int64_t, const Weig
 template <>
 bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t begin, int64_t end,
                    const Weights<float, 8>& w, bool stream, double* gram) {
-    static const bool possible = tg_lpe::processor() == tg_lpe::AVX512;
-    if (!possible || !p.diagonal_weights) return false;
+    if (processor() != AVX512 || !p.diagonal_weights) return false;
     const auto run = stream ? pairs_of_layer<true> : pairs_of_layer<false>;
     run(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
     if (stream) _mm_sfence();  // streamed stores are seen by other threads in any order without it
@@ -256,7 +250,7 @@ bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t
 #endif
 
 template <typename T, int64_t W>
-CLONES void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
+INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
                      bool stream, double* gram) {
     const auto &[crow, col, value, diagonal] = std::tie(p.crow, p.col, p.value, p.diagonal);
     if (pairs_instead(p, in, out, begin, end, w, stream, gram)) return;
@@ -300,11 +294,6 @@ inline __attribute__((always_inline)) void read_rows(const Problem<T>& p, const 
         }
 }
 
-template <typename T, int64_t W>
-CLONES void read_of(const Problem<T>& p, const T* in, const double* scale, T* out, int64_t begin, int64_t end) {
-    read_rows<T, W>(p, in, scale, out, begin, end);
-}
-
 // All layers of the graph with rows first..last-1, by `num_threads` threads, and their read-out into `out`.
 template <typename T, int64_t W>
 void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
@@ -328,12 +317,14 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
             for (int64_t a = 0; a < W * W; ++a) gram[a] += grams[c * W * W + a];
     };
     const T* in = phi;
-    each_chunk([&](int64_t begin, int64_t end, double* sum) { gram_of<T, W>(in, begin, end, sum); });
+    each_chunk([&](int64_t begin, int64_t end, double* sum) {
+        on_this_processor<gram_of_rows<T, W>>(in, begin, end, sum);
+    });
     std::fill(scale, scale + W, 1.0);
     for (int64_t layer = 0; layer < p.num_layers; ++layer) {
         prepare<T, W>(p, layer, gram, scale, layer ? later : 1.0, w);
         each_chunk([&](int64_t begin, int64_t end, double* sum) {
-            layer_of<T, W>(p, in, one, begin, end, w, stream, sum);
+            on_this_processor<layer_of<T, W>>(p, in, one, begin, end, w, stream, sum);
         });
         if (p.normalize)
             for (int64_t b = 0; b < W; ++b) {
@@ -343,7 +334,9 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
         in = one;
         std::swap(one, two);
     }
-    each_chunk([&](int64_t begin, int64_t end, double*) { read_of<T, W>(p, in, scale, out, begin, end); });
+    each_chunk([&](int64_t begin, int64_t end, double*) {
+        on_this_processor<read_rows<T, W>>(p, in, scale, out, begin, end);
+    });
 }
 
 template <typename T, int64_t W>
@@ -395,7 +388,7 @@ inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, in
         for (int64_t a = 0; a < W * W; ++a) own_gram[a] = T(gram[a]);
         prepare<T, W>(p, layer, gram, one, layer ? later : 1.0, w);
         std::fill(gram, gram + W * W, 0.0);
-        layer_of<T, W>(p, in, out, first, last, w, false, gram);
+        on_this_processor<layer_of<T, W>>(p, in, out, first, last, w, false, gram);
         double scale[W];
         V factor;
         for (int64_t b = 0; b < W; ++b) {
@@ -484,19 +477,6 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
     }
 }
 
-template <typename T, int64_t W>
-CLONES void forward_of(const Problem<T>& p, int64_t num_nodes, int64_t graph, int64_t first, int64_t last, double later,
-                       const T* phi, const Kept<T>& kept) {
-    graph_forward<T, W>(p, num_nodes, graph, first, last, later, phi, kept);
-}
-
-template <typename T, int64_t W>
-CLONES void backward_of(const Problem<T>& p, int64_t num_nodes, int64_t graph, int64_t first, int64_t last,
-                        double later, const T* phi, const Kept<T>& kept, const T* grad_out, T* grad_phi,
-                        std::vector<T>& scratch, WeightGradients<W>& sums) {
-    graph_backward<T, W>(p, num_nodes, graph, first, last, later, phi, kept, grad_out, grad_phi, scratch, sums);
-}
-
 constexpr int64_t TOGETHER = 32;  // graphs whose gradients are summed in one place, whatever the threads
 
 // Run `work(chunk, graph)` for all graphs with nodes, those of a chunk one after the other.
@@ -516,7 +496,8 @@ template <typename T, int64_t W>
 void run_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
                     const Kept<T>& kept, int64_t num_threads) {
     each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t, int64_t graph) {
-        forward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept);
+        on_this_processor<graph_forward<T, W>>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph],
+                                               phi, kept);
     });
 }
 
@@ -527,8 +508,8 @@ void run_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, c
     std::vector<WeightGradients<W>> sums((num_graphs + TOGETHER - 1) / TOGETHER, WeightGradients<W>(p.num_layers));
     std::vector<std::vector<T>> scratch(sums.size());
     each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t chunk, int64_t graph) {
-        backward_of<T, W>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph], phi, kept, grad_out,
-                          grad_phi, scratch[chunk], sums[chunk]);
+        on_this_processor<graph_backward<T, W>>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph],
+                                                phi, kept, grad_out, grad_phi, scratch[chunk], sums[chunk]);
     });
     WeightGradients<W> total(p.num_layers);
     for (const auto& own : sums) {
@@ -571,7 +552,7 @@ inline __attribute__((always_inline)) void rows_of_blocks(const int64_t* crow, c
 }
 
 template <typename T, int64_t K>
-CLONES void blocks_of(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* residual,
+INLINE void blocks_of(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* residual,
                       const T* weight, const T* in, T* out, int64_t begin, int64_t end, bool stream) {
     const bool read_0 = weight[0] != 0 || weight[2] != 0, read_1 = weight[1] != 0 || weight[3] != 0;
     if (read_0 && read_1)
@@ -597,8 +578,9 @@ void run_blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, cons
     const T* in = phi;
     for (int64_t layer = 0; layer < num_layers; ++layer) {
         in_parallel(parts, [&](int64_t part) {
-            blocks_of<T, K>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one,
-                            part * num_nodes / parts, (part + 1) * num_nodes / parts, bytes >= STREAMED);
+            on_this_processor<blocks_of<T, K>>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer,
+                                               in, one, part * num_nodes / parts, (part + 1) * num_nodes / parts,
+                                               bytes >= STREAMED);
         });
         in = one;
         std::swap(one, two);
