@@ -32,7 +32,7 @@ ROOMS = {
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "cli.py", "graphgym.py", "py.typed", "testing.py", "wl.py"}
+FILES = {"__init__.py", "cli.py", "graphgym.py", "jobs.py", "py.typed", "testing.py", "wl.py"}
 
 
 def subclasses(of: type) -> set[str]:

@@ -13,7 +13,7 @@ BLOCKER = """
 import importlib.machinery, sys
 
 class WithoutExtras(importlib.machinery.PathFinder):
-    absent = {"rdkit", "ogb", "torch_scatter", "sklearn", "pandas", "matplotlib", "triton"}
+    absent = {"rdkit", "ogb", "torch_scatter", "sklearn", "pandas", "matplotlib", "triton", "pyarrow", "ray"}
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -46,6 +47,15 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def digest_of_file(path: Path) -> str:
+    """SHA-256 of a file's content, hexadecimal, without reading it into memory as a whole."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            sha.update(piece)
+    return sha.hexdigest()
 
 
 def write_json(path: Path, values: Any) -> None:

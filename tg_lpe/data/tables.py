@@ -1,0 +1,280 @@
+"""Graphs as rows of Arrow tables, and so of Parquet files. Needs pyarrow, which the extra ``parquet`` installs.
+
+A graph is a row: ``edge_index`` holds two lists, the sources and the targets of its directed edges; ``num_nodes`` is a
+number; any other column of numbers is an attribute, with a list for each graph whose elements (numbers, or lists of one
+width) belong to nodes or edges, or one number for each graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from tg_lpe.data.storage import GraphDataset, node_slices
+
+EDGE_ATTRIBUTES = ("edge_attr", "edge_weight")
+"""Attributes that must have a row for each directed edge; ``x`` must have one for each node."""
+
+REASON = "reason"
+"""Column that says why a row holds no graph, or none that could be encoded; null where it does."""
+
+
+def import_pyarrow() -> Any:
+    """pyarrow, or an error that says what to install."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("Parquet files need pyarrow: pip install 'tg-lpe[parquet]'") from error
+    return pyarrow
+
+
+def open_parquet(path: Path) -> Any:
+    """A ``pyarrow.parquet.ParquetFile``, which is a context.
+
+    Raises:
+        ModuleNotFoundError: if pyarrow is not installed.
+        ValueError: if the file is damaged.
+    """
+    arrow = import_pyarrow()
+    try:
+        return arrow.parquet.ParquetFile(path)
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path} is damaged or not a Parquet file: {error}") from error
+
+
+def read_graphs(path: str | Path, columns: Iterable[str] | None = None) -> GraphDataset:
+    """The graphs of a Parquet file, or of all Parquet files of a folder in the order of their names, into memory.
+
+    Args:
+        path: the file or folder, such as what :class:`tg_lpe.jobs.EncodingJob` has written.
+        columns: attributes to read besides ``edge_index`` and ``num_nodes``; by default every column of numbers.
+
+    Returns:
+        The graphs, without rows that have a ``reason`` or whose ``edge_index`` is null.
+
+    Raises:
+        ModuleNotFoundError: if pyarrow is not installed.
+        ValueError: if there is no such file, it is no Parquet file, or a row is no graph.
+    """
+    arrow = import_pyarrow()
+    wanted = None if columns is None else {"edge_index", "num_nodes", REASON, *columns}
+    tables = []
+    for part in parquet_files(path):
+        with open_parquet(part) as file:
+            held = file.schema_arrow.names
+            tables.append(file.read(held if wanted is None else [name for name in held if name in wanted]))
+    table = arrow.concat_tables(tables, promote_options="default")
+    if "edge_index" in table.column_names:
+        table = table.filter(table["edge_index"].is_valid())
+    if REASON in table.column_names:
+        table = table.filter(table[REASON].is_null())
+    return graphs_of_table(table, columns)
+
+
+def parquet_files(path: str | Path) -> list[Path]:
+    """A Parquet file, or those of a folder by name; names that begin with ``.`` or ``_`` are left out, as Arrow does.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    source = Path(path)
+    if source.is_file():
+        return [source]
+    files = sorted(file for file in source.glob("*.parquet") if not file.name.startswith((".", "_")))
+    if not files:
+        raise ValueError(f"{source} is neither a file nor a folder with files NAME.parquet")
+    return files
+
+
+def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDataset:
+    """The rows of a ``pyarrow.Table`` as graphs.
+
+    Args:
+        table: as the head of this module says.
+        columns: attributes to read besides ``edge_index`` and ``num_nodes``; by default every column of numbers, and
+            of lists of numbers.
+
+    Returns:
+        The graphs, their integers as int64.
+
+    Raises:
+        ValueError: if a column is missing or has another form, a value is null, or features have other rows than
+            their graph has nodes or edges.
+    """
+    if "edge_index" not in table.column_names:
+        raise ValueError(f"graphs need a column edge_index, got {table.column_names}")
+    edge_index, edge_ptr = _edges(table["edge_index"])
+    values: dict[str, Tensor] = {"edge_index": edge_index}
+    slices = {"edge_index": edge_ptr}
+    others = [name for name in table.column_names if name not in ("edge_index", "num_nodes")]
+    for name in others if columns is None else columns:
+        if name not in table.column_names:
+            raise ValueError(f"there is no column {name!r}, only {table.column_names}")
+        read = _attribute(name, table[name])
+        if read is not None:
+            values[name], slices[name] = read
+        elif columns is not None:
+            raise ValueError(f"column {name!r} must hold numbers or lists of them, got {table[name].type}")
+    for name in EDGE_ATTRIBUTES:
+        if name in slices:
+            _check_rows(name, slices[name], edge_ptr, "directed edges")
+    data = Data(**values)
+    if "num_nodes" in table.column_names:
+        counts = _numbers("num_nodes", _array(table["num_nodes"]))
+        if counts.is_floating_point() or bool((counts < 0).any()):
+            raise ValueError(
+                f"num_nodes must be whole numbers of at least 0, got {counts.dtype}, {counts[:5].tolist()}"
+            )
+        if "x" in slices:
+            _check_rows("x", slices["x"], _starts(counts), "nodes")
+        data.num_nodes = int(counts.sum())
+        data._store.__dict__["_num_nodes"] = counts.tolist()  # PyG's place for those of each graph
+    elif "x" not in slices:
+        raise ValueError(f"graphs need a column num_nodes, or node features x, got {table.column_names}")
+    return GraphDataset(data, slices)
+
+
+def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]) -> dict[str, Any]:
+    """Attributes of a dataset as Arrow arrays, the reverse of :func:`graphs_of_table`.
+
+    Args:
+        dataset: one for which :func:`~tg_lpe.data.storage.is_collated` holds, with ``slices``.
+        names: the attributes; ``"num_nodes"`` is one of them.
+        usable: for each row, whether it is the next graph of the dataset; the others are null.
+
+    Returns:
+        For each name, an array with an element for each row.
+    """
+    arrow = import_pyarrow()
+    mask = np.array(usable, dtype=bool)
+    null, num_usable = arrow.array(~mask), int(mask.sum())
+
+    def spread(counts: Tensor) -> Any:
+        rows = np.zeros(mask.size, np.int64)
+        rows[mask] = counts[:num_usable].numpy()
+        return rows
+
+    def lists(counts: Any, elements: Any) -> Any:
+        starts = np.concatenate([[0], counts.cumsum()])
+        return arrow.ListArray.from_arrays(arrow.array(starts, arrow.int32()), elements, mask=null)
+
+    columns = {}
+    for name in names:
+        if name == "num_nodes":
+            columns[name] = arrow.array(spread(node_slices(dataset).diff()), mask=~mask)
+            continue
+        values, slices = dataset._data[name], dataset.slices[name]
+        if name == "edge_index":
+            ptr = slices[: num_usable + 1]
+            ends = arrow.array((ptr.repeat_interleave(2)[:-1] + ptr.repeat_interleave(2)[1:]).numpy(), arrow.int32())
+            inner = arrow.ListArray.from_arrays(ends, arrow.array(_interleaved(values, ptr).numpy()))
+            columns[name] = lists(2 * mask.astype(np.int64), inner)
+            continue
+        elements = arrow.array(values.reshape(-1).numpy())
+        if values.dim() > 1:
+            elements = arrow.FixedSizeListArray.from_arrays(elements, math.prod(values.shape[1:]))
+        columns[name] = lists(spread(slices.diff()), elements)
+    return columns
+
+
+def _interleaved(edge_index: Tensor, ptr: Tensor) -> Tensor:
+    """The sources and then the targets of each graph, one graph after the other, ``[2 num_edges]``."""
+    graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
+    place = torch.arange(edge_index.size(1))
+    values = edge_index.new_empty(edge_index.numel())
+    values[place + ptr[graph]], values[place + ptr[graph + 1]] = edge_index
+    return values
+
+
+def _edges(column: Any) -> tuple[Tensor, Tensor]:
+    """``edge_index`` of all graphs, ``[2, num_edges]``, and where each graph begins."""
+    outer = _lists(column)
+    inner = None if outer is None else _lists(outer[1])
+    flat = None if inner is None else _numbers("edge_index", inner[1])
+    if outer is None or inner is None or flat is None or flat.is_floating_point():
+        raise ValueError(f"edge_index must hold two lists of whole numbers for each graph, got {column.type}")
+    lengths = inner[0].view(-1, 2) if bool((outer[0] == 2).all()) else None
+    if lengths is None or bool((lengths[:, 0] != lengths[:, 1]).any()):
+        wrong = outer[0] != 2 if lengths is None else lengths[:, 0] != lengths[:, 1]
+        row = int(wrong.nonzero()[0])
+        raise ValueError(f"edge_index must hold two lists of one length for each graph; row {row} does not")
+    ptr = _starts(lengths[:, 0])
+    graph = torch.arange(len(lengths)).repeat_interleave(lengths[:, 0])
+    place = torch.arange(len(graph))
+    return torch.stack([flat[place + ptr[graph]], flat[place + ptr[graph + 1]]]), ptr
+
+
+def _attribute(name: str, column: Any) -> tuple[Tensor, Tensor] | None:
+    """Values of all graphs and where those of each begin; ``None`` if the column holds no numbers."""
+    outer = _lists(column)
+    if outer is None:
+        return (_numbers(name, column), torch.arange(len(column) + 1)) if _is_number(column.type) else None
+    lengths, elements = outer
+    inner = _lists(elements)
+    if inner is None:
+        return (_numbers(name, elements), _starts(lengths)) if _is_number(elements.type) else None
+    if not _is_number(inner[1].type):
+        return None
+    width = int(inner[0][0]) if len(inner[0]) else getattr(elements.type, "list_size", 0)
+    if bool((inner[0] != width).any()):
+        raise ValueError(f"{name} must hold lists of one width, got {sorted(set(inner[0].tolist()))[:5]}")
+    return _numbers(name, inner[1]).view(len(elements), width), _starts(lengths)
+
+
+def _lists(column: Any) -> tuple[Tensor, Any] | None:
+    """Lengths of the lists of a column, and their elements; ``None`` if it holds no lists."""
+    import pyarrow.compute as compute
+    import pyarrow.types as types
+
+    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
+        return None
+    array = _array(column)
+    if array.null_count:
+        raise ValueError(f"there are {array.null_count} null values in a column of {column.type}")
+    return torch.from_numpy(np.array(compute.list_value_length(array), np.int64)), array.flatten()
+
+
+def _array(column: Any) -> Any:
+    """One array of a column of a table."""
+    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind))
+
+
+def _numbers(name: str, column: Any) -> Tensor:
+    """Numbers as a tensor, integers as int64; null is NaN among floating point numbers."""
+    import pyarrow.types as types
+
+    array = _array(column)
+    if not _is_number(array.type):
+        raise ValueError(f"{name} must hold numbers, got {array.type}")
+    if array.null_count and types.is_integer(array.type):
+        raise ValueError(f"{name} must not be null, got {array.null_count} null values of {array.type}")
+    values = array.to_numpy(zero_copy_only=False)
+    return torch.from_numpy(np.array(values, dtype=np.int64 if types.is_integer(array.type) else values.dtype))
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def _check_rows(name: str, slices: Tensor, expected: Tensor, what: str) -> None:
+    wrong = slices.diff() != expected.diff()
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{name} must have a row for each of the {int(expected.diff()[row])} {what} of row {row}, "
+            f"got {int(slices.diff()[row])}"
+        )

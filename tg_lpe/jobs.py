@@ -1,0 +1,376 @@
+"""Collections of graphs larger than memory: Parquet files in, Parquet files with encodings out, shard by shard."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import sys
+from dataclasses import asdict
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from tg_lpe.data.storage import GraphDataset
+from tg_lpe.data.tables import REASON, columns_of_graphs, graphs_of_table, import_pyarrow, open_parquet, parquet_files
+from tg_lpe.hub.files import digest_of_file, read_json, replacing, write_json
+from tg_lpe.transforms.base import GraphTransform
+
+if TYPE_CHECKING:
+    from tg_lpe.datasets.molecules import MoleculeReader
+
+MANIFEST = "_manifest.json"
+"""Says what the shards of a folder depend on; readers of Parquet folders pass over names that begin with ``_``."""
+
+ROWS = 10_000
+"""Rows of a shard, if not said otherwise: some seconds of work, and some tens of MB, where the rows are molecules."""
+
+_FORMAT = 1
+_LOGGER = logging.getLogger("tg_lpe.jobs")
+
+
+class Shard(NamedTuple):
+    """Rows of an input file, and the file that they are written to with their encodings."""
+
+    name: str
+    source: Path
+    start: int
+    stop: int
+
+
+class JobReport(NamedTuple):
+    """What one call has done."""
+
+    num_shards: int
+    """Shards that were encoded; those that were there already do not count."""
+    num_rows: int
+    """Rows of these shards."""
+    num_refused: int
+    """Those of them without an encoding; the column ``reason`` says why."""
+
+
+class EncodingJob:
+    """Encodings of all rows of a Parquet file, or of a folder of them, as a folder of Parquet files.
+
+    The input is cut into shards of consecutive rows. A shard is done when its file is there: it is written under
+    another name and renamed. So a job may be stopped at any time, and the next :meth:`run` encodes what is missing. A
+    manifest in the output folder says what the shards depend on: the transform with its weights, how molecules are
+    read, and digests of the input; a job that differs is refused. One shard is in memory at a time. A process that is
+    killed may leave a hidden file, ``.part-*``, which is never read.
+
+    Rows are molecules, as SMILES, or graphs, as :mod:`tg_lpe.data.tables` has them. A shard holds the columns of its
+    input, the attributes that the transform writes, ``reason``, which is null where the row could be encoded, and for
+    molecules their graph: ``num_nodes``, ``edge_index``, ``edge_attr``, atoms in the order of the string, and ``x``
+    if a reader says how atoms are numbered. :func:`tg_lpe.data.tables.read_graphs` reads them back.
+
+    Args:
+        source: a Parquet file, or a folder with ``NAME.parquet`` files, which are taken in the order of their names.
+        out: folder for the shards, ``part-000000.parquet`` and so on in the order of the input.
+        transform: what is computed, such as ``LinearTransformerPE(k=8)``.
+        reader: how SMILES become graphs, if ``x`` is wanted or the encoder reads features; absent for graphs.
+        smiles_column: column of the SMILES; if absent, ``"smiles"`` where the input has no column ``edge_index``.
+        rows_per_shard: rows of a shard; the last of each input file may have fewer.
+        strict: whether to stop at the first row that cannot be encoded.
+
+    Raises:
+        ModuleNotFoundError: if pyarrow, or for molecules RDKit, is not installed.
+        TypeError: if ``transform`` is no transform of this library.
+        ValueError: if there is no input, it lacks a column that is needed or has one that would be written, or
+            ``rows_per_shard`` is less than 1.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        out: str | Path,
+        transform: GraphTransform,
+        *,
+        reader: MoleculeReader | None = None,
+        smiles_column: str | None = None,
+        rows_per_shard: int = ROWS,
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(transform, GraphTransform):
+            raise TypeError(f"transform must be one of tg_lpe, such as LinearTransformerPE(), got {transform!r}")
+        if rows_per_shard < 1:
+            raise ValueError(f"rows_per_shard must be at least 1, got {rows_per_shard}")
+        self.out, self.transform, self.reader, self.strict = Path(out), transform, reader, strict
+        self.rows_per_shard = rows_per_shard
+        self._files = parquet_files(source)
+        if self.out.resolve() in {file.parent.resolve() for file in self._files}:
+            raise ValueError(f"shards need a folder of their own, got {out}, which holds the input")
+        columns, self._rows = [], []
+        for file in self._files:
+            with open_parquet(file) as opened:
+                columns.append(opened.schema_arrow.names)
+                self._rows.append(opened.metadata.num_rows)
+        self.smiles_column = smiles_column
+        if smiles_column is None and "edge_index" not in columns[0]:
+            self.smiles_column = "smiles"
+        self._check(columns)
+        pieces = [
+            (file, start, min(start + rows_per_shard, rows))
+            for file, rows in zip(self._files, self._rows, strict=True)
+            for start in range(0, rows, rows_per_shard)
+        ]
+        self.shards = tuple(Shard(f"part-{number:06}.parquet", *piece) for number, piece in enumerate(pieces))
+
+    def run(self, part: tuple[int, int] = (0, 1), progress: bool = True) -> JobReport:
+        """Encode the shards that are missing.
+
+        Args:
+            part: ``(i, n)``: take shards ``i``, ``i + n``, ``i + 2n`` and so on alone, so that ``n`` processes, on
+                one machine or on many with a common file system, share a job.
+            progress: whether to show a progress bar.
+
+        Raises:
+            ValueError: if ``out`` belongs to another job, ``part`` is out of range, an input file is damaged or has
+                changed, or ``strict`` is set and a row cannot be encoded.
+        """
+        index, count = part
+        if not 0 <= index < count:
+            raise ValueError(f"part must be (i, n) with 0 <= i < n, got {part}")
+        self.start()
+        pending = self.pending(self.shards[index::count])
+        reports = []
+        total = sum(shard.stop - shard.start for shard in pending)
+        with tqdm(total=total, desc="encoding", unit="row", disable=None if progress else True) as bar:
+            for shard in pending:
+                reports.append(self.encode(shard))
+                bar.update(shard.stop - shard.start)
+        return _total(reports)
+
+    def run_on_ray(self, num_cpus: float = 1) -> JobReport:
+        """As :meth:`run`, each missing shard a task of Ray Data, on the cluster that Ray is connected to.
+
+        Without ``ray.init(address=...)`` before it, Ray starts on this machine. Input and output must lie in folders
+        that all machines see under the same name, and all need this release of the library.
+
+        Args:
+            num_cpus: cores of a task.
+
+        Raises:
+            ModuleNotFoundError: if Ray is not installed.
+            ValueError: as :meth:`run`, before the first task; inside tasks, as Ray raises it.
+        """
+        try:
+            import ray.data
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("a cluster needs Ray: pip install 'tg-lpe[ray]'") from error
+        self.start()
+        pending = self.pending(self.shards)
+        if not pending:
+            return _total([])
+        numbers = [{"shard": self.shards.index(shard)} for shard in pending]
+        tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
+        done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict(), num_cpus=num_cpus)
+        return _total([JobReport(**row) for row in done.take_all()])
+
+    def start(self) -> None:
+        """Write the manifest, or compare it with the one that is there.
+
+        Raises:
+            ValueError: if they differ, or there are shards without one.
+        """
+        path, manifest = self.out / MANIFEST, self.manifest()
+        if not path.exists():
+            if any(self.out.glob("part-*.parquet")):
+                raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
+            write_json(path, manifest)
+            return
+        found = read_json(path)
+        there: dict[str, Any] = found if isinstance(found, dict) else {}
+        if there != manifest and not any(self.out.glob("part-*.parquet")):
+            write_json(path, manifest)  # of a job that has come to nothing
+            return
+        for name in {**manifest, **there}:
+            if manifest.get(name) != there.get(name):
+                raise ValueError(
+                    f"{self.out} holds shards of another job: {name} is {there.get(name)!r} in {MANIFEST}, here "
+                    f"{manifest.get(name)!r}; choose another folder"
+                )
+
+    def manifest(self) -> dict[str, Any]:
+        """What the content of the shards depends on, JSON-able; reads the input once for its digests."""
+        release: dict[str, Any] = {"tg_lpe": vars(sys.modules["tg_lpe"])["__version__"]}
+        if self.smiles_column is not None:
+            from rdkit import rdBase
+
+            release["rdkit"] = rdBase.rdkitVersion
+        reader = None if self.reader is None else asdict(self.reader)
+        if reader is not None and self.reader is not None and self.reader.vocabulary is not None:
+            reader["vocabulary"] = list(self.reader.vocabulary)
+        inputs = [
+            {"name": file.name, "rows": rows, "sha256": digest_of_file(file)}
+            for file, rows in zip(self._files, self._rows, strict=True)
+        ]
+        return {
+            "format": _FORMAT,
+            "release": release,
+            "transform": repr(self.transform),
+            "smiles_column": self.smiles_column,
+            "reader": reader,
+            "rows_per_shard": self.rows_per_shard,
+            "inputs": inputs,
+        }
+
+    def pending(self, shards: tuple[Shard, ...]) -> list[Shard]:
+        """Those of some shards that are missing, or damaged."""
+        return [shard for shard in shards if not self._is_done(shard)]
+
+    def encode(self, shard: Shard) -> JobReport:
+        """Encode one shard, whether or not it is there already.
+
+        Raises:
+            ValueError: as :meth:`run`.
+        """
+        arrow = import_pyarrow()
+        table = _read_rows(shard)
+        own, encoded, reasons = self._encoded_molecules(table) if self.smiles_column else self._encoded_graphs(table)
+        wrong = next((row for row, reason in enumerate(reasons) if reason is not None), None)
+        if self.strict and wrong is not None:
+            raise ValueError(f"{shard.source}: row {shard.start + wrong}: {reasons[wrong]}")
+        columns = columns_of_graphs(encoded, own, [reason is None for reason in reasons])
+        columns[REASON] = arrow.array(reasons, arrow.string())
+        for name, values in columns.items():
+            if name in table.column_names:
+                raise ValueError(f"{shard.source} has a column {name!r}, which would be written; choose another name")
+            table = table.append_column(name, values)
+        with replacing(self.out / shard.name) as temporary:
+            arrow.parquet.write_table(table, temporary, compression="zstd")
+        return JobReport(1, len(reasons), sum(reason is not None for reason in reasons))
+
+    def _check(self, columns: list[list[str]]) -> None:
+        """Refuse input without the columns that are read, or with those that are written."""
+        features = [*self.transform.features]
+        if self.smiles_column is None:
+            if self.reader is not None:
+                raise ValueError("a reader is for SMILES, and the input has graphs: a column edge_index")
+            needed, added = ["edge_index", *features], [REASON]
+        else:
+            from tg_lpe.datasets import molecules as _  # noqa: F401 (says what to install)
+
+            if "x" in features and self.reader is None:
+                raise ValueError("the encoder reads atom types: pass reader=MoleculeReader(...), which numbers them")
+            needed, added = [self.smiles_column], [*self._own_columns(), REASON]
+        for file, there in zip(self._files, columns, strict=True):
+            for name in needed:
+                if name not in there:
+                    raise ValueError(f"{file} has no column {name!r}; there are {there}")
+            for name in added:
+                if name in there:
+                    raise ValueError(f"{file} has a column {name!r} already, which would be written")
+
+    def _own_columns(self) -> list[str]:
+        return ["num_nodes", "edge_index", "edge_attr", *([] if self.reader is None else ["x"])]
+
+    def _is_done(self, shard: Shard) -> bool:
+        path = self.out / shard.name
+        if not path.exists():
+            return False
+        try:
+            with open_parquet(path) as file:
+                complete = bool(file.metadata.num_rows == shard.stop - shard.start)
+        except ValueError:
+            complete = False
+        if not complete:
+            _LOGGER.warning("%s is damaged and is made anew", path)
+        return complete
+
+    def _encoded_molecules(self, table: Any) -> _Encoded:
+        """The usable SMILES of a table as graphs with encodings."""
+        from tg_lpe.datasets.molecules import MoleculeDataset
+        from tg_lpe.datasets.molecules._pool import read_smiles
+
+        smiles = [string if isinstance(string, str) else "" for string in table[self.smiles_column].to_pylist()]
+        if self.reader is not None:
+            [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
+            graphs, reasons = batch.graphs, batch.reasons
+        else:
+            [answer] = read_smiles(smiles, repair_radicals=False, num_workers=0, chunk_size=len(smiles))
+            reasons = [found if isinstance(found, str) else None for found in answer["molecules"]]
+            usable = [found for found in answer["molecules"] if not isinstance(found, str)]
+            atoms, bonds = [found[0] for found in usable], [found[1] for found in usable]
+            graphs = MoleculeDataset.from_graphs(atoms, bonds, [float("nan")] * len(usable))
+        return self._encoded(graphs, self._own_columns(), reasons)
+
+    def _encoded_graphs(self, table: Any) -> _Encoded:
+        """The usable graphs of a table with encodings; they are tried one by one if there are others."""
+        weight = self.transform.edge_weight
+        columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
+        try:
+            return self._encoded(graphs_of_table(table, columns), [], [None] * len(table))
+        except (ValueError, TypeError):
+            reasons = [self._reason(table.slice(row, 1), columns) for row in range(len(table))]
+        usable = table.filter(import_pyarrow().array([reason is None for reason in reasons]))
+        return self._encoded(graphs_of_table(usable, columns), [], reasons)
+
+    def _reason(self, row: Any, columns: list[str]) -> str | None:
+        """Why the graph of a row cannot be encoded; ``None`` if it can."""
+        try:
+            self.transform.encode_dataset(graphs_of_table(row, columns), progress=False)
+        except (ValueError, TypeError) as error:
+            return str(error)
+        return None
+
+    def _encoded(self, graphs: GraphDataset, own: list[str], reasons: list[str | None]) -> _Encoded:
+        given = graphs._data.keys()
+        encoded: Any = self.transform.encode_dataset(
+            graphs if len(graphs) else _one_without_nodes(graphs), progress=False
+        )
+        written = [name for name in encoded._data.keys() if name not in given]  # noqa: SIM118 (not a mapping)
+        if not written:
+            raise ValueError(
+                f"the transform must write an attribute of its own, as attr_name= says, got {self.transform}"
+            )
+        return _Encoded([*own, *written], encoded, reasons)
+
+
+class _Encoded(NamedTuple):
+    """The usable rows of a table."""
+
+    names: list[str]
+    """Attributes to write."""
+    graphs: Any
+    """A collated dataset; one graph without nodes if no row is usable."""
+    reasons: list[str | None]
+    """For each row of the table, why it is not usable."""
+
+
+def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:
+    """A graph without nodes, from a dataset without graphs: it shows the widths of what is written."""
+    data = copy.copy(graphs._data)
+    data._store.__dict__["_num_nodes"] = [0]
+    return GraphDataset(data, {name: torch.zeros(2, dtype=torch.int64) for name in graphs.slices or {}})
+
+
+def _read_rows(shard: Shard) -> Any:
+    """The rows of a shard as a table; of a large row group no more is unpacked than up to the last of them."""
+    arrow = import_pyarrow()
+    with open_parquet(shard.source) as file:
+        ends = list(accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)))
+        starts = [0, *ends[:-1]]
+        groups = [
+            g for g, (low, high) in enumerate(zip(starts, ends, strict=True)) if low < shard.stop and shard.start < high
+        ]
+        batches, at = [], starts[groups[0]] if groups else 0
+        try:
+            for batch in file.iter_batches(ROWS, row_groups=groups):
+                low, high = max(shard.start - at, 0), min(shard.stop - at, len(batch))
+                if low < high:
+                    batches.append(batch.slice(low, high - low))
+                at += len(batch)
+                if at >= shard.stop:
+                    break
+        except (arrow.ArrowInvalid, OSError) as error:
+            raise ValueError(f"{shard.source} is damaged: {error}") from error
+        table = arrow.Table.from_batches(batches, schema=file.schema_arrow)
+    if len(table) != shard.stop - shard.start:
+        raise ValueError(f"{shard.source} has changed: it ends before row {shard.stop}")
+    return table
+
+
+def _total(reports: list[JobReport]) -> JobReport:
+    return JobReport(*(sum(counts) for counts in zip(*reports, strict=True))) if reports else JobReport(0, 0, 0)
