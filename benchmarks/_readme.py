@@ -139,6 +139,19 @@ def spectral_attention_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], entry["method"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
 
 
+def million_row(entry: dict[str, Any]) -> list[str]:
+    """A way of benchmarks/million.py; rates are those of one process."""
+    rates = [f"{entry[name]:,.0f}" for name in ("seconds", "per_second", "per_cpu_second")]
+    ratio = f"{entry['ratio_per_cpu_second']:.2f}"
+    return [
+        entry["what"],
+        f"{entry['molecules']:,.0f}",
+        *rates,
+        ratio,
+        "" if entry.get("peak_mib") is None else f"{entry['peak_mib']:,.0f}",
+    ]
+
+
 def scaling_row(entry: dict[str, Any]) -> list[str]:
     """A graph of benchmarks/scaling.py."""
     counts = [entry["graph"], f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
@@ -287,6 +300,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         training_row,
     ),
     "spectral_attention": (["", "method", "graphs/s", "times the first"], spectral_attention_row),
+    "million": (
+        ["", "molecules a process", "seconds", "a second", "a second of CPU time", "times the first", "peak MiB"],
+        million_row,
+    ),
     "scaling": (
         ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
         scaling_row,
