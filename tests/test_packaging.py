@@ -122,7 +122,7 @@ def test_distributions_hold_the_package_alone(sdist: Path, pure: Path) -> None:
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert package | {f"tg_lpe/ops/csrc/{name}" for name in CSRC} <= held
-    assert {"LICENSE", "README.md", "CHANGELOG.md"} <= held
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"} <= held
     assert not any(name.startswith(("tests", "benchmarks", "docs")) for name in held)
 
 

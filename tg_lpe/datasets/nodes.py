@@ -9,6 +9,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_undirected
 
+MAX_ENTRIES = 2**32
+"""Entries of ``x``, which is written out, at most: 16 GiB."""
+
 _ARRAYS = ("edge_index", "x_indptr", "x_indices", "x_shape", "y")
 
 
@@ -34,7 +37,7 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, MemoryError) as error:
         raise ValueError(f"{path} is not an .npz archive of plain arrays: {error}") from error
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:
@@ -51,6 +54,8 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
         raise ValueError(f"{path}: edge_index must be [2, num_edges] with entries in 0..{num_nodes - 1}")
     if not _within(indices, num_features):
         raise ValueError(f"{path}: x_indices must lie in 0..{num_features - 1}")
+    if not 0 <= num_nodes * num_features <= MAX_ENTRIES:
+        raise ValueError(f"{path}: x must have at most {MAX_ENTRIES:,} entries, got {num_nodes} x {num_features}")
     x = torch.zeros(num_nodes, num_features)
     values = torch.from_numpy(arrays["x_data"].astype(np.float32)) if "x_data" in arrays else torch.ones(len(indices))
     x[torch.repeat_interleave(torch.arange(num_nodes), indptr.diff()), indices] = values

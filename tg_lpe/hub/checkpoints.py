@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -18,7 +18,11 @@ from typing import Any, TypeVar
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from tg_lpe.hub import zoo
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
@@ -207,6 +211,7 @@ class CheckpointMixin(
         tensors, _ = load_tensors(folder / WEIGHTS)
         try:
             inspect.signature(cls).bind(**arguments)
+            check_fit(lambda: cls(**arguments), tensors)
             with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
                 model = cls(**arguments)
             dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
@@ -321,6 +326,39 @@ def _there(path: Path) -> str:
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     more = ", ..." if len(names) > LISTED else ""
     return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{more})"
+
+
+def check_fit(make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not those of a module, before it is made: its sizes come from a file, and may be any.
+
+    Args:
+        make: makes the module.
+        tensors: the weights.
+
+    Raises:
+        RuntimeError: if names or shapes differ.
+        ValueError: if the module has many times more layers than there are weights.
+    """
+    parts, most = 0, 1000 + 20 * len(tensors)
+
+    def count(*_: Any) -> None:
+        nonlocal parts
+        parts += 1
+        if parts > most:
+            raise ValueError(f"it would have more than {most:,} layers and other parts, and has {len(tensors)} weights")
+
+    hooks = [register_module_module_registration_hook(count), register_module_parameter_registration_hook(count)]
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # shapes alone: nothing is allocated
+            make().load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        if not isinstance(error, NotImplementedError) and "meta tensor" not in str(
+            error
+        ):  # else a constructor that reads the values of its tensors
+            raise
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def described_arguments(module: CheckpointMixin) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+MAX_JSON = 2**26
+"""Bytes of a JSON file, at most: what is read from it may take fifty times as many."""
+
 
 def check_writable(path: Path) -> None:
     """Find out before any work whether :func:`replacing` will be able to write a file; nothing is left behind.
@@ -65,11 +68,22 @@ def write_json(path: Path, values: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON; a ``ValueError`` that names the file if it is not JSON."""
+    """Read JSON of at most :data:`MAX_JSON` bytes; a ``ValueError`` that names the file if it is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        size = path.stat().st_size
+        if size > MAX_JSON:
+            raise ValueError(f"it has {size:,} bytes, and {MAX_JSON:,} are the most that are read")
+        return parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says; a ``ValueError`` if it is none, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its lists and objects are nested too deeply") from None
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any] | None = None) -> None:
@@ -87,7 +101,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {}).get("json", "{}"))
+            metadata = parse_json((file.metadata() or {}).get("json", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (no mapping)
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error

@@ -320,9 +320,14 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
     if not run.model.is_file():
         raise ValueError(f"{run.path} holds an unfinished run: {run.model.name} is missing; --resume goes on with it")
+    described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
+    try:
+        checkpoints.check_fit(lambda: make_model(described), tensors)
+    except RuntimeError as error:
+        raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
-        model = make_model({**config["model"], "encoder": config["encoder"]})
-    model.load_state_dict(load_tensors(run.model)[0])
+        model = make_model(described)
+    model.load_state_dict(tensors)
     return Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
 
 

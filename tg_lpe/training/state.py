@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.hub.files import replacing
+from tg_lpe.hub.files import parse_json, replacing
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -145,7 +145,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            rows.append(json.loads(line))
+            rows.append(parse_json(line))
         except ValueError:
             break
     return rows

@@ -22,6 +22,7 @@ from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, Molecule
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
+from tg_lpe.hub.files import parse_json
 
 # Raise it whenever the same files and options would give other tensors or metadata.
 FORMAT_VERSION = 2
@@ -79,7 +80,7 @@ def load(path: Path) -> MoleculeSplits | None:
         return None
     try:
         with safe_open(str(path), framework="pt") as file:
-            document = json.loads(file.metadata()["tg_lpe"])
+            document = parse_json(file.metadata()["tg_lpe"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         if _digest(tensors) != document["digest"]:
             raise ValueError("its content does not match its digest")

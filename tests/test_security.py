@@ -1,0 +1,223 @@
+"""What SECURITY.md promises: nothing is unpickled; files cannot name paths, ask for memory or put code into pages."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import pickle
+import resource
+import struct
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tg_lpe
+from tg_lpe import GramTransformer, GraphTransformer, zoo
+from tg_lpe.cli import main
+from tg_lpe.datasets.nodes import load_node_graph
+from tg_lpe.encoders import load_encoder
+from tg_lpe.hub import checkpoints
+from tg_lpe.hub.files import MAX_JSON, load_tensors, read_json, save_tensors
+from tg_lpe.report import write_report
+from tg_lpe.training.state import read_metrics
+
+PACKAGE = Path(tg_lpe.__file__).parent
+SCRIPT = "<script>alert(1)</script>"
+
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+RUNNERS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "os.system", "os.popen"}
+
+
+@pytest.fixture
+def nothing_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("unpickled")
+
+    for name in ("load", "loads", "Unpickler", "_Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    monkeypatch.setattr(torch, "load", refuse)
+    yield
+
+
+def dangers(source: str) -> list[str]:
+    """Imports that unpickle, and calls that run what a file says."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            found += [name for name in names if name.partition(".")[0] in UNPICKLERS]
+        elif isinstance(node, ast.Call):
+            name, keywords = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+            unpickles = name in ("np.load", "numpy.load") and keywords.get("allow_pickle") != "False"
+            if name in RUNNERS or unpickles or keywords.get("shell") == "True":
+                found.append(name)
+    return found
+
+
+def test_the_source_has_nothing_that_unpickles_or_runs_files() -> None:
+    for source in (
+        "import pickle",
+        "from dill import load",
+        "np.load(f)",
+        "torch.load(f)",
+        "run(c, shell=True)",
+        "eval(x)",
+    ):
+        assert dangers(source), source
+    assert dangers("model.eval(); np.load(f, allow_pickle=False); json.loads(x)") == []
+    found = {str(path.relative_to(PACKAGE)): dangers(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on molecules whose target is named by a script, one SMILES of which is a script."""
+    pytest.importorskip("rdkit")
+    folder = tmp_path_factory.mktemp("run")
+    lines = ["smiles," + SCRIPT] + [f"{'C' * (n % 9 + 1)}O,{n}" for n in range(40)] + [f"C{SCRIPT},1"]
+    (folder / f"{SCRIPT.replace('/', '')}.csv").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def test_every_path_from_data_to_report_unpickles_nothing(run_folder: Path, nothing_is_unpickled: None) -> None:
+    (source,), out = run_folder.glob("*.csv"), run_folder / "run"
+    common = ["--cache", str(run_folder / "cache"), "--quiet", "--threads", "1", "--out", str(out)]
+    sizes = [
+        "--encoder.num_layers",
+        "2",
+        "--model.hidden_channels",
+        "8",
+        "--model.heads",
+        "2",
+        "--model.num_layers",
+        "1",
+    ]
+    train = ["train", str(source), "--target", SCRIPT, "--task", "regression", *sizes, *common]
+    assert main([*train, "--epochs", "1"]) == 0
+    (out / "result.json").unlink()  # as if it had been stopped
+    assert main([*train, "--epochs", "1", "--resume"]) == 0
+    (run_folder / "in.smi").write_text("CCO\nCO\n")
+    assert main(["predict", str(out), str(run_folder / "in.smi"), str(run_folder / "out.csv"), "--quiet"]) == 0
+    tensors = str(run_folder / "out.safetensors")
+    assert main(["encode", str(run_folder / "in.smi"), tensors, "--pretrained", "gram-k8", "--quiet"]) == 0
+    predictor = zoo.load("transformer-zinc")
+    predictor.save(run_folder / "saved")
+    assert torch.equal(zoo.load(run_folder / "saved").predict(["CCO"]).values, predictor.predict(["CCO"]).values)
+
+    page = write_report([out], run_folder / "report.html").read_text(encoding="utf-8")
+    assert "alert(1)" in page and SCRIPT not in page and SCRIPT.replace("/", "") not in page
+    assert page.count("<script") == page.count("</script>") == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../gram-k8", "gram-k8/../gram-k16", "../../etc/passwd", "/etc", "a/..", "a/../../b", "C:\\x", "a\0b", ""],
+)
+def test_names_that_are_paths_are_refused(name: str) -> None:
+    for ask in (zoo.path, zoo.card, zoo.load, load_encoder, GramTransformer.from_pretrained):
+        with pytest.raises(ValueError):
+            ask(name)
+
+
+def checkpoint(folder: Path, **changes: Any) -> Path:
+    """A checkpoint of a graph transformer whose configuration has been changed, with a digest that fits."""
+    GraphTransformer(num_node_types=3, hidden_channels=8, heads=2, num_layers=1).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text()) | changes
+    config.pop(checkpoints.DIGEST)
+    config[checkpoints.DIGEST] = checkpoints._digest(config, folder / checkpoints.WEIGHTS)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_channels": 20_000}, "size mismatch"),
+        ({"num_node_types": 2**28}, "size mismatch"),
+        ({"num_node_types": 2**62}, "does not fit"),
+        ({"num_layers": 10**9}, "more than .* layers"),
+    ],
+)
+def test_a_configuration_cannot_ask_for_memory(tmp_path: Path, changes: dict[str, int], said: str) -> None:
+    folder = checkpoint(tmp_path / "model", **changes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=said):
+        GraphTransformer.from_pretrained(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # in KiB
+
+
+HEADERS = {
+    "a header longer than the file": struct.pack("<Q", 2**62) + b"{}",
+    "no header": b"\0" * 4,
+    "a shape of 2**40": b'{"a":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}',
+    "a shape that overflows": b'{"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,4]}}',
+    "offsets beyond the end": b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4096,4100]}}',
+    "a nested header": b'{"a":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("what", HEADERS)
+def test_absurd_headers_of_tensors_are_refused(tmp_path: Path, what: str) -> None:
+    content = HEADERS[what]
+    if content.startswith(b"{"):
+        content = struct.pack("<Q", len(content)) + content + b"\0" * 4
+    (tmp_path / "x.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="damaged or not a safetensors file"):
+        load_tensors(tmp_path / "x.safetensors")
+
+
+def test_json_bombs_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("[" * 200_000 + "]" * 200_000)
+    with pytest.raises(ValueError, match=r"config\.json is not valid JSON: .* nested too deeply"):
+        read_json(path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    for ask in (load_encoder, zoo.load):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            ask(tmp_path)
+    with path.open("wb") as file:
+        file.truncate(MAX_JSON + 1)
+    with pytest.raises(ValueError, match="are the most that are read"):
+        read_json(path)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"epoch": 1}\n' + "[" * 200_000 + "\n")
+    assert read_metrics(metrics) == [{"epoch": 1}]
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors", {"json": "[" * 200_000})
+    with pytest.raises(ValueError, match="nested too deeply"):
+        load_tensors(tmp_path / "x.safetensors")
+    save_tensors(tmp_path / "x.safetensors", {"a": torch.ones(1)}, {"b": [1]})
+    assert load_tensors(tmp_path / "x.safetensors")[1] == {"b": [1]}
+
+
+def npz(path: Path, **changes: Any) -> Path:
+    arrays = {
+        "edge_index": np.array([[0], [1]]),
+        "x_indptr": np.array([0, 1, 1]),
+        "x_indices": np.array([0]),
+        "x_shape": np.array([2, 3]),
+        "y": np.array([0, 1]),
+    }
+    np.savez(path, **{**arrays, **changes})
+    return path
+
+
+def test_archives_cannot_ask_for_memory_or_unpickle(tmp_path: Path, nothing_is_unpickled: None) -> None:
+    assert load_node_graph(npz(tmp_path / "a.npz")).num_nodes == 2
+    with pytest.raises(ValueError, match="x must have at most"):
+        load_node_graph(npz(tmp_path / "a.npz", x_shape=np.array([2, 2**40])))
+    with pytest.raises(ValueError, match=r"not an \.npz archive of plain arrays"):
+        load_node_graph(npz(tmp_path / "a.npz", y=np.array([{"a": 1}], dtype=object)))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**56,)})
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("y.npy", header.getvalue())
+    with pytest.raises(ValueError, match=r"not an \.npz archive of plain arrays"):
+        load_node_graph(tmp_path / "b.npz")
