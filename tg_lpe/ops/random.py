@@ -30,7 +30,7 @@ def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> 
     return radius.mul_(uniform[:, 1::2].mul(2 * torch.pi).cos_()).to(like.dtype)
 
 
-def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor) -> Tensor:
+def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor, first_row: int = 0) -> Tensor:
     """Random signs, each a function of ``(seed, row, column)`` alone; see :func:`counter_normal`.
 
     Args:
@@ -38,11 +38,12 @@ def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor) -> Te
         num_rows: number of rows.
         columns: which columns, int64 ``[num_columns]``.
         like: tensor whose device and dtype the result takes.
+        first_row: the first of the rows.
 
     Returns:
         Plus and minus ones, ``[num_rows, num_columns]``.
     """
-    row = torch.arange(num_rows, device=like.device).unsqueeze(-1)
+    row = torch.arange(first_row, first_row + num_rows, device=like.device).unsqueeze(-1)
     bits = _mix(_mix((row + 1) * _WEYL + signed_64(seed)) + (columns.to(like.device) + 1) * _WEYL)
     return (((bits >> 40) & 1) * 2 - 1).to(like.dtype)
 

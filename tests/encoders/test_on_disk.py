@@ -1,0 +1,95 @@
+"""A graph whose edges stay on disk has the encoding that it has in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, few, graphs, listings, randomize_
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe.encoders.on_disk import encode_on_disk
+from tg_lpe.graph.on_disk import GraphOnDisk
+
+
+@few
+@given(graphs(max_nodes=30), st.data(), st.sampled_from([1, 3, 2**24]))
+def test_rows_are_those_of_the_adjacency_matrix(
+    tmp_path_factory: Any, graph: Graph, draw: st.DataObject, block_entries: int
+) -> None:
+    edge_index, _ = draw.draw(listings(graph))
+    loops = torch.arange(graph.num_nodes).expand(2, -1)
+    listed = torch.cat([edge_index, loops], 1).numpy().astype(draw.draw(st.sampled_from([np.int32, np.int64])))
+    folder = tmp_path_factory.mktemp("graph")
+    np.save(folder / "edges.npy", listed)
+    built = GraphOnDisk.build(folder / "edges.npy", graph.num_nodes, folder, block_entries)
+    assert (built.num_nodes, built.num_edges) == (graph.num_nodes, len(graph.edges))
+    dense, covered = torch.zeros(graph.num_nodes, graph.num_nodes), 0
+    for block in GraphOnDisk(folder).blocks(block_entries):
+        assert block.start == covered and block.crow.dtype == block.col.dtype == torch.int32
+        row = torch.arange(block.start, block.stop).repeat_interleave(block.crow.diff())
+        dense[row, block.col.long()] += 1
+        covered = block.stop
+    expected = torch.zeros_like(dense)
+    for u, v in graph.edges:
+        expected[u, v] = expected[v, u] = 1
+    assert covered == graph.num_nodes and torch.equal(dense, expected)
+
+
+@few
+@given(
+    graphs(max_nodes=30),
+    st.sampled_from(["power", "chebyshev"]),
+    st.integers(1, 7),
+    st.booleans(),
+    st.sampled_from([None, 3]),
+    st.sampled_from([1, 5, 16]),
+)
+def test_the_encoding_is_that_of_memory(
+    tmp_path_factory: Any, graph: Graph, basis: str, layers: int, ground: bool, out: int | None, columns: int
+) -> None:
+    encoder = GramTransformer(
+        out, 0, num_filters=2, num_layers=layers, basis=basis, probes="rademacher", num_probes=12, ground=ground, seed=5
+    )
+    randomize_(encoder.double())
+    built = GraphOnDisk.build(graph.edge_index().numpy(), graph.num_nodes, tmp_path_factory.mktemp("graph"), 7)
+    got = encode_on_disk(encoder, built, columns=columns, block_entries=7)
+    expected = encoder.encode(Incidence(graph.edge_index(), graph.num_nodes)).node
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_in_float32_and_by_the_shipped_encoder(tmp_path: Path) -> None:
+    from tg_lpe.datasets.synthetic import random_regular_edges
+    from tg_lpe.encoders import load_encoder
+
+    edges = random_regular_edges(3000, 6, torch.Generator().manual_seed(0))
+    built = GraphOnDisk.build(edges.numpy(), 3000, tmp_path, 1000)
+    shipped = load_encoder("gram-k8")
+    shipped.probe_kind = "rademacher"
+    expected = shipped.encode(Incidence(edges, 3000)).node
+    torch.testing.assert_close(encode_on_disk(shipped, built, block_entries=999), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"edges must be integers of shape \[2, num_listed\]"):
+        GraphOnDisk.build(np.zeros((2, 3)), 4, tmp_path)
+    with pytest.raises(ValueError, match=r"edges must lie in 0\.\.3, got 0\.\.4"):
+        GraphOnDisk.build(np.array([[0], [4]]), 4, tmp_path)
+    with pytest.raises(ValueError, match="is no graph on disk"):
+        GraphOnDisk(tmp_path)
+    graph = GraphOnDisk.build(np.array([[0], [3]]), 4, tmp_path)
+    with pytest.raises(ValueError, match="needs a GramTransformer"):
+        encode_on_disk(LinearTransformer(k=4), graph)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"this encoder reads \['edge_attr', 'x'\]"):
+        encode_on_disk(GramTransformer(4, 0, num_node_types=3, num_edge_types=2), graph)
+    with pytest.raises(ValueError, match="columns must be at least 1, got 0"):
+        encode_on_disk(GramTransformer(4, 0), graph, columns=0)
+    with (tmp_path / "neighbours.int32").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(ValueError, match="must have 8 bytes"):
+        GraphOnDisk(tmp_path)

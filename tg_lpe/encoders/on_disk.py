@@ -1,0 +1,119 @@
+"""Gram read-outs of one graph whose edges do not fit into memory."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from tg_lpe.encoders.gram_transformer import GramTransformer
+from tg_lpe.graph.incidence import inverse_sqrt
+from tg_lpe.graph.on_disk import BLOCK_ENTRIES, GraphOnDisk, RowBlock
+from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.random import counter_signs
+
+
+@torch.no_grad()
+def encode_on_disk(
+    encoder: GramTransformer, graph: GraphOnDisk, *, columns: int = 16, block_entries: int = BLOCK_ENTRIES
+) -> Tensor:
+    """The node encoding of a graph on disk, estimated from random probes.
+
+    What the encoder with ``probes="rademacher"`` computes in memory, up to rounding: the same signs go through the same
+    layers, some columns at a time, and each pass reads the edges once from front to back. In memory are two vectors of
+    each column, ``8 * columns`` bytes a node in float32, the result, ``4 * out_channels``, and 12 bytes more.
+
+    Args:
+        encoder: one that reads no features, without squarings and blocks of layers; its edge channels are left out.
+        graph: the graph.
+        columns: probes that go through the layers together. Fewer take less memory and more passes over the edges:
+            ``num_filters * (num_layers + 1) // 2 * num_probes / columns``.
+        block_entries: entries of the adjacency matrix that are multiplied at once.
+
+    Returns:
+        ``[num_nodes, out_channels]``.
+
+    Raises:
+        ValueError: if the encoder is no such one, or ``columns`` is less than 1.
+    """
+    if not isinstance(encoder, GramTransformer) or encoder.num_squarings or encoder.num_blocks > 1:
+        raise ValueError(
+            f"a graph on disk needs a GramTransformer without squarings and blocks of layers, got {encoder}"
+        )
+    if features := sorted(encoder.reads - {"edge_weight"}):
+        raise ValueError(f"a graph on disk has no features, and this encoder reads {features}")
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1, got {columns}")
+    like, n, layers, probes = encoder.unit, graph.num_nodes, encoder.num_layers, encoder.num_probes
+    gamma = BASES[encoder.basis][1]
+    weight = torch.eye(encoder.out_channels).to(like) if encoder.readout is None else encoder.readout.weight
+    out = like.new_zeros(n, encoder.out_channels)
+    if encoder.readout is not None:
+        out += encoder.readout.bias
+    degree, ground = graph.ptr.diff().to(like.dtype), encoder.conductances.of_types("x")
+    for number, readout in enumerate(weight.unflatten(1, (encoder.num_filters, layers)).unbind(1)):
+        diagonal = degree if ground is None else degree + ground[0, number]
+        if gamma:  # T_2s = 2 T_s T_s - I
+            out -= readout[:, 1::2].sum(1)
+        share = (2 if gamma else 1) / probes
+        for group in torch.arange(probes).split(columns):
+            _add_probes(out, share * readout, graph, diagonal, group, encoder, block_entries)
+    return out
+
+
+def _add_probes(
+    out: Tensor,
+    readout: Tensor,
+    graph: GraphOnDisk,
+    diagonal: Tensor,
+    probes: Tensor,
+    encoder: GramTransformer,
+    block_entries: int,
+) -> None:
+    """Add what some probes contribute to the read-out of one filter.
+
+    With ``S = diag(s)``, ``s = diagonal^-1/2`` and ``P = S A S``, the vectors that are kept are ``S Phi_t``, so that a
+    product takes the neighbours alone: ``S Phi_t = alpha S^2 A (S Phi_{t-1}) - gamma S Phi_{t-2}``.
+
+    Args:
+        out: ``[num_nodes, out_channels]``, changed.
+        readout: share of each layer, ``[out_channels, num_layers]``.
+        graph: the graph.
+        diagonal: of ``L``, ``[num_nodes]``.
+        probes: numbers of the columns.
+        encoder: for its layers and seed.
+        block_entries: as above.
+    """
+    alpha, gamma = BASES[encoder.basis]
+    scale = inverse_sqrt(diagonal)
+    phi = torch.empty(graph.num_nodes, len(probes), dtype=out.dtype)
+    for start in range(0, graph.num_nodes, 2**20):  # signs take eight bytes each while they are drawn
+        stop = min(start + 2**20, graph.num_nodes)
+        signs = counter_signs(encoder.seed, stop - start, probes, out, first_row=start)
+        phi[start:stop] = signs * scale[start:stop, None]
+    before = torch.empty_like(phi)
+    ones = out.new_ones(0)
+    for step in range(1, (encoder.num_layers + 1) // 2 + 1):
+        for block in graph.blocks(block_entries):
+            rows = slice(block.start, block.stop)
+            if len(ones) < len(block.col):
+                ones = out.new_ones(len(block.col))
+            part = scale[rows, None].square() * _product(block, ones, phi)
+            if gamma and step > 1:
+                part = part.mul_(alpha).sub_(before[rows], alpha=gamma)
+            for layer, other in ((2 * step - 1, phi[rows]), (2 * step, part)):
+                if 2 <= layer <= encoder.num_layers:
+                    inner = torch.linalg.vecdot(part, other).div_(scale[rows].square())
+                    out[rows].addr_(inner, readout[:, layer - 1])
+            before[rows] = part
+        phi, before = before, phi
+
+
+def _product(block: RowBlock, ones: Tensor, x: Tensor) -> Tensor:
+    """Rows of the adjacency matrix times ``x``, ``[stop - start, k]``."""
+    size = block.stop - block.start, x.size(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        rows = torch.sparse_csr_tensor(block.crow, block.col, ones[: len(block.col)], size, check_invariants=False)
+    return rows @ x

@@ -1,0 +1,149 @@
+"""A graph whose edges stay on disk: more of them than memory holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tg_lpe.hub.files import replacing
+
+BLOCK_ENTRIES = 2**24
+"""Entries of the adjacency matrix that are in memory at once, about; a node has all of its own."""
+
+_PTR, _NEIGHBOURS = "ptr.npy", "neighbours.int32"
+
+
+class RowBlock(NamedTuple):
+    """Rows ``start..stop-1`` of the adjacency matrix, as CSR."""
+
+    start: int
+    stop: int
+    crow: Tensor
+    """int32 ``[stop - start + 1]``, from zero."""
+    col: Tensor
+    """int32 ``[num_entries]``, read from disk when it is used."""
+
+
+class GraphOnDisk:
+    """An undirected graph without weights as rows of its adjacency matrix in two files, which are mapped into memory.
+
+    ``ptr.npy`` is int64 ``[num_nodes + 1]``, ``neighbours.int32`` the neighbours of one node after the other: eight
+    bytes an edge in all. The system keeps in memory what is used and fits.
+
+    Args:
+        folder: one that :meth:`build` wrote.
+
+    Raises:
+        ValueError: if it is none, or incomplete.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        ptr, neighbours = self.folder / _PTR, self.folder / _NEIGHBOURS
+        if not ptr.is_file() or not neighbours.is_file():
+            raise ValueError(
+                f"{folder} is no graph on disk: it needs {_PTR} and {_NEIGHBOURS}; GraphOnDisk.build writes them"
+            )
+        try:
+            self.ptr = torch.from_numpy(np.load(ptr, allow_pickle=False))
+        except (ValueError, EOFError, MemoryError) as error:
+            raise ValueError(f"{ptr} is damaged: {error}") from error
+        if (
+            self.ptr.dtype != torch.int64
+            or self.ptr.dim() != 1
+            or not len(self.ptr)
+            or bool((self.ptr.diff() < 0).any())
+        ):
+            raise ValueError(
+                f"{ptr} must be int64 [num_nodes + 1] and ascend, got {self.ptr.dtype} {list(self.ptr.shape)}"
+            )
+        self.num_nodes, entries = len(self.ptr) - 1, int(self.ptr[-1])
+        self.num_edges = entries // 2
+        if neighbours.stat().st_size != 4 * entries:
+            raise ValueError(
+                f"{neighbours} must have {4 * entries} bytes, as {_PTR} says, got {neighbours.stat().st_size}"
+            )
+        # Mode "c" is writable in memory alone: torch takes no array that is read-only.
+        self._neighbours = np.memmap(neighbours, np.int32, "c") if entries else np.empty(0, np.int32)
+
+    @classmethod
+    def build(
+        cls, edges: str | Path | np.ndarray, num_nodes: int, folder: str | Path, block_entries: int = BLOCK_ENTRIES
+    ) -> GraphOnDisk:
+        """Sort a list of edges into a folder, a part of the nodes at a time.
+
+        As in :class:`~tg_lpe.Incidence`, an edge may be listed in one direction, in both, or several times, and
+        self-loops are dropped.
+
+        Args:
+            edges: an ``.npy`` file, which is mapped into memory, or an array: integer ``[2, num_listed]``.
+            num_nodes: number of nodes, at most 2^31.
+            folder: where to write, made if absent.
+            block_entries: how many entries are sorted at once, about: each takes some 50 bytes for a while.
+
+        Raises:
+            ValueError: if the list has another form, or an end is out of range.
+        """
+        listed = edges if isinstance(edges, np.ndarray) else np.load(edges, mmap_mode="r", allow_pickle=False)
+        if listed.ndim != 2 or listed.shape[0] != 2 or listed.dtype.kind not in "iu":
+            raise ValueError(
+                f"edges must be integers of shape [2, num_listed], got {listed.dtype} {list(listed.shape)}"
+            )
+        if not 0 <= num_nodes <= 2**31:
+            raise ValueError(f"num_nodes must lie in 0..2^31, got {num_nodes}")
+        counts = np.zeros(num_nodes, np.int64)
+        for ends in _pieces(listed, block_entries):
+            if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
+                raise ValueError(f"edges must lie in 0..{num_nodes - 1}, got {ends.min()}..{ends.max()}")
+            for end in ends:
+                counts += np.bincount(end, minlength=num_nodes)
+        cuts = _cuts(np.concatenate([[0], counts.cumsum()]), block_entries)
+        (Path(folder) / _PTR).unlink(missing_ok=True)
+        with replacing(Path(folder) / _NEIGHBOURS) as temporary, temporary.open("wb") as file:
+            for start, stop in itertools.pairwise(cuts):
+                row, col = _sorted_rows(listed, start, stop, block_entries)
+                counts[start:stop] = np.bincount(row, minlength=stop - start)
+                file.write(col.astype(np.int32).tobytes())
+        with replacing(Path(folder) / _PTR) as temporary, temporary.open("wb") as file:
+            np.save(file, np.concatenate([[0], counts.cumsum()]), allow_pickle=False)
+        return cls(folder)
+
+    def blocks(self, block_entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
+        """The rows of the adjacency matrix, some at a time."""
+        cuts = _cuts(self.ptr.numpy(), block_entries)
+        for start, stop in itertools.pairwise(cuts):
+            ptr = self.ptr[start : stop + 1]
+            col = torch.from_numpy(self._neighbours[int(ptr[0]) : int(ptr[-1])])
+            yield RowBlock(start, stop, (ptr - ptr[0]).int(), col)
+
+    def __repr__(self) -> str:
+        return f"GraphOnDisk({str(self.folder)!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
+
+
+def _cuts(ptr: np.ndarray, block_entries: int) -> list[int]:
+    """First rows of consecutive blocks of about so many entries, and the number of rows."""
+    rows = len(ptr) - 1
+    wanted = np.searchsorted(ptr, np.arange(block_entries, int(ptr[-1]), block_entries))
+    return [0, *np.unique(wanted[(wanted > 0) & (wanted < rows)]).tolist(), rows] if rows else [0]
+
+
+def _pieces(listed: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    for start in range(0, listed.shape[1], size):
+        yield np.asarray(listed[:, start : start + size])
+
+
+def _sorted_rows(listed: np.ndarray, start: int, stop: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, from zero, and columns of the distinct entries of some rows, sorted."""
+    keys = []
+    for ends in _pieces(listed, size):
+        for row, col in (ends, ends[::-1]):
+            here = (row >= start) & (row < stop) & (row != col)
+            keys.append((row[here].astype(np.int64) - start) << 32 | col[here].astype(np.int64))
+    key = np.unique(np.concatenate(keys)) if keys else np.empty(0, np.int64)
+    return key >> 32, key & (2**32 - 1)
