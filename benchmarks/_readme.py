@@ -185,6 +185,15 @@ def large_graph_row(entry: dict[str, Any]) -> list[str]:
     return [*counts, f"{entry['seconds']:.1f}", f"{unit:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
+def edges_on_disk_row(entry: dict[str, Any]) -> list[str]:
+    """A graph of benchmarks/edges_on_disk.py."""
+    counts = [f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
+    times = [f"{entry[name]:,.0f}" for name in ("build_seconds", "seconds")]
+    unit = f"{entry['ns_per_edge_layer_filter_probe']:.1f}"
+    memory = "" if entry["memory_seconds"] is None else f"{entry['memory_seconds']:,.0f}"
+    return [*counts, *times, unit, f"{entry['peak_gib']:.1f}", memory]
+
+
 def large_graph_error_row(entry: dict[str, Any]) -> list[str] | None:
     """A kind of graph and a method of benchmarks/large_graph_error.py, at 100,000 nodes; the file has other sizes."""
     if entry["num_nodes"] < 90_000:
@@ -300,6 +309,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         training_row,
     ),
     "spectral_attention": (["", "method", "graphs/s", "times the first"], spectral_attention_row),
+    "edges_on_disk": (
+        ["nodes", "edges", "seconds to sort", "to encode", "ns each, layer, filter, probe", "peak GiB", "in memory, s"],
+        edges_on_disk_row,
+    ),
     "million": (
         ["", "molecules a process", "seconds", "a second", "a second of CPU time", "times the first", "peak MiB"],
         million_row,

@@ -1,0 +1,141 @@
+"""One graph whose edges stay on disk: time and memory of sorting and of encoding it, beside the same graph in memory.
+
+    python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--probes N] [--columns N] [--folder DIR] [--json FILE]
+
+A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs of three edges a node, whose
+neighbours lie anywhere. The list of edges is written as an `.npy` file, sorted into a folder and encoded, each step in a
+process of its own, so that its peak memory is its own; pages of the mapped edges count in it, which the system takes
+back when it needs memory. `--edges 200000000` takes 12 GiB besides these, and 5 GB of disk. What 10^9 edges take is
+extrapolated from the largest graph: time is linear in edges, memory in nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tg_lpe import GramTransformer, Incidence
+from tg_lpe.encoders.on_disk import encode_on_disk
+from tg_lpe.graph.on_disk import GraphOnDisk
+from tg_lpe.hub.files import write_json
+from tg_lpe.training.run_folder import environment
+
+LAYERS, FILTERS, EDGES_A_NODE = 16, 4, 3
+IN_MEMORY = 10_000_000
+"""Edges up to which the graph is encoded in memory too."""
+
+
+def write_edges(path: Path, num_nodes: int) -> None:
+    """Three edges from each node ``i`` to ``a i + b``, with random ``a`` prime to the number of nodes: int32."""
+    generator = np.random.default_rng(0)
+    edges = np.lib.format.open_memmap(path, "w+", np.int32, (2, EDGES_A_NODE * num_nodes))
+    for number in range(EDGES_A_NODE):
+        factor = int(generator.integers(num_nodes // 3, num_nodes))
+        while math.gcd(factor, num_nodes) > 1:
+            factor += 1
+        shift = int(generator.integers(num_nodes))
+        for start in range(0, num_nodes, 2**22):
+            tail = np.arange(start, min(start + 2**22, num_nodes))
+            place = slice(number * num_nodes + start, number * num_nodes + start + len(tail))
+            edges[0, place], edges[1, place] = tail, (tail * factor + shift) % num_nodes
+    edges.flush()
+
+
+def encoder(num_probes: int) -> GramTransformer:
+    torch.manual_seed(0)
+    return GramTransformer(8, 0, FILTERS, LAYERS, probes="rademacher", num_probes=num_probes).eval()
+
+
+def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int) -> dict[str, Any]:
+    """One step, in this process."""
+    start, found = time.perf_counter(), {}
+    if name == "build":
+        found["num_edges"] = GraphOnDisk.build(folder / "edges.npy", num_nodes, folder).num_edges
+    elif name == "encode":
+        out = encode_on_disk(encoder(num_probes), GraphOnDisk(folder), columns=columns)
+        found["sum"] = float(out.double().abs().sum())
+    else:
+        with torch.inference_mode():
+            edge_index = torch.from_numpy(np.load(folder / "edges.npy")).long()
+            out = encoder(num_probes).encode(Incidence(edge_index, num_nodes)).node
+        found["sum"] = float(out.double().abs().sum())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"seconds": time.perf_counter() - start, "peak_gib": peak, **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="30,000 edges")
+    parser.add_argument("--edges", type=int, nargs="+", default=[3_000_000, 30_000_000], help="(default: %(default)s)")
+    parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
+    parser.add_argument("--columns", type=int, default=16, help="probes at once (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, help="for the edges, removed afterwards (default: a temporary one)")
+    parser.add_argument("--json", type=Path, metavar="FILE", default="benchmarks/results/edges_on_disk.json")
+    parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.step is not None:
+        print(json.dumps(step(args.step[0], args.folder, int(args.step[1]), args.probes, args.columns)))
+        return
+    rows = []
+    for wanted in [30_000] if args.quick else args.edges:
+        num_nodes = wanted // EDGES_A_NODE
+        folder = args.folder or Path(tempfile.mkdtemp(prefix="tg_lpe-edges-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            write_edges(folder / "edges.npy", num_nodes)
+
+            def run(name: str, folder: Path = folder, num_nodes: int = num_nodes) -> dict[str, Any]:
+                options = ["--probes", str(args.probes), "--columns", str(args.columns), "--folder", str(folder)]
+                command = [sys.executable, __file__, "--step", name, str(num_nodes), *options]
+                return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+            built, encoded = run("build"), run("encode")
+            memory = run("memory") if wanted <= IN_MEMORY else None
+        finally:
+            shutil.rmtree(folder)
+        if memory is not None and not math.isclose(memory["sum"], encoded["sum"], rel_tol=1e-4):
+            raise RuntimeError(f"the encoding from disk is another: {encoded['sum']} beside {memory['sum']}")
+        num_edges = built["num_edges"]
+        rows.append(
+            {
+                "num_nodes": num_nodes,
+                "num_edges": num_edges,
+                "build_seconds": built["seconds"],
+                "build_peak_gib": built["peak_gib"],
+                "seconds": encoded["seconds"],
+                "peak_gib": encoded["peak_gib"],
+                "ns_per_edge_layer_filter_probe": 1e9
+                * encoded["seconds"]
+                / (num_edges * LAYERS * FILTERS * args.probes),
+                "memory_seconds": None if memory is None else memory["seconds"],
+                "memory_peak_gib": None if memory is None else memory["peak_gib"],
+            }
+        )
+        print(", ".join(f"{name} {value}" for name, value in rows[-1].items()))
+    last = rows[-1]
+    factor = 1e9 / last["num_edges"]
+    billion = {"seconds": factor * last["seconds"], "build_seconds": factor * last["build_seconds"]}
+    # Two vectors of 16 columns, the result, and 12 bytes a node; eight bytes an edge on disk.
+    billion["gib"] = 1e9 / EDGES_A_NODE * (8 * args.columns + 4 * 8 + 12) / 2**30
+    billion["disk_gib"] = 8e9 / 2**30
+    print(f"10^9 edges, extrapolated: {', '.join(f'{name} {value:,.0f}' for name, value in billion.items())}")
+    machine = environment()
+    machine.pop("command")
+    options = {"num_probes": args.probes, "columns": args.columns}
+    write_json(args.json, {**options, "results": rows, "billion_edges_extrapolated": billion, "machine": machine})
+
+
+if __name__ == "__main__":
+    main()
