@@ -3,8 +3,8 @@
     python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--probes N] [--columns N] [--folder DIR] [--json FILE]
 
 A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs of three edges a node, whose
-neighbours lie anywhere. The list of edges is written as an `.npy` file, sorted into a folder and encoded, each step in a
-process of its own, so that its peak memory is its own; pages of the mapped edges count in it, which the system takes
+neighbours lie anywhere. The list of edges is written as an `.npy` file, sorted into a folder and encoded, each step in
+a process of its own, so that its peak memory is its own; pages of the mapped edges count in it, which the system takes
 back when it needs memory. `--edges 200000000` takes 12 GiB besides these, and 5 GB of disk. What 10^9 edges take is
 extrapolated from the largest graph: time is linear in edges, memory in nodes.
 """
