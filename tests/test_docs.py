@@ -21,6 +21,7 @@ def test_python_of_a_page_runs(page: Path) -> None:
     for module, package in (
         ("datasets.molecules", "rdkit"),
         ("from ogb", "ogb"),
+        ("import pyarrow", "pyarrow"),
         ("tg_lpe.graphgym", "pytorch_lightning"),
     ):
         if module in text:
