@@ -4,6 +4,9 @@
 same results up to rounding; with it, the operations are several times faster on CPU. Setting the environment variable
 ``TG_LPE_NO_CPU_KERNELS=1`` acts as if it were absent. ``TG_LPE_INSTRUCTIONS=avx2`` leaves AVX-512 unused,
 ``TG_LPE_INSTRUCTIONS=any`` AVX2 too.
+
+The library is plain C: each function reads one structure of 64-bit fields, declared in the module of its operation, and
+returns a status.
 """
 
 from __future__ import annotations
