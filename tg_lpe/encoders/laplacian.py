@@ -15,6 +15,7 @@ from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.graph.spectral import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.nn.pair_forms import pair_forms
+from tg_lpe.nn.probes import draw_signs
 
 
 @register
@@ -78,8 +79,7 @@ class LaplacianEigenvectors(ComputedEncoder):
             loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)
             edge = edge.masked_fill(loops, 0.0)
         if generator is not None:
-            signs = torch.randint(0, 2, (graph.num_graphs, self.k), generator=generator, device=generator.device)
-            vectors = vectors * (2 * signs - 1).to(vectors)[graph.batch]
+            vectors = vectors * draw_signs(graph.num_graphs, self.k, generator).to(vectors)[graph.batch]
         return Encoding(vectors, edge)
 
     def arguments(self) -> dict[str, Any]:

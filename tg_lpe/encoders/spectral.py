@@ -13,6 +13,7 @@ from tg_lpe.encoders.computed import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.probes import draw_signs
 from tg_lpe.nn.reset import reset_parts
 
 TOKENS = ("eigenspaces", "eigenvectors")
@@ -161,9 +162,7 @@ def with_random_signs(vectors: Tensor, graph: Incidence, generator: torch.Genera
     """Eigenvectors ``[num_nodes, m]`` with a random sign for each graph and column; as they are without generator."""
     if generator is None:
         return vectors
-    shape = (graph.num_graphs, vectors.size(1))
-    signs = 2 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1
-    return vectors * signs.to(vectors)[graph.batch]
+    return vectors * draw_signs(graph.num_graphs, vectors.size(1), generator).to(vectors)[graph.batch]
 
 
 @register

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.hub.registry import Registry
+from tg_lpe.nn import parallel
 from tg_lpe.ops.segment import RowGroups
 
 NORMS = Registry("norm")
@@ -33,15 +34,38 @@ LARGEST = 30.0
 
 @NORMS.register(name="batch")
 class RowBatchNorm(nn.BatchNorm1d):
-    """Batch norm that uses its running statistics where a batch of fewer than two rows has none of its own."""
+    """Batch norm that uses its running statistics where a batch of fewer than two rows has none of its own.
+
+    A batch that is :func:`~tg_lpe.nn.parallel.divided` among processes is normalised as a whole.
+    """
 
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
+        if self.training and parallel.is_divided():
+            return self._normalize_divided(x)
         if self.training and x.size(0) < 2:
             return nn.functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
         return super().forward(x)
+
+    def _normalize_divided(self, x: Tensor) -> Tensor:
+        """Normalise the rows of this process by the statistics of those of all processes."""
+        mean, variance, own_variance, enough = _statistics(x.to(self.running_mean.dtype))
+        with torch.no_grad():
+            self.num_batches_tracked.add_(enough)
+            share = enough * (1 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum)
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_(variance, share)
+        mean = torch.where(enough, mean, self.running_mean)
+        out = (x - mean) * (torch.where(enough, own_variance, self.running_var) + self.eps).rsqrt()
+        return (out if self.weight is None else out * self.weight + self.bias).to(x.dtype)
+
+
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean, unbiased and biased variance, ``[channels]``, of the rows of all processes, and whether there are two."""
+    count, mean, squares = parallel.moments(x)
+    return mean, squares / (count - 1).clamp(min=1), squares / count.clamp(min=1), count > 1
 
 
 @NORMS.register(name="bounded")
@@ -87,15 +111,22 @@ class RunningNorm(BoundedNorm):
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
         mean, variance = self.running_mean, self.running_var
-        if self.training and x.size(0) > 1:
+        if self.training and (parallel.is_divided() or x.size(0) > 1):
             mean, variance = self._move(x.detach().to(mean.dtype))
         return self._cut_off(nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps))
 
     def _move(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move the statistics, and return copies: a backward pass reads them after the next batch has moved them."""
-        self.num_batches_tracked.add_(1)
-        step = (1 / self.num_batches_tracked).to(x.dtype).clamp(min=self.momentum or 0.0)
-        variance, mean = torch.var_mean(x, dim=0)
+        if parallel.is_divided():
+            with torch.no_grad():
+                mean, variance, _, enough = _statistics(x)
+            self.num_batches_tracked.add_(enough)
+            step = enough / self.num_batches_tracked.clamp(min=1)
+            step = enough * step.to(x.dtype).clamp(min=self.momentum or 0.0)
+        else:
+            variance, mean = torch.var_mean(x, dim=0)
+            self.num_batches_tracked.add_(1)
+            step = (1 / self.num_batches_tracked).to(x.dtype).clamp(min=self.momentum or 0.0)
         mean, variance = self.running_mean.lerp(mean, step), self.running_var.lerp(variance, step)
         self.running_mean.copy_(mean)
         self.running_var.copy_(variance)

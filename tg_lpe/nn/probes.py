@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn import parallel
 from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.ops.random import counter_normal
@@ -184,3 +185,10 @@ def make_probes(
 def draw_seed(generator: torch.Generator) -> int:
     """The seed of one call's random probes."""
     return int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
+
+
+def draw_signs(num_graphs: int, num_columns: int, generator: torch.Generator) -> Tensor:
+    """Random signs for each graph of a batch, ``[num_graphs, num_columns]``: those it has in the undivided batch."""
+    first, total = parallel.rows_before(num_graphs)
+    bits = torch.randint(0, 2, (total, num_columns), generator=generator, device=generator.device)
+    return 2 * bits[first : first + num_graphs] - 1

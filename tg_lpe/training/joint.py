@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
-from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
+from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
+from tg_lpe.training.processes import Parts, join
 from tg_lpe.training.run_folder import RunFolder, describe_model
 from tg_lpe.training.state import kept_state
 from tg_lpe.training.tasks import Task, task_for
@@ -58,7 +59,7 @@ def train(
         config: settings of the loop; the defaults if absent.
         folder: where to write the run, for ``resume`` and for ``tg-lpe report``; nothing is kept if absent.
         resume: whether to go on with the run in the folder.
-        device: where to train.
+        device: where to train; in processes that ``torchrun`` started, ``"cuda"`` is a GPU for each.
         progress: whether to show a progress bar.
 
     Returns:
@@ -71,6 +72,7 @@ def train(
         ValueError: if labels do not belong to the task (:meth:`Task.check_labels`), the folder holds another run, or
             training diverges.
     """
+    device = join(device)
     task = task_for(splits) if task is None else task
     config = TrainConfig() if config is None else config
     if folder is None:
@@ -126,9 +128,9 @@ class JointTraining(TrainingLoop):
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The task's loss of a training batch, and the penalty of the model's layers if they have one."""
         if not getattr(self.model, "has_penalty", False):
-            return self.task.loss(self.predict(batch, generator), batch.y)
+            return self.task.loss(*_of_all(self.predict(batch, generator), batch))
         out, penalty = self._call(batch, generator, return_penalty=True)
-        return self.task.loss(out.float(), batch.y) + penalty.float()
+        return self.task.loss(*_of_all(out.float(), batch)) + parallel.mean(penalty.float(), batch.num_graphs)
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
@@ -152,8 +154,9 @@ class JointTraining(TrainingLoop):
             norm.reset_running_stats()
             norm.momentum = None  # all batches count alike
         graphs = self.train_set[: self.config.recalibrate]
-        for batch in DataLoader(graphs, batch_size=4 * self.config.batch_size, generator=torch.Generator()):
-            self.predict(batch.to(self.device))
+        for batch, divided in Parts(graphs, 4 * self.config.batch_size):
+            with divided:
+                self.predict(batch.to(self.device))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 
@@ -171,10 +174,12 @@ class JointTraining(TrainingLoop):
         self.model.eval()
         outputs, labels = [], []
         with torch.no_grad():
-            for batch in DataLoader(dataset, batch_size=4 * self.config.batch_size, generator=torch.Generator()):
+            for batch, divided in Parts(dataset, 4 * self.config.batch_size):
                 batch = batch.to(self.device)
-                outputs.append(self.predict(batch))
-                labels.append(batch.y)
+                with divided:
+                    output, label = _of_all(self.predict(batch), batch)
+                outputs.append(output)
+                labels.append(label)
         predictions, targets = torch.cat(outputs), torch.cat(labels)
         return {**self.task.evaluate(predictions, targets), "loss": float(self.task.loss(predictions, targets))}
 
@@ -234,6 +239,13 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.bfloat16 if native else None
+
+
+def _of_all(out: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Outputs and labels of the whole batch, of which this process may have a part only."""
+    with torch.no_grad():
+        labels = parallel.gather(batch.y)
+    return parallel.gather(out), labels
 
 
 def _label_counts(task: Task, splits: GraphSplits) -> dict[str, Any]:

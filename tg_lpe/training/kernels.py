@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
-from torch_geometric.loader import DataLoader
 
 from tg_lpe.data.storage import with_edge_attribute, with_node_attribute
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.spectral import kernel_channels, kernel_entries
+from tg_lpe.nn.parallel import gather
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.pretrain import Pretraining
+from tg_lpe.training.processes import Parts
 
 NODE_TARGET, EDGE_TARGET = "kernel", "edge_kernel"
 CHUNK = 1000
@@ -77,8 +78,9 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
         counts: list[int] = []
         sums: list[Tensor] = []
         with torch.no_grad():
-            for batch in DataLoader(dataset, batch_size=1024, generator=torch.Generator()):
-                parts = self._errors(batch.to(self.device))
+            for batch, divided in Parts(dataset, 1024):
+                with divided:
+                    parts = self._errors(batch.to(self.device))
                 here = [part.double().sum(0).cpu() for part in parts]
                 sums = here if not sums else [a + b for a, b in zip(sums, here, strict=True)]
                 counts = [part.size(0) + (counts[i] if counts else 0) for i, part in enumerate(parts)]
@@ -95,8 +97,8 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
     def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
         node, edge = self.encode(batch, generator)
         node_variance, edge_variance = self._variances
-        of_nodes = (node - batch[NODE_TARGET]).square() / node_variance
-        return (of_nodes,) if edge is None else (of_nodes, (edge - batch[EDGE_TARGET]).square() / edge_variance)
+        of_nodes = gather((node - batch[NODE_TARGET]).square() / node_variance)
+        return (of_nodes,) if edge is None else (of_nodes, gather((edge - batch[EDGE_TARGET]).square() / edge_variance))
 
 
 def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:

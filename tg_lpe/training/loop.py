@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
-from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
 from tg_lpe.hub.files import load_tensors, read_json
+from tg_lpe.nn.parallel import process_number
+from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed, seeded
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.run_folder import RunFolder
@@ -49,6 +50,8 @@ class TrainingLoop(ABC):
     Each epoch draws from a generator seeded by ``(seed, epoch)`` and ends in a checkpoint, so a run that was stopped at
     any moment can be resumed and gives the result of an undisturbed one.
 
+    In several processes (:mod:`tg_lpe.training.processes`) each has a part of every batch, and the first alone writes.
+
     A subclass sets ``train_set`` and ``val_set`` and defines the loss.
 
     Args:
@@ -75,17 +78,23 @@ class TrainingLoop(ABC):
         progress: bool,
     ) -> None:
         self.loop_config, self.model, self.optimizer = config, model, optimizer
-        self.folder, self.progress = folder, progress
+        is_first = process_number() == 0
+        self.folder, self.progress = folder if is_first else None, progress and is_first
         self.device = next(model.parameters()).device
         self.epoch, self.best_epoch = 0, 0
         self.best_value = -math.inf if self.larger_is_better else math.inf
+        processes.copy_from_first(model)
         self.best_state = copy_state(model)
         self.average = AveragedWeights(model, config.ema) if config.ema else None
         self.plateau = Plateau(config.patience) if config.schedule == "plateau" else None
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The loss of a training batch; ``generator`` is the source of all randomness in it."""
+        """The loss of a training batch; ``generator`` is the source of all randomness in it.
+
+        Among several processes it is that of the whole batch if it is computed from rows that
+        :func:`~tg_lpe.nn.parallel.gather` has collected; of another loss, the mean over the processes is minimised.
+        """
 
     @abstractmethod
     def evaluate(self, dataset: InMemoryDataset) -> float:
@@ -108,16 +117,19 @@ class TrainingLoop(ABC):
         Returns:
             The result, as written to ``result.json``.
         """
+        processes.check(self.model, self.loop_config.batch_size, len(self.train_set))
         if resume:
             self._restore()
         if self.folder is not None and self.epoch == 0:
             self.folder.save_initial(getattr(self, "encoder", None))
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
         while self.epoch < self.loop_config.epochs and not self._at_smallest_rate():
-            with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT), self.device):
+            number = [process_number()] if process_number() else []  # each process drops other values
+            with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT, *number), self.device):
                 row = self.train_epoch()
             with self.evaluated_weights():
                 row |= self.validate()
+                row = processes.from_first(lambda row=row: row)  # all decide by the same bits
                 value = row[self.metric]
                 if value > self.best_value if self.larger_is_better else value < self.best_value:
                     self.best_value, self.best_epoch = value, self.epoch
@@ -164,19 +176,21 @@ class TrainingLoop(ABC):
         config = self.loop_config
         self.model.train()
         generator = torch.Generator().manual_seed(hash_seed(config.seed, self.epoch))
-        loader = DataLoader(self.train_set, config.batch_size, shuffle=True, generator=generator)
+        parts = processes.Parts(self.train_set, config.batch_size, generator)
         bar = tqdm(
-            loader, desc=f"epoch {self.epoch + 1}/{config.epochs}", disable=None if self.progress else True, leave=False
+            parts, desc=f"epoch {self.epoch + 1}/{config.epochs}", disable=None if self.progress else True, leave=False
         )
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         start, seen = time.perf_counter(), 0
-        for step, batch in enumerate(bar):
-            factor = self._schedule(self.epoch * len(loader) + step, config.epochs * len(loader))
+        for step, (batch, divided) in enumerate(bar):
+            factor = self._schedule(self.epoch * len(parts) + step, config.epochs * len(parts))
             for group in self.optimizer.param_groups:
                 group["lr"] = group["peak_lr"] * factor
-            loss = self.loss(batch.to(self.device), generator)
+            with divided:
+                loss = self.loss(batch.to(self.device), generator)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            processes.average_gradients(self.model.parameters())
             # Group by group: large gradients of an encoder's few scalars would shrink the steps of all others.
             groups = [group["params"] for group in self.optimizer.param_groups]
             for parameters in [list(chain(*groups))] if config.clip_jointly else groups:
@@ -184,8 +198,8 @@ class TrainingLoop(ABC):
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(self.model)
-            total += loss.detach() * batch.num_graphs
-            seen += batch.num_graphs
+            total += loss.detach() * parts.sizes[step]
+            seen += parts.sizes[step]
             if not bar.disable and step % 10 == 0:
                 speed = seen / (time.perf_counter() - start)
                 left = ((config.epochs - self.epoch) * len(self.train_set) - seen) / speed / 60
@@ -196,7 +210,7 @@ class TrainingLoop(ABC):
         self.epoch += 1
         return {
             "epoch": self.epoch,
-            "train_loss": float(total) / max(seen, 1),
+            "train_loss": float(processes.average(total)) / max(seen, 1),
             "lr": self.optimizer.param_groups[0]["lr"],
             "seconds": round(seconds, 3),
             "graphs_per_second": round(seen / seconds, 1),
@@ -238,9 +252,10 @@ class TrainingLoop(ABC):
 
     def _restore(self) -> None:
         state = self.folder.load_state() if self.folder is not None else None
-        if state is None:
+        metadata = processes.from_first(lambda: None if state is None else state[1])
+        if metadata is None:
             return
-        tensors, metadata = state
+        tensors = processes.tensors_from_first({} if state is None else state[0])
         self.model.load_state_dict(with_prefix(tensors, "model."))
         self.best_state = {k: v.to(self.device) for k, v in with_prefix(tensors, "best.").items()}
         unpack_optimizer(self.optimizer, tensors)
@@ -274,14 +289,20 @@ def run_in_folder(
     Raises:
         ValueError: as :meth:`RunFolder.start` and :meth:`TrainingLoop.fit`.
     """
-    try:
+
+    def start() -> tuple[bool, dict[str, Any] | None]:
         going_on = folder.start(command, settings, resume)
-        if not folder.result.exists():
+        return going_on, dict(read_json(folder.result)) if folder.result.exists() else None
+
+    try:
+        going_on, result = processes.from_first(start)
+        if result is None:
             return make().fit(resume=going_on)
         if model is not None:
-            model.load_state_dict(load_tensors(folder.model)[0])
+            weights = load_tensors(folder.model)[0] if process_number() == 0 else {}
+            model.load_state_dict(processes.tensors_from_first(weights))
             model.eval()
-        return dict(read_json(folder.result))
+        return result
     finally:
         folder.release()
 

@@ -8,16 +8,17 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
-from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import with_node_attribute
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.precompute import incidences, precomputed_of, store_precomputed
 from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.nn.parallel import gather
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.config import LoopConfig, PretrainConfig
 from tg_lpe.training.loop import TrainingLoop
+from tg_lpe.training.processes import Parts
 from tg_lpe.training.run_folder import RunFolder
 
 TARGET = "eigenvectors"
@@ -130,7 +131,7 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
-        return self._column_losses(batch, generator).sum()
+        return self._column_losses(batch, generator)[0].sum()
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """Sum over eigenvectors of the sign-invariant loss."""
@@ -145,10 +146,11 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         total = torch.zeros(self.config.num_eigenvectors, dtype=torch.float64)
         count = torch.zeros_like(total)
         with torch.no_grad():
-            for batch in DataLoader(dataset, batch_size=1024, generator=torch.Generator()):
-                batch = batch.to(self.device)
-                there = _exists(batch).sum(0).double().cpu()
-                total += self._column_losses(batch).double().cpu() * there
+            for batch, divided in Parts(dataset, 1024):
+                with divided:
+                    losses, graphs = self._column_losses(batch.to(self.device))
+                there = graphs.double().cpu()
+                total += losses.double().cpu() * there
                 count += there
         return total / count.clamp(min=1)
 
@@ -161,12 +163,14 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
             "test_loss_by_eigenvector": [round(float(value), 4) for value in columns],
         }
 
-    def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+    def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Mean loss of each eigenvector, and the number of graphs that have it, ``[num_eigenvectors]`` each."""
         out = self.encode(batch, generator).node
         graphs = RowGroups(batch.batch, batch.num_graphs)
-        loss = sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs)
-        exists = _exists(batch)
-        return (loss * exists).sum(0) / exists.sum(0).clamp(min=1)
+        loss = gather(sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs))
+        exists = gather(_exists(batch))
+        count = exists.sum(0)
+        return (loss * exists).sum(0) / count.clamp(min=1), count
 
 
 def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.nn import parallel
 from tg_lpe.nn.attention.global_attention import check_heads, register_global_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.reset import reset_parts
@@ -247,6 +248,7 @@ class PrimalAttention(nn.Module):
         if not self._regularizes:
             return out, None
         energy = (scores * self.lambda_.unsqueeze(1)).square().sum((2, 3)).sum() / _at_least_one(scores) / 2
+        energy = parallel.mean(energy, scores.size(0))
         return out, (energy / self.heads - (self.weight_e * self.weight_r).sum() / self.heads) ** 2
 
     def objective(self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> Tensor:
@@ -308,7 +310,8 @@ def _code_objective(terms: _Terms, graphs: RowGroups) -> Tensor:
     else:
         moments = graphs.sum(features * (features * gates).sum(3, keepdim=True))
     energies = (terms.quadratic(lambda_) * gram).sum() + terms.through_node(moments, lambda_).sum()
-    return (energies / _at_least_one(features) / 2 - terms.trace().sum()) / lambda_.size(0)
+    energy = parallel.mean(energies / _at_least_one(features) / 2, features.size(0))
+    return (energy - terms.trace().sum()) / lambda_.size(0)
 
 
 def _graph_objectives(terms: _Terms, neighbourhoods: Neighbourhoods, printed: bool) -> Tensor:

@@ -1,0 +1,197 @@
+"""Training in several processes that ``torchrun`` starts: each has a part of every batch, all have the same weights."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.loader import DataLoader
+
+from tg_lpe.nn.norms import RowBatchNorm
+from tg_lpe.nn.parallel import communication_device, divided, num_processes, process_number
+
+T = TypeVar("T")
+
+
+def join(device: str | torch.device) -> torch.device:
+    """Join the processes that ``torchrun`` started, if it started this one and that has not been done.
+
+    Args:
+        device: as a user names it.
+
+    Returns:
+        The device of this process: among several, ``cuda`` is that of its number on this machine.
+
+    Raises:
+        ValueError: if there are several processes and the device names one GPU for all of them.
+    """
+    device = torch.device(device)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return device
+    if device.type == "cuda":
+        if device.index is not None:
+            raise ValueError(f"each process has a GPU of its own: device must be 'cuda', got {str(device)!r}")
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        if device.index >= torch.cuda.device_count():
+            raise ValueError(
+                f"each process needs a GPU of its own: {torch.cuda.device_count()} are here, and this is process "
+                f"{device.index} of the machine; start fewer with --nproc-per-node"
+            )
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)
+    return device
+
+
+def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
+    """Refuse what several processes cannot train as one would.
+
+    Raises:
+        ValueError: if some process would never have a graph, or a norm takes its statistics from one process's part.
+    """
+    processes = num_processes()
+    if processes == 1:
+        return
+    for what, count in (("batch_size is", batch_size), ("the training set has", num_graphs)):
+        if count < processes:
+            raise ValueError(
+                f"each of the {processes} processes needs a graph of each batch, but {what} {count}; batch_size counts "
+                f"the graphs of all processes together: raise it, or start fewer processes"
+            )
+    for name, module in model.named_modules():
+        norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if norm and not isinstance(module, RowBatchNorm | nn.SyncBatchNorm):
+            raise ValueError(
+                f"{name}, a {type(module).__name__}, would take its statistics from one process's part of a batch; "
+                f"among several processes use make_norm('batch', channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm"
+            )
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What a function returns, JSON-able, that the first process alone calls; an error of its is every process's.
+
+    Raises:
+        ValueError: if the function raised a ``ValueError`` or an ``OSError``.
+    """
+    if num_processes() == 1:
+        return make()
+    if process_number() > 0:
+        document = json.loads(_broadcast(b""))
+        if "error" in document:
+            raise ValueError(document["error"])
+        return document["value"]  # type: ignore[no-any-return]
+    try:
+        value = make()
+    except (ValueError, OSError) as error:
+        _broadcast(json.dumps({"error": str(error)}).encode())
+        raise
+    _broadcast(json.dumps({"value": value}).encode())
+    return value
+
+
+def tensors_from_first(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The first process's tensors in all, on CPU; what the others give is not read."""
+    return tensors if num_processes() == 1 else load(_broadcast(save(tensors) if process_number() == 0 else b""))
+
+
+def copy_from_first(model: nn.Module) -> None:
+    """Give all processes the parameters and buffers of the first."""
+    if num_processes() > 1:
+        for value in model.state_dict().values():
+            dist.broadcast(value, 0)
+
+
+def average(value: Tensor) -> Tensor:
+    """The mean of a tensor over the processes."""
+    if num_processes() > 1:
+        value = value.clone()
+        dist.all_reduce(value)
+        value /= num_processes()
+    return value
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Give each parameter the mean of its gradients in all processes; ``None`` stays where no process has one."""
+    if num_processes() == 1:
+        return
+    chosen = [p for p in parameters if p.requires_grad]
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in chosen]
+    there = grads[0].new_tensor([p.grad is not None for p in chosen])
+    flat = average(torch.cat([there, *(grad.flatten() for grad in grads)]))
+    there, *means = flat.split([len(chosen), *(p.numel() for p in chosen)])
+    for index, (p, grad) in enumerate(zip(chosen, means, strict=True)):
+        if p.grad is not None or there[index] > 0:  # the device is asked only where this process has none
+            p.grad = grad.view_as(p).to(p.dtype)
+
+
+class Parts:
+    """The batches of a data set, of each of which this process has its part, with the same order of graphs in all.
+
+    Iterating gives pairs of a part and a context to use it in, see :func:`~tg_lpe.nn.parallel.divided`. A batch of fewer
+    graphs than there are processes is each one's as a whole. One process has all of each batch.
+
+    Args:
+        dataset: the graphs.
+        batch_size: graphs of a batch, in all processes together; the last may have fewer.
+        generator: draws the order, the same in all processes; in the order of the data set if absent.
+
+    Attributes:
+        sizes: graphs of each batch, in all processes together.
+    """
+
+    def __init__(self, dataset: InMemoryDataset, batch_size: int, generator: torch.Generator | None = None) -> None:
+        order = SequentialSampler(dataset) if generator is None else RandomSampler(dataset, generator=generator)
+        # The loader draws from the generator that it is given, or else from the global one.
+        self._loader = DataLoader(
+            dataset,
+            batch_sampler=_OwnRows(BatchSampler(order, batch_size, drop_last=False)),
+            generator=torch.Generator() if generator is None else generator,
+        )
+        self.sizes = [min(batch_size, len(dataset) - start) for start in range(0, len(dataset), batch_size)]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[tuple[Batch, AbstractContextManager[None]]]:
+        for batch, size in zip(self._loader, self.sizes, strict=True):
+            yield batch, divided(size >= num_processes())
+
+
+class _OwnRows(Sampler[list[int]]):
+    """This process's share of each list of indices; lists shorter than there are processes are left as they are."""
+
+    def __init__(self, batches: BatchSampler) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        processes, number = num_processes(), process_number()
+        for indices in self.batches:
+            size = len(indices)
+            start, stop = (size * n // processes for n in (number, number + 1))
+            yield indices[start:stop] if size >= processes else indices
+
+
+def _broadcast(content: bytes) -> bytes:
+    """The first process's bytes in all."""
+    device = communication_device()
+    size = torch.tensor([len(content)], device=device)
+    dist.broadcast(size, 0)
+    values = torch.empty(int(size), dtype=torch.uint8, device=device)
+    if process_number() == 0:
+        values.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    dist.broadcast(values, 0)
+    return values.cpu().numpy().tobytes()
