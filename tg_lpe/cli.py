@@ -72,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with 2.
     """
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("tg_lpe").setLevel(logging.INFO)
+    is_first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+    logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
     given = list(sys.argv[1:] if argv is None else argv)
     command, args = _parse(given)
     try:
@@ -217,7 +218,8 @@ def _run_training(
     settings: Mapping[str, Any],
     make: Callable[[RunFolder], TrainingLoop],
 ) -> tuple[Path, dict[str, Any]] | None:
-    """Run a training into its folder; ``None`` if it is complete already."""
+    """Run a training into its folder; ``None`` if it is complete already, or another process says how it ended."""
+    from tg_lpe.nn.parallel import process_number
     from tg_lpe.report import draw_curve
     from tg_lpe.training.loop import run_in_folder
     from tg_lpe.training.run_folder import RunFolder
@@ -235,8 +237,10 @@ def _run_training(
     except TypeError as error:  # of code, such as an encoder of the user's own: the traceback says where
         raise RuntimeError(f"training with {label} failed: {error}") from error
     finally:
-        if started and folder.metrics.exists():
+        if started and folder.metrics.exists() and process_number() == 0:
             draw_curve(folder)  # of an interrupted run too
+    if process_number() > 0:
+        return None
     if complete:
         print(f"{folder.path} is complete already", file=sys.stderr)
         return None
@@ -282,6 +286,7 @@ def _train(args: Namespace) -> None:
     """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
     from tg_lpe.training import JointTraining, TrainConfig, build_model, task_for
     from tg_lpe.training.metrics import METRICS
+    from tg_lpe.training.processes import join
     from tg_lpe.training.run_folder import checkpoint_label, describe_model
 
     config: TrainConfig = settings_of(TrainConfig, args)
@@ -291,7 +296,7 @@ def _train(args: Namespace) -> None:
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     _set_threads(args.threads)
-    device = _device(args.device)
+    device = join(_device(args.device))
     start = _start(args.start)
     splits = _load(args, chosen, start, targets=args.target, computed=args.computed)
     task = task_for(splits, **_task(args))
@@ -407,6 +412,7 @@ def _run_pretraining(
     """Build the encoder, pretrain it; what :func:`_run_training` returns, and the encoder's label."""
     from tg_lpe.data import DataSpec
     from tg_lpe.training.build import seeded, start_encoder
+    from tg_lpe.training.processes import join
 
     chosen = chosen_encoder(args)
     if chosen is None:
@@ -414,7 +420,7 @@ def _run_pretraining(
             raise ValueError("--encoder none has nothing to pretrain")
         chosen = {"class": default}
     _set_threads(args.threads)
-    device = _device(args.device)
+    device = join(_device(args.device))
     splits = _load(args, chosen, targets=())
     spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
     if isinstance(chosen, dict):

@@ -54,7 +54,8 @@ class RowBatchNorm(nn.BatchNorm1d):
         mean, variance, own_variance, enough = _statistics(x.to(self.running_mean.dtype))
         with torch.no_grad():
             self.num_batches_tracked.add_(enough)
-            share = enough * (1 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum)
+            share = 1 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum
+            share = enough.to(mean.dtype) * share
             self.running_mean.lerp_(mean, share)
             self.running_var.lerp_(variance, share)
         mean = torch.where(enough, mean, self.running_mean)

@@ -20,7 +20,7 @@ class LoopConfig:
 
     Args:
         epochs: passes over the training set.
-        batch_size: graphs per step.
+        batch_size: graphs per step, of all processes together.
         lr: peak learning rate of AdamW.
         schedule: of the learning rate; "halving" halves it every halve_every epochs, as `Graph Transformers Dream of
             Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets it fall continuously, whatever the
@@ -101,7 +101,7 @@ class TrainConfig(LoopConfig):
 
     Args:
         epochs: passes over the training set.
-        batch_size: graphs per step.
+        batch_size: graphs per step, of all processes together.
         lr: peak learning rate of the graph transformer.
         schedule: of the learning rates; "halving" halves them every halve_every epochs, as `Graph Transformers Dream of
             Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets them fall continuously, whatever the

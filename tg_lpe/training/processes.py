@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -49,7 +49,11 @@ def join(device: str | torch.device) -> torch.device:
             )
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        store, number, count = next(dist.rendezvous("env://"))
+        # torchrun keeps its store when it starts processes again: in it are the addresses of those that are gone.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=number, world_size=count)
         atexit.register(dist.destroy_process_group)
     return device
 
@@ -138,8 +142,8 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 class Parts:
     """The batches of a data set, of each of which this process has its part, with the same order of graphs in all.
 
-    Iterating gives pairs of a part and a context to use it in, see :func:`~tg_lpe.nn.parallel.divided`. A batch of fewer
-    graphs than there are processes is each one's as a whole. One process has all of each batch.
+    Iterating gives pairs of a part and a context to use it in, see :func:`~tg_lpe.nn.parallel.divided`. Of a batch of
+    fewer graphs than there are processes each has all, and so has a single process of every batch.
 
     Args:
         dataset: the graphs.

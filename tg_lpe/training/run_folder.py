@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.nn.parallel import num_processes
 
 LAYOUT = 2
 """Of ``config.json``. Layout 1 (release 0.1) has no entry ``layout``, and all settings in one flat object."""
@@ -146,6 +147,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": num_processes(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.system(),

@@ -1,0 +1,113 @@
+"""Two processes of ``torchrun`` train as one does with the whole batch, and go on after one of them is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_processes import NORMS, ROWS, TRAININGS, losses, make_pretraining, make_training, normalized
+
+from tg_lpe.hub.files import read_json
+from tg_lpe.nn import parallel
+from tg_lpe.training.processes import Parts, join
+from tg_lpe.training.state import read_metrics
+
+SCRIPT = Path(__file__).parents[1] / "two_processes.py"
+
+
+@pytest.fixture(scope="module")
+def two_processes(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the two processes wrote to."""
+    out = tmp_path_factory.mktemp("two")
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--standalone"]
+    roots = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, *launch, str(SCRIPT), str(out), str(molecules)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": roots},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    (out / "stdout").write_text(done.stdout)
+    return out
+
+
+@pytest.fixture(scope="module")
+def found(two_processes: Path) -> dict[str, Any]:
+    """What the first process found."""
+    return read_json(two_processes / "found-0.json")
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", TRAININGS)
+def test_losses_of_the_whole_batch(found: dict[str, Any], name: str) -> None:
+    """Norms, penalties, clipping, random signs and probes, averages, missing labels, a last batch of one graph."""
+    for got, expected in zip(found["trainings"][name], losses(make_training(name)), strict=True):
+        assert got == pytest.approx(expected, rel=2e-5)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("kind", ["eigenvectors", "kernels"])
+def test_losses_of_pretraining(found: dict[str, Any], kind: str) -> None:
+    for got, expected in zip(found["pretrainings"][kind], losses(make_pretraining(kind)), strict=True):
+        assert got == pytest.approx(expected, rel=2e-5)
+
+
+def test_all_processes_find_the_same(two_processes: Path, found: dict[str, Any]) -> None:
+    assert read_json(two_processes / "found-1.json") == found
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("rows", ROWS)
+def test_norms_of_the_whole_batch(two_processes: Path, name: str, rows: str) -> None:
+    """Outputs, gradients and running statistics, whatever rows the processes have."""
+    got = load_file(two_processes / "found-0.safetensors")
+    for key, expected in normalized(name, rows, slice(None)).items():
+        torch.testing.assert_close(got[f"{name}, {rows}: {key}"], expected, rtol=1e-9, atol=1e-9, msg=key)
+
+
+def test_a_killed_process_is_started_again(two_processes: Path, found: dict[str, Any]) -> None:
+    assert found["restarts"] == "1"
+    assert found["killed"] == found["whole"]
+    for name in ("model.safetensors", "result.json"):
+        assert (two_processes / "killed" / name).read_bytes() == (two_processes / "whole" / name).read_bytes()
+    assert [row["epoch"] for row in read_metrics(two_processes / "killed" / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_the_command_line_says_everything_once(two_processes: Path) -> None:
+    said = (two_processes / "stdout").read_text()
+    assert said.count("test MAE") == 1
+    assert read_json(two_processes / "cli" / "environment.json")["processes"] == 2
+    assert (two_processes / "cli" / "curve.png").exists()
+
+
+def test_what_would_not_be_the_same_is_refused(found: dict[str, Any]) -> None:
+    said = found["refused"]
+    assert "each of the 2 processes needs a graph of each batch, but batch_size is 1" in said["batch_size"]
+    assert "pool_norm, a BatchNorm1d, would take its statistics from one process's part" in said["norm"]
+    assert said["folder"] == "1"
+
+
+def test_one_process_has_everything(splits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parallel.num_processes() == 1 and parallel.process_number() == 0
+    x = torch.ones(3, 2)
+    with parallel.divided():
+        assert not parallel.is_divided() and parallel.gather(x) is x and parallel.mean(x, 3) is x
+        assert parallel.rows_before(5) == (0, 5)
+    parts = Parts(splits.train, 7, torch.Generator().manual_seed(0))
+    assert parts.sizes == [7, 7, 7, 3] == [batch.num_graphs for batch, _ in parts] and len(parts) == 4
+    assert join("cuda:1") == torch.device("cuda:1"), "a device is a device"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="device must be 'cuda', got 'cuda:1'"):
+        join("cuda:1")
+    monkeypatch.setenv("LOCAL_RANK", "64")
+    with pytest.raises(ValueError, match="each process needs a GPU of its own"):
+        join("cuda")
