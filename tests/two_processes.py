@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def losses(training: TrainingLoop) -> list[list[float]]:
 
 def normalized(name: str, rows: str, part: slice) -> dict[str, Tensor]:
     """Outputs, gradients and running statistics of a norm over three batches, of which this process has a part."""
-    first, total = ROWS[rows]
+    total = ROWS[rows][1]
     with seeded(1):
         norm = make_norm(name, 3).double().train()
         nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
@@ -190,7 +191,8 @@ def run(out: Path, molecules: Path) -> None:
     found: dict[str, Any] = {"restarts": os.environ["TORCHELASTIC_RESTART_COUNT"]}
     for name, cls in (("killed", Killed), ("whole", JointTraining), ("killed", JointTraining)):
         folder = RunFolder(out / name)
-        found[name] = run_in_folder(lambda: make_training("signs and averages", cls, folder), folder, "train", {}, True)
+        make = partial(make_training, "signs and averages", cls, folder)
+        found[name] = run_in_folder(make, folder, "train", {}, resume=True)
     found["trainings"] = {name: losses(make_training(name)) for name in TRAININGS}
     found["pretrainings"] = {kind: losses(make_pretraining(kind)) for kind in ("eigenvectors", "kernels")}
     command = ["train", str(molecules), "--computed", "solubility", "--cache", str(out / "cache"), "--epochs", "2"]

@@ -524,7 +524,10 @@ def _encode_file(args: Namespace, output: Path) -> None:
         save_tensors(output, tensors, {"atom_types": list(vocabulary.types), "encoder": repr(transform)})
     else:
         with replacing(output) as temporary:
-            torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
+            try:
+                torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
+            except RuntimeError as error:  # torch's word for a full disk
+                raise OSError(f"{output} could not be written: {error}") from error
     edges = f", {tensors[EDGE_ENCODING].size(1)} for each bond" if args.edges else ""
     print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -128,6 +130,16 @@ class GraphDataset(InMemoryDataset):
                     f"has {sorted(graph.keys())}"
                 )
         return cls(*cls.collate(list(graphs)))
+
+    @classmethod
+    def save(cls, data_list: Sequence[Data], path: str | Path) -> None:
+        """As :meth:`torch_geometric.data.InMemoryDataset.save`; the file is there as a whole or not at all."""
+        temporary = Path(path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
+        try:
+            super().save(data_list, str(temporary))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def whole(self) -> GraphDataset:
         """This very dataset if its storage holds its elements and nothing else; a copy of those that were selected."""

@@ -87,10 +87,17 @@ def parse_json(text: str) -> Any:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any] | None = None) -> None:
-    """Write tensors, and JSON-able metadata inside the same file, as safetensors by temporary name and rename."""
+    """Write tensors, and JSON-able metadata inside the same file, as safetensors by temporary name and rename.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     with replacing(path) as temporary:
         flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        save_file(flat, temporary, {"json": json.dumps(metadata or {}, sort_keys=True)})
+        try:
+            save_file(flat, temporary, {"json": json.dumps(metadata or {}, sort_keys=True)})
+        except SafetensorError as error:
+            raise OSError(f"{path} could not be written: {error}") from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -39,6 +39,10 @@ class RowBatchNorm(nn.BatchNorm1d):
     A batch that is :func:`~tg_lpe.nn.parallel.divided` among processes is normalised as a whole.
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
         if self.training and parallel.is_divided():
@@ -101,10 +105,6 @@ class RunningNorm(BoundedNorm):
     Args:
         channels: width of the rows.
     """
-
-    running_mean: Tensor
-    running_var: Tensor
-    num_batches_tracked: Tensor
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels, momentum=0.01)

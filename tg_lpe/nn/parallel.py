@@ -109,7 +109,7 @@ def _gathered(x: Tensor, sizes: list[int] | None = None) -> Tensor:
     """Rows of all processes; ``sizes`` of each, one row each if absent."""
     if torch.is_grad_enabled() and x.is_floating_point() and not x.requires_grad:
         x = x.detach().requires_grad_()  # all processes have to come to the exchange of gradients
-    out: Tensor = _Gather.apply(x, sizes or [1] * num_processes())
+    out: Tensor = _Gather.apply(x, sizes or [1] * num_processes())  # type: ignore[no-untyped-call]
     return out
 
 

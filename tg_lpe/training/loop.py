@@ -129,7 +129,7 @@ class TrainingLoop(ABC):
                 row = self.train_epoch()
             with self.evaluated_weights():
                 row |= self.validate()
-                row = processes.from_first(lambda row=row: row)  # all decide by the same bits
+                row = processes.from_first(row.copy)  # all decide by the same bits
                 value = row[self.metric]
                 if value > self.best_value if self.larger_is_better else value < self.best_value:
                     self.best_value, self.best_epoch = value, self.epoch

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
@@ -49,9 +51,9 @@ def join(device: str | torch.device) -> torch.device:
             )
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        store, number, count = next(dist.rendezvous("env://"))
+        store, number, count = next(rendezvous("env://"))
         # torchrun keeps its store when it starts processes again: in it are the addresses of those that are gone.
-        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=number, world_size=count)
         atexit.register(dist.destroy_process_group)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +23,11 @@ from tg_lpe.nn.parallel import num_processes
 LAYOUT = 2
 """Of ``config.json``. Layout 1 (release 0.1) has no entry ``layout``, and all settings in one flat object."""
 
+_LOGGER = logging.getLogger("tg_lpe.training")
+
+DIGEST = "sha256"
+"""Entry of a checkpoint's metadata."""
+
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 
 
@@ -28,7 +36,8 @@ class RunFolder:
 
     ``config.json`` has the command, the classes and arguments of encoder, model and task, the loop's settings and a
     description of the data; ``environment.json`` machine and versions; ``metrics.jsonl`` one line per epoch;
-    ``initial.safetensors`` the encoder's weights before training; ``state.safetensors`` what ``--resume`` needs;
+    ``initial.safetensors`` the encoder's weights before training; ``state.safetensors`` what ``--resume`` needs, and
+    ``state-before.safetensors`` the same of the epoch before, should that be damaged;
     ``model.safetensors`` the best weights; ``result.json`` the figures of a run that is complete.
 
     Args:
@@ -42,6 +51,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.initial = self.path / "initial.safetensors"
         self.state = self.path / "state.safetensors"
+        self.state_before = self.path / "state-before.safetensors"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
         self._lock_file: TextIO | None = None
@@ -62,9 +72,10 @@ class RunFolder:
                 earlier release, or another process uses the folder.
         """
         self._lock()
+        self._remove_leftovers()
         config = {"layout": LAYOUT, "command": command, **settings}
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
-        there = self.config.exists() and any(file.exists() for file in (self.metrics, self.state, self.result))
+        there = self.config.exists() and any(file.exists() for file in (self.metrics, *self._states, self.result))
         if there and not resume:
             raise ValueError(
                 f"{self.path} already holds a run; resume it with --resume (in Python: resume=True) or choose another "
@@ -83,7 +94,19 @@ class RunFolder:
             write_json(self.config, config)
         if not self.result.exists():
             write_json(self.environment, environment())
-        return there and self.state.exists()
+        return there and any(state.exists() for state in self._states)
+
+    @property
+    def _states(self) -> tuple[Path, Path]:
+        return self.state, self.state_before
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed process was writing under temporary names; the lock says that no other is writing."""
+        for file in [file for file in vars(self).values() if isinstance(file, Path) and file != self.path]:
+            for temporary in self.path.glob(f".{file.name}.????????"):
+                temporary.unlink()
+        for folder in self.path.glob("*/.saving-????????"):
+            shutil.rmtree(folder)
 
     def _lock(self) -> None:
         """Keep other processes out of the folder until :meth:`release`, or until this process ends."""
@@ -110,17 +133,52 @@ class RunFolder:
             save_tensors(self.initial, encoder.state_dict())
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-        """Write the checkpoint to resume from."""
-        save_tensors(self.state, tensors, metadata)
+        """Write the checkpoint to resume from; the one before it is kept."""
+        tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        if self.state.exists():
+            self.state.replace(self.state_before)
+        save_tensors(self.state, tensors, {**metadata, DIGEST: _digest(tensors, metadata)})
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint to resume from; ``None`` if the run was stopped before the first."""
-        return load_tensors(self.state) if self.state.exists() else None
+        """Read the checkpoint to resume from, or the one before if it is damaged; ``None`` if there is neither.
+
+        Raises:
+            ValueError: if no checkpoint is whole.
+        """
+        damaged: ValueError | None = None
+        for path in self._states:
+            if not path.exists():
+                continue
+            try:
+                tensors, metadata = load_tensors(path)
+                # Releases before this one wrote no digest.
+                if metadata.pop(DIGEST, None) not in (None, _digest(tensors, metadata)):
+                    raise ValueError(f"the content of {path} does not match its digest")
+            except ValueError as error:
+                damaged = error
+                continue
+            if damaged is not None:
+                _LOGGER.warning("%s; going on from the checkpoint before it, of epoch %d", damaged, metadata["epoch"])
+            return tensors, metadata
+        if damaged is not None:
+            raise ValueError(
+                f"the run's checkpoint is damaged, and there is no earlier one: {damaged}; remove {self.path} to start "
+                "the run again"
+            )
+        return None
 
     def save_result(self, result: dict[str, Any], model: nn.Module) -> None:
         """Write the best weights, and the final figures, which end the run."""
         save_tensors(self.model, model.state_dict())
         write_json(self.result, result)
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
+    sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        sha.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return sha.hexdigest()
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
