@@ -1,0 +1,128 @@
+"""What a full disk, a killed process and a damaged file leave behind; benchmarks/soak.py does it to whole runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from tg_lpe.cli import main
+from tg_lpe.data.storage import GraphDataset
+from tg_lpe.hub.files import load_tensors, save_tensors
+from tg_lpe.training.run_folder import RunFolder
+
+resource = pytest.importorskip("resource")
+
+LIMIT = 50_000
+"""Bytes of a file on the full disk."""
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows beyond :data:`LIMIT`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def save_dataset(path: Path, size: int) -> None:
+    GraphDataset.save([Data(x=torch.ones(size), edge_index=torch.empty(2, 0, dtype=torch.int64))], path)
+
+
+def save_named(path: Path, size: int) -> None:
+    save_tensors(path, {"x": torch.ones(size)})
+
+
+@pytest.mark.parametrize("save", [save_dataset, save_named])
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, save: Callable[[Path, int], None]) -> None:
+    path = tmp_path / "data.pt"
+    save(path, 10)
+    before = path.read_bytes()
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        save(path, LIMIT)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["encoded.pt", "encoded.safetensors"])
+def test_encoding_says_that_the_disk_is_full(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    smiles = tmp_path / "molecules.smi"
+    smiles.write_text("\n".join("C" * (5 + number % 20) for number in range(200)) + "\n")
+    options = ["--encoder", "RandomWalk", "--encoder.steps", "8", "--quiet"]
+    with full_disk():
+        assert main(["encode", str(smiles), str(tmp_path / name), *options]) == 1
+    said = capsys.readouterr().err
+    assert f"{name} could not be written" in said and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == [smiles]
+
+
+def run_of(path: Path, epochs: int) -> RunFolder:
+    """The folder of a run that was killed after some epochs."""
+    folder = RunFolder(path)
+    folder.start("train", {}, resume=True)
+    for epoch in range(1, epochs + 1):
+        state = {"model.weight": torch.full((3,), float(epoch)), "count": torch.tensor(epoch)}
+        folder.save_state(state, {"epoch": epoch, "best_value": float("inf")})
+    folder.release()
+    return folder
+
+
+@pytest.mark.parametrize("how", ["cut off", "bit flipped", "number changed", "gone"])
+def test_the_checkpoint_before_a_damaged_one(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    folder = run_of(tmp_path, 3)
+    content = bytearray(folder.state.read_bytes())
+    if how == "bit flipped":
+        content[-5] ^= 16
+    elif how == "number changed":
+        content = content.replace(b'\\"epoch\\": 3', b'\\"epoch\\": 7')
+    folder.state.write_bytes(content[:-5] if how == "cut off" else content)
+    if how == "gone":
+        folder.state.unlink()
+    again = RunFolder(tmp_path)
+    assert again.start("train", {}, resume=True)
+    with caplog.at_level(logging.WARNING):
+        tensors, metadata = again.load_state() or ({}, {})
+    assert metadata == {"epoch": 2, "best_value": float("inf")} and float(tensors["model.weight"][0]) == 2
+    assert ("going on from the checkpoint before it, of epoch 2" in caplog.text) == (how != "gone")
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_no_whole_checkpoint_is_refused(tmp_path: Path, epochs: int) -> None:
+    folder = run_of(tmp_path, epochs)
+    for file in (folder.state, folder.state_before):
+        if file.exists():
+            file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"checkpoint is damaged, and there is no earlier one: .*; remove .* to start"):
+        folder.load_state()
+
+
+def test_checkpoints_without_a_digest_are_read(tmp_path: Path) -> None:
+    """Those of a release before."""
+    folder = RunFolder(tmp_path)
+    save_tensors(folder.state, {"a": torch.ones(2)}, {"epoch": 4})
+    assert (folder.load_state() or ({}, {}))[1] == {"epoch": 4}
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, 2)
+    with full_disk(), pytest.raises(OSError, match=r"state.safetensors could not be written"):
+        folder.save_state({"model.weight": torch.ones(LIMIT)}, {"epoch": 3})
+    assert (folder.load_state() or ({}, {}))[1]["epoch"] == 2
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, 1)
+    for name in (".state.safetensors.ab12cd_x", ".metrics.jsonl.abcdefgh", ".mine", ".state.safetensors.kept"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / "encoder" / ".saving-abcdefgh").mkdir(parents=True)
+    folder.start("train", {}, resume=True)
+    assert sorted(file.name for file in tmp_path.glob(".*")) == [".lock", ".mine", ".state.safetensors.kept"]
+    assert list((tmp_path / "encoder").iterdir()) == []
+    assert load_tensors(folder.state)[1]["epoch"] == 1
