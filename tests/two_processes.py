@@ -169,6 +169,15 @@ class Killed(JointTraining):
         return super().validate()
 
 
+def gradients() -> list[list[float] | None]:
+    """Of a parameter that the first process reads, one that both read, and one that neither does."""
+    one, both, none = parameters = [nn.Parameter(torch.ones(1)) for _ in range(3)]
+    number = parallel.process_number()
+    (both * (3 * number + 0.5) + (one if number == 0 else 0)).sum().backward()
+    average_gradients(parameters)
+    return [None if p.grad is None else p.grad.tolist() for p in (one, both, none)]
+
+
 def refused(**settings: Any) -> str:
     """The message of a training that is refused."""
     data = splits()
@@ -195,6 +204,7 @@ def run(out: Path, molecules: Path) -> None:
         found[name] = run_in_folder(make, folder, "train", {}, resume=True)
     found["trainings"] = {name: losses(make_training(name)) for name in TRAININGS}
     found["pretrainings"] = {kind: losses(make_pretraining(kind)) for kind in ("eigenvectors", "kernels")}
+    found["gradients"] = gradients()
     command = ["train", str(molecules), "--computed", "solubility", "--cache", str(out / "cache"), "--epochs", "2"]
     command += ["--encoder", "none", "--model.hidden_channels", "8", "--model.num_layers", "1", "--batch-size", "12"]
     command += ["--threads", "1", "--quiet"]

@@ -88,6 +88,10 @@ def test_the_command_line_says_everything_once(two_processes: Path) -> None:
     assert (two_processes / "cli" / "curve.png").exists()
 
 
+def test_gradients_that_not_every_process_has(found: dict[str, Any]) -> None:
+    assert found["gradients"] == [[0.5], [2.0], None]
+
+
 def test_what_would_not_be_the_same_is_refused(found: dict[str, Any]) -> None:
     said = found["refused"]
     assert "each of the 2 processes needs a graph of each batch, but batch_size is 1" in said["batch_size"]
@@ -104,9 +108,9 @@ def test_one_process_has_everything(splits: Any, monkeypatch: pytest.MonkeyPatch
     parts = Parts(splits.train, 7, torch.Generator().manual_seed(0))
     assert parts.sizes == [7, 7, 7, 3] == [batch.num_graphs for batch, _ in parts] and len(parts) == 4
     assert join("cuda:1") == torch.device("cuda:1"), "a device is a device"
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in (("WORLD_SIZE", "2"), ("LOCAL_RANK", "64"), ("TORCHELASTIC_RUN_ID", "one")):
+        monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="device must be 'cuda', got 'cuda:1'"):
         join("cuda:1")
-    monkeypatch.setenv("LOCAL_RANK", "64")
     with pytest.raises(ValueError, match="each process needs a GPU of its own"):
         join("cuda")

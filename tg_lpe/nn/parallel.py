@@ -84,8 +84,8 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # One exchange, and as exact as two passes: squares are taken about means.
     counts, means, squares = _gathered(torch.cat(own).unsqueeze(0)).split([1, x.size(1), x.size(1)], dim=1)
     count = counts.sum()
-    mean = (counts * means).sum(0) / count.clamp(min=1)
-    return count, mean, (squares + counts * (means - mean).square()).sum(0)
+    of_all = (counts * means).sum(0) / count.clamp(min=1)
+    return count, of_all, (squares + counts * (means - of_all).square()).sum(0)
 
 
 def rows_before(num_rows: int) -> tuple[int, int]:

@@ -13,8 +13,6 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.loader import DataLoader
@@ -26,19 +24,20 @@ T = TypeVar("T")
 
 
 def join(device: str | torch.device) -> torch.device:
-    """Join the processes that ``torchrun`` started, if it started this one and that has not been done.
+    """Join the processes that ``torchrun`` started, unless it started this one alone or a group is there already.
 
     Args:
         device: as a user names it.
 
     Returns:
-        The device of this process: among several, ``cuda`` is that of its number on this machine.
+        The device of this process: of several, each has the GPU of its number on this machine for ``"cuda"``.
 
     Raises:
-        ValueError: if there are several processes and the device names one GPU for all of them.
+        ValueError: if there are several processes and the device names one GPU for all of them, or there are too few.
     """
     device = torch.device(device)
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    launched = dist.is_available() and dist.is_torchelastic_launched() and os.environ["WORLD_SIZE"] != "1"
+    if not launched or dist.is_initialized():
         return device
     if device.type == "cuda":
         if device.index is not None:
@@ -50,13 +49,16 @@ def join(device: str | torch.device) -> torch.device:
                 f"{device.index} of the machine; start fewer with --nproc-per-node"
             )
         torch.cuda.set_device(device)
-    if not dist.is_initialized():
-        store, number, count = next(rendezvous("env://"))
-        # torchrun keeps its store when it starts processes again: in it are the addresses of those that are gone.
-        store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=number, world_size=count)
-        atexit.register(dist.destroy_process_group)
+    # Not every build of torch has these.
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, number, count = next(rendezvous("env://"))
+    # torchrun keeps its store when it starts processes again: in it are the addresses of those that are gone.
+    store = PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=number, world_size=count)
+    atexit.register(dist.destroy_process_group)
     return device
 
 
