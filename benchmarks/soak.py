@@ -323,7 +323,8 @@ def disturbed(name: str, run: Run, folder: Path, disk: Disk, usual: float, draw:
         if ended.status == 0:
             break
         if how == "kill" and ended.status < 0:
-            event["damage"], damaged = damage(folder, draw)
+            event["damage"], now = damage(folder, draw)
+            damaged = damaged if now is None else now
         happened.append(event)
         if ended.status == 1 and "is damaged, and there is no earlier one" in ended.said:
             event["refused"] = True

@@ -91,6 +91,9 @@ def test_the_checkpoint_before_a_damaged_one(tmp_path: Path, how: str, caplog: p
         tensors, metadata = again.load_state() or ({}, {})
     assert metadata == {"epoch": 2, "best_value": float("inf")} and float(tensors["model.weight"][0]) == 2
     assert ("going on from the checkpoint before it, of epoch 2" in caplog.text) == (how != "gone")
+    with full_disk(), pytest.raises(OSError):
+        again.save_state({"model.weight": torch.ones(LIMIT)}, {"epoch": 3})
+    assert (again.load_state() or ({}, {}))[1]["epoch"] == 2, "the whole one is kept, not the damaged one"
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
@@ -119,7 +122,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
     folder = run_of(tmp_path, 1)
-    for name in (".state.safetensors.ab12cd_x", ".metrics.jsonl.abcdefgh", ".mine", ".state.safetensors.kept"):
+    for name in (".state.safetensors.ab12cd_x", ".curve.png.abcdefgh", ".mine", ".state.safetensors.kept"):
         (tmp_path / name).write_text("half")
     (tmp_path / "encoder" / ".saving-abcdefgh").mkdir(parents=True)
     folder.start("train", {}, resume=True)

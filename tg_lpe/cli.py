@@ -225,19 +225,20 @@ def _run_training(
     from tg_lpe.training.run_folder import RunFolder
 
     folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
-    complete, started = folder.result.exists(), False
+    complete, ours = folder.result.exists(), False
 
     def begin() -> TrainingLoop:
-        nonlocal started
-        started = True
+        nonlocal ours
+        ours = True
         return make(folder)
 
     try:
         result = run_in_folder(begin, folder, command, settings, args.resume)
+        ours = True  # a run that is complete may have been stopped before its curve was drawn
     except TypeError as error:  # of code, such as an encoder of the user's own: the traceback says where
         raise RuntimeError(f"training with {label} failed: {error}") from error
     finally:
-        if started and folder.metrics.exists() and process_number() == 0:
+        if ours and folder.metrics.exists() and process_number() == 0:
             draw_curve(folder)  # of an interrupted run too
     if process_number() > 0:
         return None

@@ -109,8 +109,10 @@ def test_a_stopped_run_goes_on_to_the_same_end(
         assert (out / name).read_bytes() == (expected / name).read_bytes(), name
 
     before = (out / "result.json").stat().st_mtime_ns
+    (out / "curve.png").unlink()
     assert main(arguments(molecules, cache, out, "--resume")) == 0
     assert "is complete already" in capsys.readouterr().err
+    assert (out / "curve.png").exists(), "a run may be stopped after its result, before its curve"
     assert (out / "result.json").stat().st_mtime_ns == before
 
 

@@ -71,10 +71,9 @@ def draw_curve(folder: RunFolder) -> Path | None:
                 log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
             axes.legend(frameon=False)
         axes.set(xlabel="epoch", title=folder.path.name)
-        path = folder.path / "curve.png"
-        with replacing(path) as temporary:
+        with replacing(folder.curve) as temporary:
             figure.savefig(temporary, format="png", dpi=120)
-    return path
+    return folder.curve
 
 
 def curves_svg(curves: Sequence[Curve], ylabel: str, description: str, *, log: bool = True) -> str:

@@ -38,7 +38,8 @@ class RunFolder:
     description of the data; ``environment.json`` machine and versions; ``metrics.jsonl`` one line per epoch;
     ``initial.safetensors`` the encoder's weights before training; ``state.safetensors`` what ``--resume`` needs, and
     ``state-before.safetensors`` the same of the epoch before, should that be damaged;
-    ``model.safetensors`` the best weights; ``result.json`` the figures of a run that is complete.
+    ``model.safetensors`` the best weights; ``result.json`` the figures of a run that is complete;
+    ``curve.png`` losses by epoch.
 
     Args:
         path: the folder, made if absent.
@@ -54,6 +55,7 @@ class RunFolder:
         self.state_before = self.path / "state-before.safetensors"
         self.model = self.path / "model.safetensors"
         self.result = self.path / "result.json"
+        self.curve = self.path / "curve.png"
         self._lock_file: TextIO | None = None
 
     def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
@@ -159,6 +161,8 @@ class RunFolder:
                 continue
             if damaged is not None:
                 _LOGGER.warning("%s; going on from the checkpoint before it, of epoch %d", damaged, metadata["epoch"])
+            if path != self.state:
+                path.replace(self.state)  # the next checkpoint moves aside one that is whole
             return tensors, metadata
         if damaged is not None:
             raise ValueError(
