@@ -45,19 +45,29 @@ def found(two_processes: Path) -> dict[str, Any]:
     return read_json(two_processes / "found-0.json")
 
 
+def assert_close(got: list[list[float]], expected: list[list[float]]) -> None:
+    """Training losses to rounding; figures in evaluation to the rounding that AdamW makes larger.
+
+    The bias before a batch norm has no gradient but rounding, and moves by the learning rate whichever sign it has.
+    """
+    *epochs, _ = zip(got, expected, strict=True)
+    for row, other in epochs:
+        assert row[0] == pytest.approx(other[0], rel=1e-5)
+    for row, other in zip(got, expected, strict=True):
+        assert row == pytest.approx(other, rel=2e-4)
+
+
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", TRAININGS)
 def test_losses_of_the_whole_batch(found: dict[str, Any], name: str) -> None:
     """Norms, penalties, clipping, random signs and probes, averages, missing labels, a last batch of one graph."""
-    for got, expected in zip(found["trainings"][name], losses(make_training(name)), strict=True):
-        assert got == pytest.approx(expected, rel=2e-5)
+    assert_close(found["trainings"][name], losses(make_training(name)))
 
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["eigenvectors", "kernels"])
 def test_losses_of_pretraining(found: dict[str, Any], kind: str) -> None:
-    for got, expected in zip(found["pretrainings"][kind], losses(make_pretraining(kind)), strict=True):
-        assert got == pytest.approx(expected, rel=2e-5)
+    assert_close(found["pretrainings"][kind], losses(make_pretraining(kind)))
 
 
 def test_all_processes_find_the_same(two_processes: Path, found: dict[str, Any]) -> None:
