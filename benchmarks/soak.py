@@ -10,8 +10,8 @@ Each job runs once undisturbed. Then it runs again and again in folders of its o
 - after a kill, the last checkpoint cut off or with one bit flipped, and file times years in the past or the future.
 
 After each interruption every file under a final name is read: none may be half-written. At the end a job's figures,
-weights and files must be those of the undisturbed run, bit for bit. Everything random is drawn from --seed; how far a
-job has come when it is killed also depends on the machine.
+weights and files must be those of the undisturbed run, bit for bit. Everything random is drawn from --seed. The time to a
+kill is the job's own on a processor, so other programs hardly change how far it has come.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def jobs(folder: Path, quick: bool) -> dict[str, Run]:
 
 @dataclass
 class Ended:
-    """How a process ended: its exit status, negative for a signal; what it said; after how many seconds."""
+    """How a process ended: its exit status, negative for a signal; what it said; its seconds on a processor."""
 
     status: int
     said: str
@@ -137,9 +137,8 @@ class Ended:
 
 
 def in_process(run: Run, folder: Path, kill_after: float | None = None, largest_file: int | None = None) -> Ended:
-    """Run a job in a copy of this process, and kill it after some seconds."""
+    """Run a job in a copy of this process, and kill it after some seconds on a processor."""
     with tempfile.TemporaryFile("w+") as said:
-        start = time.monotonic()
         child = os.fork()
         if child == 0:
             status = 70
@@ -154,13 +153,20 @@ def in_process(run: Run, folder: Path, kill_after: float | None = None, largest_
             finally:
                 sys.stderr.flush()
                 os._exit(status)
-        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-            if kill_after is not None and time.monotonic() - start >= kill_after:
+        while (ended := os.wait4(child, os.WNOHANG))[0] == 0:
+            if kill_after is not None and _processor_seconds(child) >= kill_after:
                 os.kill(child, signal.SIGKILL)
                 kill_after = None
             time.sleep(0.002)
         said.seek(0)
-        return Ended(os.waitstatus_to_exitcode(ended[1]), said.read(), time.monotonic() - start)
+        used = ended[2].ru_utime + ended[2].ru_stime
+        return Ended(os.waitstatus_to_exitcode(ended[1]), said.read(), used)
+
+
+def _processor_seconds(process: int) -> float:
+    """What a process has used so far; Linux."""
+    entries = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(entries[11]) + int(entries[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ------------------------------------------------------------------------------------------------------------- files
