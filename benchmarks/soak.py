@@ -10,8 +10,8 @@ Each job runs once undisturbed. Then it runs again and again in folders of its o
 - after a kill, the last checkpoint cut off or with one bit flipped, and file times years in the past or the future.
 
 After each interruption every file under a final name is read: none may be half-written. At the end a job's figures,
-weights and files must be those of the undisturbed run, bit for bit. Everything random is drawn from --seed. The time to a
-kill is the job's own on a processor, so other programs hardly change how far it has come.
+weights and files must be those of the undisturbed run, bit for bit. Everything random is drawn from --seed. The time to
+a kill is the job's own on a processor, so other programs hardly change how far it has come.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class RowBatchNorm(nn.BatchNorm1d):
 
     def _normalize_divided(self, x: Tensor) -> Tensor:
         """Normalise the rows of this process by the statistics of those of all processes."""
-        mean, variance, own_variance, enough = _statistics(x.to(self.running_mean.dtype))
+        mean, variance, biased, enough = _statistics(x.to(self.running_mean.dtype))
         with torch.no_grad():
             self.num_batches_tracked.add_(enough)
             share = 1 / self.num_batches_tracked.clamp(min=1) if self.momentum is None else self.momentum
@@ -63,7 +63,7 @@ class RowBatchNorm(nn.BatchNorm1d):
             self.running_mean.lerp_(mean, share)
             self.running_var.lerp_(variance, share)
         mean = torch.where(enough, mean, self.running_mean)
-        out = (x - mean) * (torch.where(enough, own_variance, self.running_var) + self.eps).rsqrt()
+        out = (x - mean) * (torch.where(enough, biased, self.running_var) + self.eps).rsqrt()
         return (out if self.weight is None else out * self.weight + self.bias).to(x.dtype)
 
 

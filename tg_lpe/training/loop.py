@@ -251,11 +251,19 @@ class TrainingLoop(ABC):
         self.folder.save_state(tensors, metadata)
 
     def _restore(self) -> None:
-        state = self.folder.load_state() if self.folder is not None else None
-        metadata = processes.from_first(lambda: None if state is None else state[1])
+        tensors: dict[str, Tensor] = {}
+
+        def read() -> dict[str, Any] | None:
+            state = self.folder.load_state() if self.folder is not None else None
+            if state is None:
+                return None
+            tensors.update(state[0])
+            return state[1]
+
+        metadata = processes.from_first(read)
         if metadata is None:
             return
-        tensors = processes.tensors_from_first({} if state is None else state[0])
+        tensors = processes.tensors_from_first(tensors)
         self.model.load_state_dict(with_prefix(tensors, "model."))
         self.best_state = {k: v.to(self.device) for k, v in with_prefix(tensors, "best.").items()}
         unpack_optimizer(self.optimizer, tensors)
