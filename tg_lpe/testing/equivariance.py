@@ -1,4 +1,4 @@
-"""Checks to run on one's own encoders."""
+"""Checks that an encoding does not depend on how a graph is written down."""
 
 from __future__ import annotations
 

@@ -1,0 +1,382 @@
+"""What benchmarks/fuzz.py throws graphs at: every encoder, transform, layer, tokeniser and model there is.
+
+All are found in the registries and made from the signatures of their constructors, so that a new one joins by itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import tg_lpe.transforms
+from tg_lpe import Incidence, tokenizers
+from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
+from tg_lpe.hub.checkpoints import CLASSES
+from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, make_shared
+from tg_lpe.nn.norms import NORMS, make_norm
+from tg_lpe.ops.segment import RowGroups
+from tg_lpe.testing.graphs import EDGE_CHANNELS, EDGE_TYPES, NODE_CHANNELS, NODE_TYPES, GraphInput
+from tg_lpe.transforms.base import GraphTransform
+
+CHANNELS, HEADS = 16, 2
+SIZES = {
+    "hidden_channels": CHANNELS,
+    "heads": HEADS,
+    "num_layers": 2,
+    "out_channels": 2,
+    "k": 4,
+    "max_nodes": 300,
+}
+"""Arguments of constructors, where they have no default or a large one."""
+
+TYPES = {"num_node_types": NODE_TYPES, "num_edge_types": EDGE_TYPES}
+FEATURES = {"in_channels": NODE_CHANNELS, "edge_dim": EDGE_CHANNELS}
+
+PAIRS = 20_000
+"""Pairs of nodes, graph by graph, beyond which a case is left out where work grows faster than with these."""
+
+
+class Output(NamedTuple):
+    """A result, and the form that it must have."""
+
+    values: Any
+    shape: tuple[int | None, ...]
+    """``None`` stands for any size."""
+    dtype: torch.dtype
+
+
+class Target(NamedTuple):
+    """Something to call with a graph."""
+
+    name: str
+    kind: str
+    run: Callable[[GraphInput, int], list[Output]]
+    """Called with the graph and the seed of the case."""
+    reads: frozenset[str] = frozenset()
+    """Arguments besides the edges, the numbers and the batch."""
+    takes: Callable[[GraphInput], bool] = lambda graph: True
+    limits: tuple[str, ...] = ()
+    """Arguments of its own that it may refuse any graph for."""
+
+
+def all_targets(dtype: torch.dtype) -> list[Target]:
+    """Everything there is, with weights of a dtype, in the order of names."""
+    torch.manual_seed(0)
+    targets = [
+        *_encoders(dtype),
+        *_transforms(dtype),
+        *_layers(dtype),
+        *_tokenizers(),
+        *_models(dtype),
+    ]
+    return sorted(targets, key=lambda target: target.name)
+
+
+def arguments_of(make: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some arguments that a constructor has."""
+    return {name: value for name, value in given.items() if name in inspect.signature(make).parameters}
+
+
+def features_of(graph: GraphInput, reads: frozenset[str], real: bool) -> tuple[Any, Any]:
+    """``x`` and ``edge_attr`` as a module reads them."""
+    x = (graph.node_features if real else graph.node_types) if "x" in reads else None
+    return x, (graph.edge_features if real else graph.edge_types) if "edge_attr" in reads else None
+
+
+def _pairs(graph: GraphInput) -> int:
+    """Squared numbers of nodes, summed; 0 for a malformed graph, which nobody should work on for long."""
+    if graph.defect is not None:
+        return 0
+    if graph.batch is None:
+        return graph.num_nodes**2
+    return int(torch.bincount(graph.batch, minlength=1).square().sum())
+
+
+def _rows(graph: GraphInput) -> tuple[int, int]:
+    return graph.num_nodes, graph.edge_index.size(1)
+
+
+# Encoders.
+
+
+def _variants(name: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Configurations of an encoder: as it is, and with features of each kind if its constructor has such."""
+    cls = ENCODERS[name]
+    yield name, {"class": name, **_required(cls)}, False
+    if types := arguments_of(cls, TYPES):
+        reading = {"probes": "features"} if "probes" in _options(cls) and "edge_dim" not in _options(cls) else {}
+        yield f"{name} of types", {"class": name, **_required(cls), **types, **reading}, False
+        yield f"{name} of features", {"class": name, **_required(cls), **arguments_of(cls, FEATURES), **reading}, True
+
+
+def _options(cls: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(cls).parameters
+
+
+def _required(cls: type) -> dict[str, Any]:
+    empty = inspect.Parameter.empty
+    names = [p.name for p in _options(cls).values() if p.default is empty and p.kind is not p.VAR_KEYWORD]
+    return {name: SIZES[name] for name in names}
+
+
+def _encoders(dtype: torch.dtype) -> Iterator[Target]:
+    for name in ENCODERS:
+        for title, config, real in _variants(name):
+            encoder = make_encoder(config).to(dtype).eval()
+
+            def run(graph: GraphInput, seed: int, encoder: Encoder = encoder, real: bool = real) -> list[Output]:
+                x, edge_attr = features_of(graph, encoder.reads, real)
+                weight = graph.edge_weight if "edge_weight" in encoder.reads else None
+                found = _learning(
+                    encoder,
+                    seed,
+                    lambda: encoder(
+                        x,
+                        graph.edge_index,
+                        edge_attr,
+                        graph.batch,
+                        weight,
+                        num_nodes=graph.num_nodes,
+                        num_graphs=graph.num_graphs,
+                    ),
+                )
+                return _encoding(found, encoder, graph)
+
+            yield Target(f"encoder {title}", "encoders", run, encoder.reads)
+
+
+def _encoding(found: Any, encoder: Encoder, graph: GraphInput) -> list[Output]:
+    n, m = _rows(graph)
+    dtype = found.node.dtype
+    parameter = next(encoder.parameters(), None)
+    outputs = [Output(found.node, (n, encoder.out_channels), dtype if parameter is None else parameter.dtype)]
+    if encoder.edge_out_channels:
+        outputs.append(Output(found.edge, (m, encoder.edge_out_channels), outputs[0].dtype))
+    return outputs
+
+
+def _learning(module: nn.Module, seed: int, call: Callable[[], Any]) -> Any:
+    """The result in evaluation; for some seeds in training, with finite gradients of all parameters."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if seed % 8 or not parameters:
+        with torch.no_grad():
+            return call()
+    buffers = {name: value.clone() for name, value in module.named_buffers()}
+    torch.manual_seed(seed)
+    module.train()
+    try:
+        found = call()
+        tensors = [found] if isinstance(found, Tensor) else [part for part in found if isinstance(part, Tensor)]
+        # Squares of large values would overflow where the values themselves do not.
+        loss = sum(part.tanh().sum() for part in tensors if part.requires_grad)
+        if isinstance(loss, Tensor):
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            wrong = [g for g in gradients if g is not None and not bool(g.isfinite().all())]
+            if wrong:
+                raise FloatingPointError(f"the gradients of {len(wrong)} of {len(parameters)} parameters are not finite")
+    finally:
+        module.eval()
+        with torch.no_grad():
+            for name, value in module.named_buffers():
+                value.copy_(buffers[name])
+    return found
+
+
+# Transforms.
+
+
+def _transforms(dtype: torch.dtype) -> Iterator[Target]:
+    for name in tg_lpe.transforms.__all__:
+        cls = getattr(tg_lpe.transforms, name)
+        options = _options(cls)
+        methods = ("auto", "dense", "iterative", "layers") if "method" in options else (None,)
+        for method in methods:
+            given: dict[str, Any] = {"k": 4} if "k" in options and options["k"].default is inspect.Parameter.empty else {}
+            if method is not None:
+                given["method"] = method
+            if method == "layers":
+                given |= arguments_of(cls, {"tolerance": 1e-2, "max_layers": 200})
+            if "encoder" in options:
+                given["encoder"] = make_encoder({"class": "GramTransformer"}).to(dtype)
+            if options.get("edge_attr_name") is not None:
+                given["edge_attr_name"] = "edge_pe"
+            transform = cls(**given)
+            title = f"transform {name}" + (f" {method}" if method else "")
+            reads = frozenset({"edge_weight", *transform.features})
+            limit = {"layers": 200, "iterative": 2000}.get(method or "", 10 * PAIRS)
+            own = ("max_layers", "tolerance") if method == "layers" else ()
+            yield Target(title, "transforms", _transform(transform, dtype), reads, _limited(limit), own)
+
+
+def _limited(pairs: int) -> Callable[[GraphInput], bool]:
+    return lambda graph: _pairs(graph) <= pairs
+
+
+def _transform(transform: GraphTransform, dtype: torch.dtype) -> Callable[[GraphInput, int], list[Output]]:
+    def run(graph: GraphInput, seed: int) -> list[Output]:
+        data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
+        given = {"batch": graph.batch, "edge_weight": graph.edge_weight}
+        given |= {"x": graph.node_types, "edge_attr": graph.edge_types} if transform.features else {}
+        for name, value in given.items():
+            if value is not None:
+                data[name] = value
+        before = set(data.keys())
+        result = transform(data)
+        if set(data.keys()) != before:
+            raise AssertionError(f"the transform changed its input: it has {sorted(set(data.keys()) - before)} now")
+        wide = "encoder" in vars(transform) or hasattr(transform, "_described")
+        outputs = []
+        for name in sorted(set(result.keys()) - before):
+            values = result[name]
+            expected = values.dtype if not values.is_floating_point() else dtype if wide else torch.get_default_dtype()
+            outputs.append(Output(values, (None,) * values.dim(), expected))
+        if not outputs:
+            raise AssertionError("the transform wrote nothing")
+        return outputs
+
+    return run
+
+
+# Layers.
+
+
+class _WithShared(nn.Module):
+    """A layer, and what the layers of a model share."""
+
+    def __init__(self, layer: nn.Module, shared: nn.Module | None) -> None:
+        super().__init__()
+        self.layer, self.shared = layer, shared
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        if self.shared is None:
+            return self.layer(h, e, neighbourhoods)
+        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))
+        return h, e
+
+
+def _layers(dtype: torch.dtype) -> Iterator[Target]:
+    choices: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in ATTENTIONS]
+    for inner in GLOBAL_ATTENTIONS:
+        options = {"num_rows": 300} if "num_rows" in _options(GLOBAL_ATTENTIONS[inner]) else {}
+        choices.append(("hybrid", {"global_attention": inner, "global_options": options}))
+    for name, options in choices:
+        parts = (make(name, CHANNELS, HEADS, options) for make in (make_attention, make_shared))
+        layer = _WithShared(*parts).to(dtype).eval()
+
+        def run(graph: GraphInput, seed: int, layer: nn.Module = layer) -> list[Output]:
+            neighbourhoods = _neighbourhoods(graph)
+            n, m = _rows(graph)
+            generator = torch.Generator().manual_seed(seed)
+            h, e = (torch.randn(rows, CHANNELS, generator=generator, dtype=dtype) for rows in (n, m))
+            found = _learning(layer, seed, lambda: layer(h, e, neighbourhoods))
+            return [Output(values, (rows, CHANNELS), dtype) for values, rows in zip(found, (n, m), strict=True)]
+
+        title = f"layer {name} {options.get('global_attention', '')}".strip()
+        yield Target(title, "layers", run, frozenset(), _limited(10 * PAIRS))
+    for name in NORMS:
+        norm = make_norm(name, NODE_CHANNELS).to(dtype).eval()
+
+        def normalise(graph: GraphInput, seed: int, norm: nn.Module = norm) -> list[Output]:
+            neighbourhoods = _neighbourhoods(graph)
+            x = graph.node_features.to(dtype)
+            found = _learning(norm, seed, lambda: norm(x, neighbourhoods.graphs))
+            return [Output(found, tuple(x.shape), dtype)]
+
+        yield Target(f"norm {name}", "layers", normalise, frozenset(), lambda graph: graph.defect is None)
+
+
+def _neighbourhoods(graph: GraphInput) -> Neighbourhoods:
+    batch = graph.batch
+    if batch is None:
+        batch = torch.zeros(graph.num_nodes, dtype=torch.int64)
+    edges = graph.edge_index if graph.defect else graph.edge_index.long()
+    return Neighbourhoods(edges, batch, graph.num_graphs)
+
+
+# Tokenisers.
+
+
+def _tokenizers() -> Iterator[Target]:
+    for name in tokenizers.__all__:
+        function = getattr(tokenizers, name)
+        if not inspect.isfunction(function) or next(iter(_options(function))) != "graph":
+            continue
+        for k, s, pairs in ((1, 1, PAIRS), (2, 1, PAIRS), (2, 2, PAIRS), (3, 1, 1000), (3, 2, 300)):
+
+            def run(graph: GraphInput, seed: int, k: int = k, s: int = s, function: Any = function) -> list[Output]:
+                found = function(_incidence(graph), k, s)
+                rows = found.nodes.size(0)
+                return [
+                    Output(found.nodes, (rows, k), torch.int64),
+                    Output(found.types, (rows, k * (k - 1) // 2), torch.int64),
+                    Output(found.batch, (rows,), torch.int64),
+                ]
+
+            yield Target(f"tokenizer {name} ({k},{s})", "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs))
+
+
+def _incidence(graph: GraphInput) -> Incidence:
+    return Incidence(
+        graph.edge_index,
+        graph.num_nodes,
+        edge_weight=graph.edge_weight,
+        batch=graph.batch,
+        num_graphs=graph.num_graphs,
+    )
+
+
+# Models.
+
+
+def _models(dtype: torch.dtype) -> Iterator[Target]:
+    names = [name for name in CLASSES if not issubclass(CLASSES[name], Encoder)]
+    encoders = [(title, config) for name in ENCODERS for title, config, real in _variants(name) if not real]
+    for name in names:
+        cls = CLASSES[name]
+        sizes = {"num_layers": 2, **SIZES, "k": 2}
+        for title, config in [("", None), *encoders]:
+            if config is not None and "encoder" not in _options(cls):
+                continue
+            for given, real in ((TYPES, False), (FEATURES, True)) if config is None else ((TYPES, False),):
+                level = "graph" if config is None else "node"
+                options = arguments_of(cls, {**sizes, **given, "encoder": config, "level": level})
+                target = _model(f"model {name} {title or ('features' if real else 'types')}", cls(**options), real, dtype)
+                yield target
+        if "attention" in _options(cls):
+            for attention in ATTENTIONS:
+                options = arguments_of(cls, {**sizes, "attention": attention})
+                yield _model(f"model {name} attention {attention}", cls(**options), False, dtype)
+
+
+def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype) -> Target:
+    model = model.to(dtype).eval()
+    encoder = getattr(model, "encoder", None)
+    signature = inspect.signature(model.forward).parameters
+    embeds = {"x": "node_embedding", "edge_attr": "edge_embedding"}
+    reads = frozenset(getattr(encoder, "reads", ())) | {
+        name
+        for name, part in embeds.items()
+        if not hasattr(model, part) or getattr(model, part).expects_feature
+    }
+
+    def run(graph: GraphInput, seed: int) -> list[Output]:
+        x, edge_attr = features_of(graph, reads, real)
+        given = {
+            "x": x,
+            "edge_attr": edge_attr,
+            "batch": graph.batch,
+            "edge_weight": graph.edge_weight if "edge_weight" in reads else None,
+            "num_nodes": graph.num_nodes,
+            "num_graphs": graph.num_graphs,
+        }
+        given = {name: value for name, value in given.items() if name in signature}
+        found = _learning(model, seed, lambda: model(edge_index=graph.edge_index, **given))
+        node = getattr(model, "level", "graph") == "node"
+        return [Output(found, (graph.num_nodes if node else graph.num_graphs, None), dtype)]
+
+    return Target(title, "models", run, reads, _limited(2 * PAIRS))
