@@ -85,7 +85,7 @@ def _splits(path: Path) -> list[Output]:
     splits = load_molecules(
         path, computed="solubility", cache_dir=path.parent / "cache", num_workers=0, progress=False
     )
-    return [Output(splits.train._data.y, (None, None), torch.float32)]
+    return [Output(splits.train._data.y, (None,), torch.float32)]
 
 
 def _encode(path: Path) -> list[Output]:

@@ -6,7 +6,7 @@ All are found in the registries and made from the signatures of their constructo
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +48,7 @@ class Output(NamedTuple):
     shape: tuple[int | None, ...]
     """``None`` stands for any size."""
     dtype: torch.dtype
+    may_be_infinite: bool = False
 
 
 class Target(NamedTuple):
@@ -62,6 +63,19 @@ class Target(NamedTuple):
     takes: Callable[[GraphInput], bool] = lambda graph: True
     limits: tuple[str, ...] = ()
     """Arguments of its own that it may refuse any graph for."""
+    turns: str = ""
+    """Targets of one such name are the same thing with other options, and take turns from case to case."""
+
+
+def in_turn(targets: Sequence[Target], seed: int) -> Iterator[Target]:
+    """The targets of a case: of those that take turns, one."""
+    names: dict[str, list[str]] = {}
+    for target in targets:
+        names.setdefault(target.turns or target.name, []).append(target.name)
+    for target in targets:
+        alike = names[target.turns or target.name]
+        if target.name == alike[seed % len(alike)]:
+            yield target
 
 
 def all_targets(dtype: torch.dtype) -> list[Target]:
@@ -209,8 +223,9 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
             title = f"transform {name}" + (f" {method}" if method else "")
             reads = frozenset({"edge_weight", *transform.features})
             limit = {"layers": 200, "iterative": 2000}.get(method or "", 10 * PAIRS)
+            turns = f"transform {name}" if method not in (None, "auto") else ""
             own = ("max_layers", "tolerance") if method == "layers" else ()
-            yield Target(title, "transforms", _transform(transform, dtype), reads, _limited(limit), own)
+            yield Target(title, "transforms", _transform(transform, dtype), reads, _limited(limit), own, turns)
 
 
 def _limited(pairs: int) -> Callable[[GraphInput], bool]:
@@ -234,7 +249,9 @@ def _transform(transform: GraphTransform, dtype: torch.dtype) -> Callable[[Graph
         for name in sorted(set(result.keys()) - before):
             values = result[name]
             expected = values.dtype if not values.is_floating_point() else dtype if wide else torch.get_default_dtype()
-            outputs.append(Output(values, (None,) * values.dim(), expected))
+            # The resistance of an edge of weight zero between two components is infinite.
+            infinite = isinstance(transform, tg_lpe.transforms.AddEffectiveResistance)
+            outputs.append(Output(values, (None,) * values.dim(), expected, infinite))
         if not outputs:
             raise AssertionError("the transform wrote nothing")
         return outputs
@@ -277,7 +294,7 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
             return [Output(values, (rows, CHANNELS), dtype) for values, rows in zip(found, (n, m), strict=True)]
 
         title = f"layer {name} {options.get('global_attention', '')}".strip()
-        yield Target(title, "layers", run, frozenset(), _limited(10 * PAIRS))
+        yield Target(title, "layers", run, frozenset(), _for_layers)
     for name in NORMS:
         norm = make_norm(name, NODE_CHANNELS).to(dtype).eval()
 
@@ -290,11 +307,16 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
         yield Target(f"norm {name}", "layers", normalise, frozenset(), lambda graph: graph.defect is None)
 
 
+def _for_layers(graph: GraphInput) -> bool:
+    """Layers are not told the number of nodes: they have a row for each."""
+    return _pairs(graph) <= 10 * PAIRS and not (graph.defect or "").endswith("num_nodes")
+
+
 def _neighbourhoods(graph: GraphInput) -> Neighbourhoods:
     batch = graph.batch
     if batch is None:
         batch = torch.zeros(graph.num_nodes, dtype=torch.int64)
-    edges = graph.edge_index if graph.defect else graph.edge_index.long()
+    edges = graph.edge_index if "edge_index" in graph.blamed else graph.edge_index.long()
     return Neighbourhoods(edges, batch, graph.num_graphs)
 
 
@@ -317,7 +339,7 @@ def _tokenizers() -> Iterator[Target]:
                     Output(found.batch, (rows,), torch.int64),
                 ]
 
-            yield Target(f"tokenizer {name} ({k},{s})", "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs))
+            yield Target(f"tokenizer {name} ({k},{s})", "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs), (), name)
 
 
 def _incidence(graph: GraphInput) -> Incidence:
@@ -345,15 +367,18 @@ def _models(dtype: torch.dtype) -> Iterator[Target]:
             for given, real in ((TYPES, False), (FEATURES, True)) if config is None else ((TYPES, False),):
                 level = "graph" if config is None else "node"
                 options = arguments_of(cls, {**sizes, **given, "encoder": config, "level": level})
-                target = _model(f"model {name} {title or ('features' if real else 'types')}", cls(**options), real, dtype)
-                yield target
+                model = cls(**options)
+                if config is None:
+                    yield _model(f"model {name} {'features' if real else 'types'}", model, real, dtype)
+                else:
+                    yield _model(f"model {name} {title}", model, real, dtype, f"model {name} encoder")
         if "attention" in _options(cls):
             for attention in ATTENTIONS:
                 options = arguments_of(cls, {**sizes, "attention": attention})
-                yield _model(f"model {name} attention {attention}", cls(**options), False, dtype)
+                yield _model(f"model {name} attention {attention}", cls(**options), False, dtype, f"model {name} attention")
 
 
-def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype) -> Target:
+def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype, turns: str = "") -> Target:
     model = model.to(dtype).eval()
     encoder = getattr(model, "encoder", None)
     signature = inspect.signature(model.forward).parameters
@@ -379,4 +404,4 @@ def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype) -> Targ
         node = getattr(model, "level", "graph") == "node"
         return [Output(found, (graph.num_nodes if node else graph.num_graphs, None), dtype)]
 
-    return Target(title, "models", run, reads, _limited(2 * PAIRS))
+    return Target(title, "models", run, reads, _limited(10 * PAIRS), (), turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +23,9 @@ LARGE = 2**16
 DIRECTED_KEPT = 2**20
 """Directed edges up to which the undirected edge of each is kept from the start on the CPU, 8 bytes each."""
 
+
+MAX_COUNT = math.isqrt(2**63 - 1)
+"""Nodes or graphs, at most: pairs of nodes are numbered in int64."""
 
 REDUCTIONS = ("error", "add", "mean")
 """What the weights of an edge that is listed several times may become."""
@@ -67,9 +71,10 @@ class Incidence:
         num_nodes, num_edges, num_graphs: counts.
 
     Raises:
-        ValueError: on wrong shapes or dtypes, indices out of range, unsorted ``batch``, edges between two graphs, and
-            weights that are negative, NaN, infinite, or different for the same undirected edge; on an unknown
-            ``reduce``.
+        TypeError: if an argument is no tensor, or a count no integer.
+        ValueError: on wrong shapes or dtypes, counts and indices out of range, unsorted ``batch``, edges between two
+            graphs, and weights that are negative, NaN, infinite, or different for the same undirected edge; on an
+            unknown ``reduce``.
     """
 
     def __init__(
@@ -84,6 +89,10 @@ class Incidence:
         reduce: str = "error",
     ) -> None:
         check_reduce(reduce)
+        check_edge_index(edge_index)
+        if batch is not None and not isinstance(batch, Tensor):
+            raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
+        num_graphs = None if num_graphs is None else checked_count("num_graphs", num_graphs)
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
         _check_form("ground", ground, self.num_nodes)
@@ -469,24 +478,42 @@ def inverse_sqrt(x: Tensor) -> Tensor:
     return x.masked_fill(x == 0, 1.0).rsqrt()
 
 
-def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
-    """Refuse an edge list of the wrong form; return the number of nodes."""
+def check_edge_index(edge_index: Tensor) -> None:
+    """Refuse an edge list of the wrong form."""
     if not isinstance(edge_index, Tensor):
         raise TypeError(
             f"edge_index must be an int64 or int32 tensor of shape [2, num_directed_edges], got "
             f"{type(edge_index).__name__}"
         )
+    if edge_index.layout != torch.strided:
+        raise ValueError(f"edge_index must be dense, [2, num_directed_edges], got the layout {edge_index.layout}")
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
         raise ValueError(
             "edge_index must be int64 or int32 of shape [2, num_directed_edges], "
             f"got {edge_index.dtype} {list(edge_index.shape)}"
         )
+
+
+def checked_count(name: str, count: int) -> int:
+    """A number of nodes or graphs, if it is one."""
+    try:
+        count = operator.index(count)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {count!r}") from None
+    if not 0 <= count <= MAX_COUNT:
+        wrong = "negative" if count < 0 else f"more than {MAX_COUNT:,}"
+        raise ValueError(f"{name} must not be {wrong}, got {count}")
+    return count
+
+
+def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
+    """The number of nodes, found if it is not given."""
     if num_nodes is None:
-        num_nodes = batch.numel() if batch is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
-        return max(num_nodes, 0)  # a list of negative numbers is refused for these
-    if num_nodes < 0:
-        raise ValueError(f"num_nodes must not be negative, got {num_nodes}")
-    return num_nodes
+        largest = int(edge_index.max()) + 1 if batch is None and edge_index.numel() else 0
+        if largest > MAX_COUNT:
+            raise ValueError(f"edge_index must lie in 0..{MAX_COUNT - 1}, got {largest - 1}")
+        return batch.numel() if batch is not None else max(largest, 0)  # negative numbers are refused later
+    return checked_count("num_nodes", num_nodes)
 
 
 def _check_form(name: str, values: Tensor | None, size: int) -> None:

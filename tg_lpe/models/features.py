@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.encoders.base import Encoder
+from tg_lpe.graph.incidence import check_edge_index, checked_count
 from tg_lpe.models.base import Model
 from tg_lpe.nn.attention import Neighbourhoods
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.embeddings import EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.ops.segment import group_pointers
-
-INDICES = (torch.int64, torch.int32)
 
 
 class FeatureModel(Model):
@@ -59,16 +58,20 @@ class FeatureModel(Model):
         edge_attr: Tensor | None,
         batch: Tensor | None,
         pe: Tensor | None,
+        edge_pe: Tensor | None,
         num_nodes: int | None,
         num_graphs: int | None,
     ) -> Neighbourhoods:
         """Refuse what does not fit; return what the layers need of the graph."""
-        if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in INDICES:
-            raise ValueError(
-                "edge_index must be int64 or int32 of shape [2, num_edges], "
-                f"got {edge_index.dtype} {list(edge_index.shape)}"
-            )
+        check_edge_index(edge_index)
         edge_index = edge_index.long()
+        given = {"x": x, "edge_attr": edge_attr, "batch": batch, "pe": pe, "edge_pe": edge_pe}
+        for name, value in given.items():
+            if value is not None and (not isinstance(value, Tensor) or value.dim() == 0):
+                raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {value!r:.80}")
+        for name, count in (("num_nodes", num_nodes), ("num_graphs", num_graphs)):
+            if count is not None and not torch.compiler.is_compiling():
+                checked_count(name, count)
         if num_nodes is None:
             known = next((rows for rows in (x, batch, pe) if rows is not None), None)
             num_nodes = known.size(0) if known is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
@@ -84,6 +87,9 @@ class FeatureModel(Model):
         checks.ascending("batch", batch)
         checks.in_range("batch", batch, num_graphs)
         checks.in_range("edge_index", edge_index, num_nodes)
+        for name, encoding in (("pe", pe), ("edge_pe", edge_pe)):
+            if encoding is not None and encoding.is_floating_point():
+                checks.finite(name, encoding)
         for embedding, name, feature, num_rows in (
             (self.node_embedding, "x", x, num_nodes),
             (self.edge_embedding, "edge_attr", edge_attr, edge_index.size(1)),

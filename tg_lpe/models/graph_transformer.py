@@ -218,7 +218,7 @@ class GraphTransformer(FeatureModel):
         if return_penalty and not self.has_penalty:
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
-        neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
+        neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
         if self.encoder is not None:
             # Made here, not in the encoder's forward(): there, torch.compile would break the graph a second time.
             n, graphs = neighbourhoods.num_nodes, neighbourhoods.num_graphs

@@ -212,7 +212,7 @@ class TupleTransformer(GraphModel):
         if return_penalty:
             raise ValueError("the layers have no penalty, so return_penalty must be False")
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
-        known = self._validate(x, edge_index, edge_attr, batch, pe, num_nodes, num_graphs)
+        known = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
         graph = Incidence(
             edge_index, known.num_nodes, edge_weight=edge_weight, batch=known.batch, num_graphs=known.num_graphs
         )

@@ -42,9 +42,9 @@ class Categories:
         """
         columns = len(self.counts)
         shapes = ((num_rows,), (num_rows, 1)) if columns == 1 else ((num_rows, columns),)
-        if feature is None or feature.shape not in shapes or feature.dtype != torch.int64:
+        if not isinstance(feature, Tensor) or feature.shape not in shapes or feature.dtype != torch.int64:
             allowed = " or ".join(str(list(shape)) for shape in shapes)
-            got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
+            got = f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
             raise ValueError(f"{self.what} types must be int64 {allowed}, got {got}")
         if columns == 1:
             checks.in_range(f"{self.what} types", feature, self.num_rows)

@@ -33,6 +33,20 @@ class ValueChecks:
 
         self._judges.append(judge)
 
+    def finite(self, what: str, values: Tensor) -> None:
+        """Ask that no entry of a floating point tensor is NaN or infinite."""
+        if values.numel() == 0 or torch.compiler.is_compiling():
+            return
+        # The extremes are NaN if any entry is; one pass over the values, and no tensor of their size.
+        low, high = torch.aminmax(values.detach())
+        position = self.also_read(torch.isfinite(low) & torch.isfinite(high))
+
+        def judge(read: list[int]) -> None:
+            if not read[position]:
+                raise ValueError(f"{what} must be finite, got {int((~values.isfinite()).sum())} values that are not")
+
+        self._judges.append(judge)
+
     def ascending(self, what: str, index: Tensor) -> None:
         """Ask that an integer vector is sorted."""
         if index.numel() < 2 or torch.compiler.is_compiling():

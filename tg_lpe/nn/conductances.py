@@ -149,6 +149,11 @@ GROUND_START = (0.1, 1.0)
 """Median conductance that filters after the first start from, and the spread of its logarithm."""
 
 
+LOWEST = -50.0
+"""Values of real features before softplus, at least: in float32 the gradient of what scales by a sum of smaller
+conductances, all below 1e-21, would overflow."""
+
+
 class _Feature:
     """Types of one or several columns, or real features, or nothing: one kind of input of the maps below."""
 
@@ -158,14 +163,15 @@ class _Feature:
         self.width = (channels or 0) if self.categories is None else self.categories.num_rows
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Refuse types or features of the wrong form; the range of types is left to ``checks``."""
+        """Refuse types or features of the wrong form; their values are left to ``checks``."""
         if self.categories is not None:
             self.categories.check(feature, num_rows, checks)
-        elif self.channels is not None and (
-            feature is None or feature.shape != (num_rows, self.channels) or not feature.is_floating_point()
-        ):
-            got = None if feature is None else f"{feature.dtype} {list(feature.shape)}"
-            raise ValueError(f"{self.name} must be floating point [{num_rows}, {self.channels}], got {got}")
+        elif self.channels is not None:
+            shape = (num_rows, self.channels)
+            if not isinstance(feature, Tensor) or feature.shape != shape or not feature.is_floating_point():
+                got = f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
+                raise ValueError(f"{self.name} must be floating point [{num_rows}, {self.channels}], got {got}")
+            checks.finite(self.name, feature)
 
     def product(self, feature: Tensor | None, weight: Tensor) -> Tensor:
         """Rows of a table ``[width, num_filters]`` by types, or real features times it, ``[num_rows, num_filters]``."""
@@ -218,4 +224,4 @@ class _PositiveMap(nn.Module):
             return self.feature.product(feature, self.table)
         if self.weight is None:
             return self.table.expand(num_rows, -1)
-        return self.table + self.feature.product(feature, self.weight)
+        return (self.table + self.feature.product(feature, self.weight)).clamp(min=LOWEST)

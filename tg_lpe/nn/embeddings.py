@@ -60,9 +60,10 @@ class FeatureEmbedding(nn.Module):
         (self.linear if self.linear is not None else self.rows).reset_parameters()  # type: ignore[union-attr]
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Refuse features that :meth:`forward` cannot map; the range of categories is left to ``checks``.
+        """Refuse features that :meth:`forward` cannot map; their values are left to ``checks``.
 
         Raises:
+            TypeError: if they are no tensor.
             ValueError: if features are missing, not expected, or of another shape or dtype.
         """
         if self.expects_feature != (feature is not None):
@@ -70,6 +71,8 @@ class FeatureEmbedding(nn.Module):
             raise ValueError(f"the model was built {built} {self.what} features, but {given} given")
         if feature is None:
             return
+        if not isinstance(feature, Tensor):
+            raise TypeError(f"{self.what} features must be a tensor, got {type(feature).__name__}")
         if self.categories is not None:
             self.categories.check(feature, num_rows, checks)
         elif self.linear is not None:
@@ -77,6 +80,7 @@ class FeatureEmbedding(nn.Module):
             if feature.shape != shape or not feature.is_floating_point():
                 got = f"{feature.dtype} {tuple(feature.shape)}"
                 raise ValueError(f"{self.what} features must be floating point of shape {shape}, got {got}")
+            checks.finite(f"{self.what} features", feature)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Embed features that :meth:`check` has accepted.

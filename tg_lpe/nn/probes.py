@@ -52,15 +52,20 @@ class FeatureProbes(nn.Module):
 
     def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``; ``generator`` is not used."""
-        if x is None or x.size(0) != graph.num_nodes:
-            got = None if x is None else list(x.shape)
+        if not isinstance(x, Tensor) or x.dim() == 0 or x.size(0) != graph.num_nodes:
+            got = list(x.shape) if isinstance(x, Tensor) else None if x is None else type(x).__name__
             raise ValueError(f"probes='features' needs node features of {graph.num_nodes} rows, got {got}")
+        checks = ValueChecks()
         if self.linear is not None:
             if x.dim() != 2 or x.size(1) != self.linear.in_features:
                 raise ValueError(f"node features must be [num_nodes, {self.linear.in_features}], got {list(x.shape)}")
+            if x.is_complex():
+                raise ValueError(f"node features must be real, got {x.dtype}")
+            if x.is_floating_point():
+                checks.finite("node features", x)
+                checks.run()
             return self.linear(x.to(self.linear.weight.dtype))
         assert self.categories is not None and self.embedding is not None
-        checks = ValueChecks()
         self.categories.check(x, graph.num_nodes, checks)
         checks.run()
         return self.categories.look_up(self.embedding.weight, x, by_product=False)

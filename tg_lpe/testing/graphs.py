@@ -33,7 +33,7 @@ class GraphInput:
         edge_types: categories below :data:`EDGE_TYPES`, int64 ``[num_directed_edges]``.
         edge_features: ``[num_directed_edges, EDGE_CHANNELS]``.
         defect: what is wrong with it, a name in :data:`DEFECTS`; ``None`` for a graph that every function must take.
-        blamed: arguments that are at fault; a refusal names one of these.
+        blamed: arguments that are at fault, or what they hold; a refusal names one of these.
     """
 
     edge_index: Any
@@ -70,16 +70,15 @@ def random_graph(
         max_graphs: graphs of a batch, at most.
         dtype: of features; weights may have another.
     """
-    number = rng.choice((1, 1, rng.randint(1, max_graphs), rng.randint(1, max_graphs)))
+    number = rng.choice((1, rng.randint(1, min(16, max_graphs)), rng.randint(1, max_graphs), max_graphs))
     sizes = [_size(rng, max_nodes) for _ in range(number)]
     generator = np.random.default_rng(rng.getrandbits(32))
     offsets = itertools.accumulate(sizes, initial=0)
-    undirected = np.concatenate(
-        [np.zeros((2, 0), np.int64)]
-        + [_edges(rng, generator, n) + offset for n, offset in zip(sizes, offsets, strict=False)],
-        axis=1,
-    )
-    weights = _weights(rng, generator, undirected.shape[1])
+    parts = [_edges(rng, generator, n) + offset for n, offset in zip(sizes, offsets, strict=False)]
+    undirected = np.concatenate(parts, axis=1)
+    weights = None
+    if rng.random() < 0.7:
+        weights = np.concatenate([_weights(rng, generator, part.shape[1]) for part in parts])
     order = _listing(rng, generator, undirected.shape[1])
     index = undirected[:, order]
     flipped = generator.random(len(order)) < rng.choice((0.0, 0.5, 1.0))
@@ -121,7 +120,7 @@ def malformed_graph(rng: Random, max_nodes: int = 300, dtype: torch.dtype = torc
 
 
 def _size(rng: Random, max_nodes: int) -> int:
-    largest = rng.choice((12,) * 14 + (40,) * 5 + (100,) + (300,) * (rng.random() < 0.3))
+    largest = rng.choice((12,) * 40 + (40,) * 9) if rng.random() < 0.99 else rng.choice((100, 100, 300))
     return rng.randint(0, min(largest, max_nodes))
 
 
@@ -150,10 +149,8 @@ def _edges(rng: Random, generator: np.random.Generator, n: int) -> np.ndarray:
     return pairs[:, generator.random(pairs.shape[1]) < rng.choice((0.5, 3 / n, 1 / n))]
 
 
-def _weights(rng: Random, generator: np.random.Generator, m: int) -> np.ndarray | None:
-    kind = rng.choice(("none", "none", "ones", "equal", "spread", "spread", "zeros"))
-    if kind == "none":
-        return None
+def _weights(rng: Random, generator: np.random.Generator, m: int) -> np.ndarray:
+    kind = rng.choice(("ones", "equal", "spread", "spread", "zeros"))
     if kind == "ones":
         return np.ones(m)
     if kind == "equal":
@@ -190,6 +187,8 @@ Defect = Callable[[Random, GraphInput], Made]
 
 INDEX = ("edge_index", "num_nodes")
 BATCH = ("batch", "num_graphs", "num_nodes")
+X = ("x", "node types", "node features")
+EDGE_ATTR = ("edge_attr", "edge types", "edge features")
 
 
 def _index(change: Callable[[Random, Tensor], Any], needs_edges: bool = False) -> Defect:
@@ -271,13 +270,13 @@ DEFECTS: dict[str, Defect] = {
     "edge between graphs": _between_graphs,
     "negative num_nodes": _count("num_nodes", lambda n: -n - 1, INDEX + BATCH),
     "too small num_nodes": lambda rng, g: (
-        ({"num_nodes": g.num_nodes // 2}, (*INDEX, *BATCH, "x")) if g.num_nodes and g.edge_index.numel() and
+        ({"num_nodes": g.num_nodes // 2}, (*INDEX, *BATCH, *X)) if g.num_nodes and g.edge_index.numel() and
         int(g.edge_index.max()) >= g.num_nodes // 2 else None
     ),
     "no integer as num_nodes": lambda rng, g: (
         {"num_nodes": rng.choice((g.num_nodes + 0.5, str(g.num_nodes), [g.num_nodes]))}, (*INDEX, *BATCH)
     ),
-    "absurd num_nodes": lambda rng, g: ({"num_nodes": rng.choice((10**12, 2**62, 2**63, 2**70))}, (*INDEX, *BATCH, "x")),
+    "absurd num_nodes": lambda rng, g: ({"num_nodes": rng.choice((10**12, 2**62, 2**63, 2**70))}, (*INDEX, *BATCH, *X)),
     "unsorted batch": lambda rng, g: (
         ({"batch": g.batch.flip(0)}, (*BATCH, "edge"))
         if g.batch is not None and len(g.batch) and g.batch[0] != g.batch[-1] else None
@@ -285,7 +284,7 @@ DEFECTS: dict[str, Defect] = {
     "negative batch": _entry("batch", -1, (*BATCH, "edge")),
     "float batch": _whole("batch", lambda b: b.double(), BATCH),
     "bool batch": _whole("batch", lambda b: b > 0, BATCH),
-    "too short batch": _whole("batch", lambda b: b[1:], (*BATCH, "x")),
+    "too short batch": _whole("batch", lambda b: b[1:], (*BATCH, *X, "edge_index")),
     "square batch": _whole("batch", lambda b: b.unsqueeze(1), BATCH),
     "negative num_graphs": _count("num_graphs", lambda n: -n, BATCH),
     "too small num_graphs": lambda rng, g: (
@@ -306,23 +305,23 @@ DEFECTS: dict[str, Defect] = {
 }
 """Defects of a graph by name: each function returns what is replaced in it and the arguments at fault."""
 
-for _name, _argument, _types, _largest in (
-    ("node", "x", "node_types", NODE_TYPES),
-    ("edge", "edge_attr", "edge_types", EDGE_TYPES),
+for _name, _words, _types, _largest in (
+    ("node", X, "node_types", NODE_TYPES),
+    ("edge", EDGE_ATTR, "edge_types", EDGE_TYPES),
 ):
     DEFECTS |= {
-        f"negative {_name} types": _entry(_types, -1, (_argument,)),
-        f"{_name} types out of range": _entry(_types, _largest, (_argument,)),
-        f"huge {_name} types": _entry(_types, 2**62, (_argument,)),
-        f"float {_name} types": _whole(_types, lambda x: x.double(), (_argument,)),
-        f"bool {_name} types": _whole(_types, lambda x: x > 0, (_argument,)),
-        f"too few {_name} types": _whole(_types, lambda x: x[1:], (_argument, "num_nodes")),
-        f"no tensor as {_name} types": _whole(_types, lambda x: x.tolist(), (_argument,)),
-        f"NaN {_name} features": _entry(f"{_name}_features", float("nan"), (_argument,)),
-        f"infinite {_name} features": _entry(f"{_name}_features", float("-inf"), (_argument,)),
-        f"complex {_name} features": _whole(f"{_name}_features", lambda x: x.to(torch.complex64), (_argument,)),
-        f"integer {_name} features": _whole(f"{_name}_features", lambda x: x.clamp(-9, 9).long(), (_argument,)),
-        f"too few {_name} features": _whole(f"{_name}_features", lambda x: x[1:], (_argument, "num_nodes")),
-        f"too narrow {_name} features": _whole(f"{_name}_features", lambda x: x[:, 1:], (_argument,)),
-        f"flat {_name} features": _whole(f"{_name}_features", lambda x: x[:, 0], (_argument,)),
+        f"negative {_name} types": _entry(_types, -1, _words),
+        f"{_name} types out of range": _entry(_types, _largest, _words),
+        f"huge {_name} types": _entry(_types, 2**62, _words),
+        f"float {_name} types": _whole(_types, lambda x: x.double(), _words),
+        f"bool {_name} types": _whole(_types, lambda x: x > 0, _words),
+        f"too few {_name} types": _whole(_types, lambda x: x[1:], (*_words, "num_nodes")),
+        f"no tensor as {_name} types": _whole(_types, lambda x: x.tolist(), _words),
+        f"NaN {_name} features": _entry(f"{_name}_features", float("nan"), _words),
+        f"infinite {_name} features": _entry(f"{_name}_features", float("-inf"), _words),
+        f"complex {_name} features": _whole(f"{_name}_features", lambda x: x.to(torch.complex64), _words),
+        f"integer {_name} features": _whole(f"{_name}_features", lambda x: x.clamp(-9, 9).long(), _words),
+        f"too few {_name} features": _whole(f"{_name}_features", lambda x: x[1:], (*_words, "num_nodes")),
+        f"too narrow {_name} features": _whole(f"{_name}_features", lambda x: x[:, 1:], _words),
+        f"flat {_name} features": _whole(f"{_name}_features", lambda x: x[:, 0], _words),
     }

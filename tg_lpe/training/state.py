@@ -141,9 +141,17 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a metrics file; a last line cut off by a crash is passed over."""
+    """All whole lines of a metrics file; a last line cut off by a crash is passed over.
+
+    Raises:
+        ValueError: if the file is not text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no metrics file: {error}") from error
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in lines:
         try:
             rows.append(parse_json(line))
         except ValueError:

@@ -30,6 +30,9 @@ _RADICAL_TOKENS = frozenset({"[C]", "[N]", "[O]", "[CH]", "[NH]", "[CH2]", "[NH2
 # Ring systems of drugs need a few dozen steps. A search that takes more is given up, and RDKit's own choice is kept.
 _MAX_STEPS = 20_000
 
+_MAX_CHARACTERS = 10_000
+# A string of 36,000 takes RDKit twelve seconds, one of 200,000 exhausts its stack.
+
 _BOND_CODES = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
 
 
@@ -58,8 +61,10 @@ def parse(smiles: str, repair_radicals: bool = False) -> Any:
         The sanitised RDKit molecule, hydrogens implicit.
 
     Raises:
-        UnusableMoleculeError: If RDKit refuses the string or it holds no atom.
+        UnusableMoleculeError: If RDKit refuses the string, it holds no atom, or it is longer than 10,000 characters.
     """
+    if len(smiles) > _MAX_CHARACTERS:
+        raise UnusableMoleculeError(f"it has {len(smiles):,} characters, more than {_MAX_CHARACTERS:,}")
     text = _RADICAL_ATOM.sub(_plain_atom, smiles) if repair_radicals else smiles
     if not (text.isascii() and text.isprintable()):
         # RDKit stops reading at a character outside ASCII and returns the molecule before it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -130,7 +131,8 @@ def load_molecules(
         rows = {
             part: [row for file in listed for row in file.rows(labels, smiles_column)] for part, listed in files.items()
         }
-        splits = build_splits(rows, options)
+        with _named(source):
+            splits = build_splits(rows, options)
         _cache.store(splits, path)
     _announce(source, splits.report, strict)
     if "all" not in files:
@@ -220,9 +222,19 @@ def read_molecules(
     """
     rows = list(SourceFile.read(Path(path)).rows((), smiles_column))
     options = BuildOptions(vocabulary=vocabulary, num_workers=num_workers, progress=progress)
-    dataset, vocabulary, report, used = build_list(rows, options)
+    with _named(path):
+        dataset, vocabulary, report, used = build_list(rows, options)
     _announce(path, report, strict)
     return dataset, vocabulary, report, [(row.line, row.smiles) for row in used]
+
+
+@contextmanager
+def _named(source: str | Path) -> Iterator[None]:
+    """What is wrong with the molecules of a source names it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
 
 
 def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
@@ -284,10 +296,7 @@ def _open(source: str | Path, train_files: Sequence[str]) -> tuple[dict[str, lis
     dictionary = path / "atom_dict.txt"
     if not dictionary.is_file():
         return files, None
-    try:
-        return files, AtomVocabulary.from_file(dictionary)
-    except ValueError as error:
-        raise ValueError(f"{dictionary}: {error}") from error
+    return files, AtomVocabulary.from_file(dictionary)
 
 
 def _cache_path(

@@ -53,9 +53,12 @@ class AtomVocabulary:
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If it names no type, or one twice.
+            ValueError: If it names no type, or one twice, or is not UTF-8.
         """
-        return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
+        try:
+            return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     @classmethod
     def parse(cls, text: str) -> AtomVocabulary:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tg_lpe.graph.incidence import check_edge_index, checked_count
+from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.ops.segment import RowGroups
 
 
@@ -26,9 +28,14 @@ class Neighbourhoods:
         source, target: the two rows of ``edge_index``, for gathers from nodes to edges and sums from edges to nodes.
         graphs: the graph of each node, for sums over graphs and gathers from graphs.
         num_nodes, num_edges, num_graphs: counts.
+
+    Raises:
+        TypeError, ValueError: on a wrong type, dtype or shape; on the CPU, unless ``max_nodes`` says that the caller
+            has looked at the values, also on indices out of range and an unsorted ``batch``.
     """
 
     def __init__(self, edge_index: Tensor, batch: Tensor, num_graphs: int, max_nodes: int | None = None) -> None:
+        _check(edge_index, batch, num_graphs, values=max_nodes is None)
         self.num_nodes, self.num_edges, self.num_graphs = batch.size(0), edge_index.size(1), num_graphs
         self._order = torch.argsort(edge_index[1], stable=True)
         self.edge_index = edge_index.index_select(1, self._order)
@@ -93,3 +100,22 @@ class Neighbourhoods:
         if self._padded_row is None:
             self._padded_row = self.batch * self.max_nodes + self.local_index
         return self._padded_row
+
+
+def _check(edge_index: Tensor, batch: Tensor, num_graphs: int, values: bool) -> None:
+    """Refuse what is no batch of graphs; values are read where they lie on the CPU."""
+    if torch.compiler.is_compiling():
+        return
+    check_edge_index(edge_index)
+    if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.dtype != torch.int64:
+        got = f"{batch.dtype} {list(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
+        raise ValueError(f"batch must be int64 of shape [num_nodes], got {got}")
+    if edge_index.dtype != torch.int64:
+        raise ValueError(f"edge_index must be int64, got {edge_index.dtype}")
+    checked_count("num_graphs", num_graphs)
+    if values and batch.device.type == edge_index.device.type == "cpu":
+        checks = ValueChecks()
+        checks.ascending("batch", batch)
+        checks.in_range("batch", batch, num_graphs)
+        checks.in_range("edge_index", edge_index, batch.numel())
+        checks.run()

@@ -1,0 +1,147 @@
+"""What random graphs and files have found: what was malformed and led to something else than words about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
+from tg_lpe.hub.files import read_json
+from tg_lpe.nn.attention import Neighbourhoods
+from tg_lpe.training.state import read_metrics
+
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+BATCH = torch.zeros(3, dtype=torch.int64)
+REAL = torch.ones(3, 2)
+NAN, INFINITE = (REAL.index_fill(0, torch.tensor([1]), value) for value in (float("nan"), float("-inf")))
+
+
+def model(**options: object) -> GraphTransformer:
+    return GraphTransformer(hidden_channels=8, heads=2, num_layers=1, **options)
+
+
+@pytest.mark.parametrize("make", [Incidence, lambda edges, **given: model()(None, edges, **given)])
+@pytest.mark.parametrize(
+    ("edges", "given", "error", "message"),
+    [
+        (EDGES.to_sparse(), {}, ValueError, "edge_index must be dense"),
+        (EDGES, {"num_nodes": -3}, ValueError, "num_nodes must not be negative, got -3"),
+        (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes must not be more than"),
+        (EDGES, {"num_nodes": 3.5}, TypeError, "num_nodes must be an integer, got 3.5"),
+        (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": 10**12}, ValueError, "num_graphs must not be more than"),
+        (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": "1"}, TypeError, "num_graphs must be an integer"),
+        (EDGES, {"batch": [0, 0, 0], "num_nodes": 3}, TypeError, "batch must be"),
+        (EDGES.tolist(), {"num_nodes": 3}, TypeError, "edge_index must be"),
+    ],
+)
+def test_counts_and_indices(make, edges: object, given: dict[str, object], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(edges, **given)
+
+
+def test_edges_of_a_huge_node_number() -> None:
+    with pytest.raises(ValueError, match="edge_index must lie in"):
+        Incidence(torch.tensor([[0], [2**62]]))
+
+
+@pytest.mark.parametrize("wrong", [NAN, INFINITE])
+def test_features_that_are_not_finite(wrong: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="node features must be finite, got 2 values that are not"):
+        model(in_channels=2)(wrong, EDGES)
+    with pytest.raises(ValueError, match="edge features must be finite"):
+        model(edge_dim=2)(None, EDGES, wrong)
+    with pytest.raises(ValueError, match="pe must be finite"):
+        model(pe_channels=2)(None, EDGES, pe=wrong)
+    with pytest.raises(ValueError, match="edge_pe must be finite"):
+        model(edge_pe_channels=2)(None, EDGES, edge_pe=wrong)
+    with pytest.raises(ValueError, match="x must be finite"):
+        GramTransformer(4, in_channels=2)(wrong, EDGES)
+    with pytest.raises(ValueError, match="edge_attr must be finite"):
+        GramTransformer(4, edge_dim=2)(None, EDGES, wrong)
+    with pytest.raises(ValueError, match="node features must be finite"):
+        LinearTransformer(4, probes="features", in_channels=2)(wrong, EDGES)
+
+
+def test_features_that_are_no_tensor() -> None:
+    with pytest.raises(TypeError, match="x must be a tensor"):
+        model(num_node_types=3)([0, 1, 2], EDGES)
+    with pytest.raises(ValueError, match=r"x must be floating point \[3, 2\], got \[1, 2\]"):
+        GramTransformer(4, in_channels=2)([1, 2], EDGES, num_nodes=3)
+    with pytest.raises(ValueError, match="node features must be real, got torch.complex64"):
+        LinearTransformer(4, probes="features", in_channels=2)(REAL.to(torch.complex64), EDGES)
+
+
+@pytest.mark.parametrize(
+    ("edges", "batch", "graphs", "message"),
+    [
+        (EDGES.int(), BATCH, 1, "edge_index must be int64, got torch.int32"),
+        (EDGES.unsqueeze(0), BATCH, 1, "edge_index must be int64 or int32 of shape"),
+        (EDGES + 1, BATCH, 1, r"edge_index must lie in 0\.\.2, got 1\.\.3"),
+        (EDGES, BATCH.double(), 1, "batch must be int64"),
+        (EDGES, torch.tensor([0, 1, 0]), 2, "batch must be sorted"),
+        (EDGES, BATCH + 1, 1, r"batch must lie in 0\.\.0"),
+        (EDGES, BATCH, -1, "num_graphs must not be negative"),
+    ],
+)
+def test_neighbourhoods(edges: torch.Tensor, batch: torch.Tensor, graphs: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Neighbourhoods(edges, batch, graphs)
+
+
+def test_gradients_of_conductances_that_vanish() -> None:
+    """Far below zero, softplus and with it the sum at a node underflows."""
+    encoder = GramTransformer(4, in_channels=1, edge_dim=1)
+    with torch.no_grad():
+        for weight in (encoder.conductances.edge.weight, encoder.conductances.ground.weight):
+            weight.fill_(-1.0)
+    found = encoder(torch.full((3, 1), 60.0), EDGES, torch.full((3, 1), 85.0))
+    gradients = torch.autograd.grad(found.node.square().sum() + found.edge.sum(), list(encoder.parameters()))
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
+def test_nested_json(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"deep\.json is not valid JSON"):
+        read_json(path)
+    path.write_text('{"epoch": 1}\n' + "[" * 100_000)
+    assert read_metrics(path) == [{"epoch": 1}]
+
+
+def test_metrics_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is no metrics file"):
+        read_metrics(path)
+
+
+class TestMolecules:
+    @pytest.fixture(autouse=True)
+    def needs_rdkit(self) -> None:
+        pytest.importorskip("rdkit")
+
+    def test_long_smiles(self, tmp_path: Path) -> None:
+        """RDKit ends the process on some of these."""
+        from tg_lpe.datasets.molecules import read_molecules
+
+        path = tmp_path / "long.smi"
+        path.write_text("C1" + "C" * 200_000 + "1\nCC\n")
+        graphs, _, report, _ = read_molecules(path, progress=False)
+        assert len(graphs) == 1
+        assert "it has 200,003 characters, more than 10,000" in report.summary()
+
+    def test_an_error_names_its_file(self, tmp_path: Path) -> None:
+        from tg_lpe.datasets.molecules import AtomVocabulary, load_molecules, read_molecules
+
+        path = tmp_path / "none.smi"
+        path.write_text("]]]\n")
+        with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
+            read_molecules(path, progress=False)
+        with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
+            load_molecules(path, computed="solubility", cache_dir=tmp_path, progress=False)
+        for content in (b"C\nC\n", b"\xff", b""):
+            path.write_bytes(content)
+            with pytest.raises(ValueError, match=r"none\.smi: "):
+                AtomVocabulary.from_file(path)
