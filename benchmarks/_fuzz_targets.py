@@ -223,9 +223,8 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
             title = f"transform {name}" + (f" {method}" if method else "")
             reads = frozenset({"edge_weight", *transform.features})
             limit = {"layers": 200, "iterative": 2000}.get(method or "", 10 * PAIRS)
-            turns = f"transform {name}" if method not in (None, "auto") else ""
             own = ("max_layers", "tolerance") if method == "layers" else ()
-            yield Target(title, "transforms", _transform(transform, dtype), reads, _limited(limit), own, turns)
+            yield Target(title, "transforms", _transform(transform, dtype), reads, _limited(limit), own, f"transform {name}")
 
 
 def _limited(pairs: int) -> Callable[[GraphInput], bool]:
@@ -287,7 +286,7 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
 
         def run(graph: GraphInput, seed: int, layer: nn.Module = layer) -> list[Output]:
             neighbourhoods = _neighbourhoods(graph)
-            n, m = _rows(graph)
+            n, m = neighbourhoods.num_nodes, neighbourhoods.num_edges
             generator = torch.Generator().manual_seed(seed)
             h, e = (torch.randn(rows, CHANNELS, generator=generator, dtype=dtype) for rows in (n, m))
             found = _learning(layer, seed, lambda: layer(h, e, neighbourhoods))
