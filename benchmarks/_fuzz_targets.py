@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import tg_lpe.transforms
 from tg_lpe import Incidence, tokenizers
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
-from tg_lpe.hub.checkpoints import CLASSES
+from tg_lpe.models import MODELS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.norms import NORMS, make_norm
 from tg_lpe.ops.segment import RowGroups
@@ -162,6 +162,15 @@ def _encoders(dtype: torch.dtype) -> Iterator[Target]:
                 return _encoding(found, encoder, graph)
 
             yield Target(f"encoder {title}", "encoders", run, encoder.reads)
+        if "pair_out_channels" in _options(ENCODERS[name]):
+            pair_encoder = make_encoder({"class": name, "pair_out_channels": 3}).to(dtype).eval()
+
+            def pairs(graph: GraphInput, seed: int, encoder: Encoder = pair_encoder) -> list[Output]:
+                edges = graph.edge_index  # pairs, too
+                found = _learning(encoder, seed, lambda: encoder.encode_pairs(_incidence(graph), edges))
+                return [Output(found, (edges.size(1), 3), dtype)]
+
+            yield Target(f"encoder {name} of pairs", "encoders", pairs, pair_encoder.reads, _limited(PAIRS))
 
 
 def _encoding(found: Any, encoder: Encoder, graph: GraphInput) -> list[Output]:
@@ -355,10 +364,8 @@ def _incidence(graph: GraphInput) -> Incidence:
 
 
 def _models(dtype: torch.dtype) -> Iterator[Target]:
-    names = [name for name in CLASSES if not issubclass(CLASSES[name], Encoder)]
     encoders = [(title, config) for name in ENCODERS for title, config, real in _variants(name) if not real]
-    for name in names:
-        cls = CLASSES[name]
+    for name, cls in MODELS.items():
         sizes = {"num_layers": 2, **SIZES, "k": 2}
         for title, config in [("", None), *encoders]:
             if config is not None and "encoder" not in _options(cls):
