@@ -83,6 +83,11 @@ class TestEigenspaces(SpectrumTestCase):
             return tuple(net(rows, torch.zeros(rows.shape[:2], dtype=torch.bool)).numpy() for net, rows in nets)  # type: ignore[return-value]
 
 
+class TestDeepSet(TestEigenspaces):
+    def make(self) -> Encoder:
+        return SpectralEncoder(3, 2, M, net="deep_set")
+
+
 class TestKernel(SpectrumTestCase):
     def make(self) -> Encoder:
         return SpectralKernel(4, 2, M, hidden_channels=3)
@@ -360,6 +365,7 @@ def test_published_number_of_parameters(f: int, k: int) -> None:
         ({"out_channels": 6}, "out_channels must be divisible by heads=4, got 6"),
         ({"tokens": "pairs"}, "tokens must be one of ('eigenspaces', 'eigenvectors'), got 'pairs'"),
         ({"normalization": "rw"}, "normalization must be one of (None, 'sym'), got 'rw'"),
+        ({"net": "mlp"}, "net must be one of ('transformer', 'deep_set'), got 'mlp'"),
         ({"dropout": 1.0}, "dropout must lie in [0, 1), got 1.0"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
     ],

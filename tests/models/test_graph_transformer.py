@@ -300,7 +300,7 @@ def test_number_of_nodes_without_features() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\), got 'sum'"),
+        ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\) or hidden widths, got 'sum'"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
         ({"heads": 3}, "heads must divide hidden_channels, got heads=3 and hidden_channels=8"),
         ({"heads": 0}, "got heads=0"),

@@ -195,7 +195,9 @@ def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], mes
         ({"attention": "gps", "residual": False}, ValueError, "takes the options .* got residual=False"),
         ({"attention_options": {"tau": 1}}, ValueError, "takes the options .* got tau=1"),
         ({"attention_options": {"norm": "layer"}}, ValueError, "norm is an argument of the model"),
-        ({"pe_merge": "sum"}, ValueError, r"pe_merge must be one of \('add', 'concat'\), got 'sum'"),
+        ({"pe_merge": "sum"}, ValueError, r"pe_merge must be one of \('add', 'concat', 'apart'\), got 'sum'"),
+        ({"pe_merge": "apart"}, ValueError, "pe_merge='apart' needs attention layers that read encodings"),
+        ({"readout": [8, 0]}, ValueError, r"readout\[1\] must be an integer of at least 1, got 0"),
         (
             {"pe_merge": "concat", "pe_channels": 8},
             ValueError,

@@ -27,6 +27,7 @@ from tg_lpe.nn.attention import (
     make_attention,
     register_global_attention,
 )
+from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.primal import PrimalState, SharedProjection, pooled
 
 PRIMAL = {"rank": 3, "num_rows": 5}
@@ -376,6 +377,8 @@ def test_layers_share_the_projection() -> None:
     [
         ({"local": "gcn"}, r"local must be one of \['gatedgcn', 'gine', 'none'\], got 'gcn'"),
         ({"local": "none", "global_attention": "none"}, "leave nothing of the layer"),
+        ({"local": "gine", "pe_gate": True}, "local='gine' has no gates, so pe_gate must be False"),
+        ({"local": "none", "pe_gate": True}, "local='none' has no gates, so pe_gate must be False"),
         ({"global_attention": "full"}, r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
         ({"global_options": {"s": 3}}, "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
         ({"global_options": {"rank": 0}}, "rank and num_rows must be at least 1, got 0 and 0"),
@@ -403,6 +406,44 @@ def test_arguments(options: dict[str, Any], message: str) -> None:
 def test_heads_divide_the_width(name: str) -> None:
     with pytest.raises(ValueError, match="heads must divide hidden_channels, got heads=3 and hidden_channels=8"):
         make_attention("hybrid", 8, 3, {"global_attention": name})
+
+
+def test_gates_read_distances_of_encodings() -> None:
+    """Each gate times a net of the squared distance; rotations of the encoding change nothing."""
+    layer = randomize_(GatedGCN(CHANNELS, norm="none", pe_gate=True), scale=0.7).double()
+    h, e, pe = (
+        normal(len(BATCH), CHANNELS, seed=3),
+        normal(EDGES.size(1), CHANNELS, seed=4),
+        normal(len(BATCH), 3, seed=5),
+    )
+    neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+    neighbourhoods.pe = pe
+    expected = torch.zeros_like(h)
+    for i in range(len(h)):
+        found, total = torch.zeros(CHANNELS).double(), torch.full((CHANNELS,), 1e-6).double()
+        for edge, (j, target) in enumerate(neighbourhoods.edge_index.T.tolist()):
+            if target == i:
+                share = (layer.target(h[i]) + layer.source(h[j]) + layer.edge(e[edge])).sigmoid()
+                share = share * layer.pe_gate((pe[i] - pe[j]).square().sum().reshape(1))
+                found, total = found + share * layer.value(h[j]), total + share
+        expected[i] = h[i] + (layer.own(h[i]) + found / total).relu()
+    assert relative_error(layer(h, e, neighbourhoods)[0], expected) < 1e-12
+    turned = Neighbourhoods(EDGES, BATCH, GRAPHS)
+    turned.pe = pe @ torch.linalg.qr(normal(3, 3, seed=6)).Q
+    assert relative_error(layer(h, e, turned)[0], expected) < 1e-12
+    with pytest.raises(ValueError, match="no encoding of nodes"):
+        layer(h, e, Neighbourhoods(EDGES, BATCH, GRAPHS))
+
+
+def test_encodings_that_layers_alone_read() -> None:
+    """With ``pe_merge="apart"`` the encoding reaches nodes through gates: where all are alike, any other is too."""
+    options = {"global_attention": "none", "pe_gate": True}
+    model = GraphTransformer(pe_channels=3, pe_merge="apart", attention="hybrid", attention_options=options).eval()
+    pe = normal(len(BATCH), 3, seed=5).float()
+    with torch.no_grad():
+        alike, shifted, other = (model(None, EDGES, batch=BATCH, pe=p) for p in (0 * pe, 0 * pe + 7, pe))
+    torch.testing.assert_close(alike, shifted)
+    assert relative_error(other, alike) > 1e-4
 
 
 def test_the_last_layer_leaves_edge_features() -> None:

@@ -17,6 +17,7 @@ from tg_lpe.nn.probes import draw_signs
 from tg_lpe.nn.reset import reset_parts
 
 TOKENS = ("eigenspaces", "eigenvectors")
+NETS = ("transformer", "deep_set")
 NORMALIZATIONS = (None, "sym")
 
 
@@ -181,12 +182,15 @@ class SpectralEncoder(SpectrumEncoder):
     ``(sqrt(P_ii + P_jj - 2 P_ij), P_ij, lambda)`` at an edge. It depends on no sign and no basis, and is the published
     edge encoding where no eigenvalue repeats.
 
+    ``net="deep_set"`` maps each token by itself, through one hidden layer of twice the width, and adds up: LapPE of
+    `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_.
+
     Args:
         out_channels: width ``k`` of the node encoding; 0 for none. Divisible by ``heads``.
         edge_out_channels: width of the edge encoding, likewise.
         num_eigenpairs: number of eigenvalues ``m``, counted with multiplicity, null ones included. A graph may have
             fewer.
-        num_layers: transformer layers.
+        num_layers: transformer layers; like ``heads``, ``feedforward_channels`` and ``dropout`` not read by a deep set.
         heads: their attention heads.
         feedforward_channels: hidden width of their feed-forward nets. The published models have 2048, which is nearly
             all of their work.
@@ -195,6 +199,7 @@ class SpectralEncoder(SpectrumEncoder):
         row_norm: whether the entries of each node are scaled to norm one, as in the published code.
         flip_signs: whether signs of ``"eigenvectors"`` are random where a generator is given.
         dropout: of the transformer layers, in training. The published code has 0.1 in all its models.
+        net: ``"transformer"`` or ``"deep_set"``.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -213,8 +218,11 @@ class SpectralEncoder(SpectrumEncoder):
         row_norm: bool = False,
         flip_signs: bool = True,
         dropout: float = 0.0,
+        net: str = "transformer",
     ) -> None:
         super().__init__(out_channels, edge_out_channels, num_eigenpairs, tokens, normalization, row_norm)
+        if net not in NETS:
+            raise ValueError(f"net must be one of {NETS}, got {net!r}")
         for name, count in (
             ("num_layers", num_layers),
             ("heads", heads),
@@ -222,15 +230,17 @@ class SpectralEncoder(SpectrumEncoder):
         ):
             check_count(name, count)
         for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
-            if width % heads:
+            if net == "transformer" and width % heads:
                 raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
         self.num_layers, self.heads, self.feedforward_channels = num_layers, heads, feedforward_channels
         self.flip_signs, self.dropout = flip_signs, dropout
-        options = (num_layers, heads, feedforward_channels, dropout)
-        self.node_net = TokenTransformer(2, out_channels, *options) if out_channels else None
-        self.edge_net = TokenTransformer(3, edge_out_channels, *options) if edge_out_channels else None
+        self.net = net
+        options = (num_layers, heads, feedforward_channels, dropout) if net == "transformer" else ()
+        make: type[nn.Module] = TokenTransformer if net == "transformer" else TokenSet
+        self.node_net = make(2, out_channels, *options) if out_channels else None
+        self.edge_net = make(3, edge_out_channels, *options) if edge_out_channels else None
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""
@@ -375,4 +385,27 @@ class TokenTransformer(nn.Module):
             return h.sum(1)
         for layer in self.layers:
             h = layer(h, src_key_padding_mask=absent)
+        return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)
+
+
+class TokenSet(nn.Module):
+    """Maps with ReLU of each token by itself, to twice the width and back, whose outputs are added up.
+
+    Args:
+        in_channels: width of a token.
+        out_channels: width of the result.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(in_channels, 2 * out_channels)
+        self.second = nn.Linear(2 * out_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self)
+
+    def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
+        """As :meth:`TokenTransformer.forward`."""
+        h = self.second(self.first(tokens).relu()).relu()
         return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)

@@ -20,7 +20,7 @@ from tg_lpe.nn.reset import reset_all
 from tg_lpe.ops.segment import RowGroups
 
 READOUTS = ("mlp", "paper", "pyramid")
-PE_MERGES = ("add", "concat")
+PE_MERGES = ("add", "concat", "apart")
 POOLINGS = ("mean", "sum", "both")
 LEVELS = ("graph", "node")
 
@@ -52,7 +52,9 @@ class GraphTransformer(FeatureModel):
         pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm;
             ``"unit"`` scales each channel to length one within each graph instead.
         pe_merge: ``"add"`` adds a linear map of the encoding to the embedded features; ``"concat"`` puts the encoding
-            itself beside them, and they are embedded into as many channels less, as spectral attention does.
+            itself beside them, and they are embedded into as many channels less, as spectral attention does;
+            ``"apart"`` leaves the features of nodes as they are: layers alone read the linear map of the encoding,
+            such as ``"hybrid"`` with ``pe_gate``.
         encoder: an :class:`~tg_lpe.Encoder` that computes the positional encoding, trained jointly; or the class and
             arguments of one, as checkpoints hold them.
         hidden_channels: hidden width.
@@ -69,7 +71,8 @@ class GraphTransformer(FeatureModel):
         attention_options: further arguments of the attention layers; ``"edge"`` has ``local="gine"``,
             ``attention_dropout`` and ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`.
         readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"``
-            (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.).
+            (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.); or the hidden widths of
+            your own, ``()`` for a linear map.
         level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
         dropout: share of values that each attention layer drops in training, where its documentation says.
         norm: normalisation in the attention layers: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``
@@ -96,7 +99,7 @@ class GraphTransformer(FeatureModel):
         heads: int = 8,
         num_layers: int = 4,
         out_channels: int = 1,
-        readout: str = "mlp",
+        readout: Sequence[int] | str = "mlp",
         pooling: str = "mean",
         pe_norm: bool | Literal["unit"] = False,
         pe_merge: str = "add",
@@ -110,7 +113,6 @@ class GraphTransformer(FeatureModel):
     ) -> None:
         super().__init__()
         for name, value, allowed in (
-            ("readout", readout, READOUTS),
             ("pooling", pooling, POOLINGS),
             ("pe_merge", pe_merge, PE_MERGES),
             ("level", level, LEVELS),
@@ -118,9 +120,12 @@ class GraphTransformer(FeatureModel):
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        if isinstance(readout, str) and readout not in READOUTS:
+            raise ValueError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
         counts = {"hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
         given_widths = {"pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
         counts |= {name: width for name, width in given_widths.items() if width is not None}
+        counts |= {f"readout[{i}]": width for i, width in enumerate(() if isinstance(readout, str) else readout)}
         for name, count in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
@@ -152,6 +157,10 @@ class GraphTransformer(FeatureModel):
             make_attention(attention, hidden_channels, heads, options, update_edges=i + 1 < num_layers)
             for i in range(num_layers)
         )
+        if pe_merge == "apart" and not any(getattr(layer, "reads_pe", False) for layer in self.layers):
+            raise ValueError(
+                "pe_merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
+            )
         self.shared = make_shared(attention, hidden_channels, heads, options)
         pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
         self.readout = _readout(readout, pooled, hidden_channels, out_channels)
@@ -160,10 +169,10 @@ class GraphTransformer(FeatureModel):
         # Drawn last: under one seed all else starts the same with and without.
         self.pe_merge = pe_merge
         for name, channels in (("pe", pe_channels), ("edge_pe", edge_pe_channels)):
-            if channels is not None and pe_merge == "add":
-                setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe_norm))
-            elif channels is not None:
+            if channels is not None and pe_merge == "concat":
                 setattr(self, f"{name}_embedding", EncodingChannels(name, channels, pe_norm))
+            elif channels is not None:
+                setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe_norm))
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, those of the encoder first, and forget running statistics."""
@@ -249,7 +258,8 @@ class GraphTransformer(FeatureModel):
         if self.pe_embedding is None:
             return h
         pe = self.pe_embedding.checked(pe, num_nodes)
-        return self._merge(h, self.pe_embedding(pe, h.dtype, neighbourhoods.graphs))
+        neighbourhoods.pe = self.pe_embedding(pe, h.dtype, neighbourhoods.graphs)
+        return h if self.pe_merge == "apart" else self._merge(h, neighbourhoods.pe)
 
     def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
         """First edge features ``[num_edges, hidden_channels]``, in the order of the layers."""
@@ -263,7 +273,7 @@ class GraphTransformer(FeatureModel):
 
     def _merge(self, features: Tensor, pe: Tensor) -> Tensor:
         """Embedded features and encoding as one, ``[num_rows, hidden_channels]``."""
-        return features + pe if self.pe_merge == "add" else torch.cat([features, pe], dim=1)
+        return torch.cat([features, pe], dim=1) if self.pe_merge == "concat" else features + pe
 
     def _pool(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
         """One row per prediction."""
@@ -285,13 +295,14 @@ class GraphTransformer(FeatureModel):
         return {"pe_norm": True, **({"pooling": "both"} if level == "graph" else {})}
 
 
-def _readout(kind: str, in_channels: int, hidden_channels: int, out_channels: int) -> nn.Sequential:
+def _readout(kind: Sequence[int] | str, in_channels: int, hidden_channels: int, out_channels: int) -> nn.Sequential:
     """The map from pooled features, or from those of a node, to predictions."""
-    widths = {
+    named = {
         "mlp": [hidden_channels],
         "paper": [1],
         "pyramid": [max(hidden_channels // 2, 1), max(hidden_channels // 4, 1)],
-    }[kind]
+    }
+    widths = named[kind] if isinstance(kind, str) else kind
     modules: list[nn.Module] = []
     for width in widths:
         # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.

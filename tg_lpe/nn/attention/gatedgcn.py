@@ -24,18 +24,29 @@ class GatedGCN(nn.Module):
     `Residual Gated Graph ConvNets <https://arxiv.org/abs/1711.07553>`_ in the form of `Benchmarking Graph Neural
     Networks <https://arxiv.org/abs/2003.00982>`_ that GraphGPS uses.
 
+    With ``pe_gate``, :math:`\sigma(m_{ij})` is multiplied by :math:`\sigma(\mathrm{MLP}(|p_i - p_j|^2))`, ``p`` the
+    positional encoding as the model embeds it. Where that is the encoding itself, neither its signs nor another basis
+    matter; published models take a linear map of it, where they do. `Equivariant and Stable Positional Encoding
+    for More Powerful Graph Neural Networks <https://arxiv.org/abs/2203.00199>`_, as GraphGPS has it.
+
     Args:
         hidden_channels: width of node and edge features.
         update_edges: whether edge features are updated; otherwise they are returned as they came.
         dropout: share of both updates that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
+        pe_gate: whether gates read distances of positional encodings.
 
     Raises:
         ValueError: if an argument is out of range.
     """
 
     def __init__(
-        self, hidden_channels: int, update_edges: bool = True, dropout: float = 0.0, norm: str = "batch"
+        self,
+        hidden_channels: int,
+        update_edges: bool = True,
+        dropout: float = 0.0,
+        norm: str = "batch",
+        pe_gate: bool = False,
     ) -> None:
         super().__init__()
         self.own = nn.Linear(hidden_channels, hidden_channels)  # A, B, C, D, E
@@ -45,6 +56,11 @@ class GatedGCN(nn.Module):
         self.source = nn.Linear(hidden_channels, hidden_channels)
         self.node_norm = make_norm(norm, hidden_channels)
         self.edge_norm = make_norm(norm, hidden_channels) if update_edges else None
+        self.pe_gate = (
+            nn.Sequential(nn.Linear(1, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, 1), nn.Sigmoid())
+            if pe_gate
+            else None
+        )
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
@@ -58,10 +74,15 @@ class GatedGCN(nn.Module):
             h: node features ``[num_nodes, hidden_channels]``.
             e: edge features ``[num_edges, hidden_channels]``.
             neighbourhoods: the graph.
+
+        Raises:
+            ValueError: if gates read positional encodings and there are none.
         """
         source, target = neighbourhoods.source, neighbourhoods.target
         gate = target.gather(self.target(h)) + source.gather(self.source(h)) + self.edge(e)
         share = torch.sigmoid(gate)
+        if self.pe_gate is not None:
+            share = share * self.pe_gate(neighbourhoods.pe_distances)
         found = target.sum(share * source.gather(self.value(h))) / (target.sum(share) + 1e-6)
         update = self.node_norm(self.own(h) + found, neighbourhoods.graphs).relu()
         h = h + self.dropout(update)

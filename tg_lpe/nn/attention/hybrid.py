@@ -20,8 +20,10 @@ from tg_lpe.nn.reset import reset_parts
 class ResidualGINE(nn.Module):
     """:class:`~tg_lpe.nn.attention.edge.LocalPart` added to its input, with the arguments of :class:`GatedGCN`."""
 
-    def __init__(self, hidden_channels: int, update_edges: bool, dropout: float, norm: str) -> None:
+    def __init__(self, hidden_channels: int, update_edges: bool, dropout: float, norm: str, pe_gate: bool) -> None:
         super().__init__()
+        if pe_gate:
+            raise ValueError("local='gine' has no gates, so pe_gate must be False")
         self.gine = LocalPart(hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
@@ -53,6 +55,7 @@ class HybridLayer(nn.Module):
         global_options: further arguments of its constructor, as ``{"rank": 30}``.
         local: ``"gatedgcn"``, see :class:`GatedGCN`; ``"gine"``, a net of ``h_i + sum_j relu(h_j + e_ij)``, which
             leaves edge features as they are; or ``"none"``.
+        pe_gate: whether the gates of ``"gatedgcn"`` read distances of positional encodings, see :class:`GatedGCN`.
         update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not used.
         dropout: share of the outputs of message passing, of the attention and of the feed-forward net, and of its
             hidden units, that is dropped in training.
@@ -85,6 +88,7 @@ class HybridLayer(nn.Module):
         global_attention: str = "primal",
         global_options: Mapping[str, Any] | None = None,
         local: str = "gatedgcn",
+        pe_gate: bool = False,
         update_edges: bool = True,
         dropout: float = 0.0,
         norm: str = "batch",
@@ -95,7 +99,10 @@ class HybridLayer(nn.Module):
         if local == global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         make_local = LOCALS[local]
-        self.local = None if make_local is None else make_local(hidden_channels, update_edges, dropout, norm)
+        if make_local is None and pe_gate:
+            raise ValueError("local='none' has no gates, so pe_gate must be False")
+        self.local = None if make_local is None else make_local(hidden_channels, update_edges, dropout, norm, pe_gate)
+        self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else make_norm(norm, hidden_channels)
         attention = _make(global_attention, hidden_channels, heads, dict(global_options or {}))
         self.attention = None if global_attention == "none" else attention

@@ -27,6 +27,7 @@ class Neighbourhoods:
         edge_index: the sorted edges, int64 ``[2, num_edges]``.
         source, target: the two rows of ``edge_index``, for gathers from nodes to edges and sums from edges to nodes.
         graphs: the graph of each node, for sums over graphs and gathers from graphs.
+        pe: positional encoding of the nodes as the model embeds it, ``[num_nodes, channels]``; ``None`` without one.
         num_nodes, num_edges, num_graphs: counts.
 
     Raises:
@@ -42,8 +43,10 @@ class Neighbourhoods:
         self.source = RowGroups(self.edge_index[0], self.num_nodes, is_sorted=False)
         self.target = RowGroups(self.edge_index[1], self.num_nodes, is_sorted=True)
         self.graphs = RowGroups(batch, num_graphs, is_sorted=True)
+        self.pe: Tensor | None = None
         # Not functools.cached_property: up to Python 3.11 it takes a lock, which torch.compile cannot follow.
         self._edge_graphs: RowGroups | None = None
+        self._pe_distances: Tensor | None = None
         self._max_nodes = max_nodes
         self._padded_row: Tensor | None = None
 
@@ -68,6 +71,22 @@ class Neighbourhoods:
             graph = self.batch.index_select(0, self.edge_index[1])
             self._edge_graphs = RowGroups(graph, self.num_graphs, is_sorted=True)
         return self._edge_graphs
+
+    @property
+    def pe_distances(self) -> Tensor:
+        """Squared distance of the encodings of the ends of each edge, ``[num_edges, 1]``.
+
+        Raises:
+            ValueError: if there is no positional encoding of the nodes.
+        """
+        if self._pe_distances is None:
+            if self.pe is None:
+                raise ValueError(
+                    "a layer reads distances of positional encodings, and the model has no encoding of nodes"
+                )
+            difference = self.source.gather(self.pe) - self.target.gather(self.pe)
+            self._pe_distances = difference.square().sum(1, keepdim=True)
+        return self._pe_distances
 
     @property
     def max_nodes(self) -> int:
