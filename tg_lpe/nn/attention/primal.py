@@ -16,6 +16,9 @@ from tg_lpe.ops.segment import RowGroups
 
 FORMS = ("folded", "published")
 POOLINGS = ("mean", "sum")
+CHUNK = 2**12
+"""Rows of a large graph that are summed in float64 at a time."""
+
 REGULARIZERS = ("code", "printed", "per_graph", "stationarity", "none")
 
 
@@ -87,7 +90,9 @@ class FeatureMaps(nn.Module):
         rows = nn.functional.linear(h, weight.transpose(0, 1).flatten(0, 2)).unflatten(1, (self.heads, 2, -1))
         precise = rows.to(torch.promote_types(rows.dtype, torch.float32))
         length = torch.linalg.vector_norm(precise, dim=3, keepdim=True)  # without a copy of all rows for their squares
-        return (precise * (length.square() + 1e-12).rsqrt()).to(weight.dtype)
+        scale = (length.square() + 1e-12).rsqrt()
+        # New memory for all rows costs more than the product.
+        return (precise * scale if precise.requires_grad else precise.mul_(scale)).to(weight.dtype)
 
 
 @register_global_attention("primal")
@@ -227,12 +232,18 @@ class PrimalAttention(nn.Module):
         weights, width = self._weights(), features.size(3)
         concat = self.out.weight.unflatten(1, (2, -1))  # [width, 2, rank]
         maps = torch.einsum("nhtp,ns,cts->htpc", weights, state.projection, concat)
-        gates = weights.sum(0).unsqueeze(3) * torch.eye(2, dtype=maps.dtype, device=maps.device).unsqueeze(1)
-        product = features.flatten(2).transpose(0, 1) @ torch.cat([maps, gates], dim=3).flatten(1, 2)
-        through = neighbourhoods.graphs.gather(torch.einsum("gs,cts->gtc", state.node.to(concat.dtype), concat))
-        own, gate_e, gate_r = product.split([width, 1, 1], dim=2)
-        out = own + gate_e * through[:, 0] + gate_r * through[:, 1]
-        out = (out.transpose(0, 1) + self.out.bias).flatten(1)
+        gates = weights.sum(0).unsqueeze(3)  # [heads, 2, width, 1]
+        through = torch.einsum("gs,cts->gtc", state.node.to(concat.dtype), concat)
+        rows = features.flatten(2).transpose(0, 1)
+        if neighbourhoods.num_graphs == 1:  # the virtual node goes into the maps
+            out = rows @ (maps + gates * through[0].unsqueeze(1)).flatten(1, 2)
+        else:
+            gates = gates * torch.eye(2, dtype=maps.dtype, device=maps.device).unsqueeze(1)
+            own, gate_e, gate_r = (rows @ torch.cat([maps, gates], dim=3).flatten(1, 2)).split([width, 1, 1], dim=2)
+            through = neighbourhoods.graphs.gather(through)
+            out = own + gate_e * through[:, 0] + gate_r * through[:, 1]
+        out = out.transpose(0, 1).flatten(1)
+        out += self.out.bias.repeat(self.heads)
         return out, self.objective(features, neighbourhoods, state) if self._regularizes else None
 
     def _published(
@@ -353,8 +364,10 @@ def _at_least_one(rows: Tensor) -> int:
 
 def pooled(h: Tensor, graphs: RowGroups, pooling: str) -> Tensor:
     """Mean or sum over the nodes of each graph, ``[num_graphs, channels]``, summed in float64."""
-    one = graphs.num_groups == 1  # without a copy of all rows in float64
-    sums = h.sum(0, keepdim=True, dtype=torch.float64) if one else graphs.sum(h.to(torch.float64))
+    if graphs.num_groups == 1:  # without a copy of all rows in float64
+        sums = torch.stack([part.sum(0, dtype=torch.float64) for part in h.split(CHUNK)]).sum(0, keepdim=True)
+    else:
+        sums = graphs.sum(h.to(torch.float64))
     if pooling == "mean":
         sums = sums / graphs.ptr.diff().clamp(min=1).unsqueeze(1)
     return sums.to(h.dtype)
