@@ -166,9 +166,10 @@ def compare(args: argparse.Namespace, experiments: dict[str, Experiment]) -> Non
     """Run the missing runs and collect the complete ones."""
     base = Path(args.out) / args.system
     for seed in [] if args.collect else args.seeds:
-        for name in args.experiments or experiments:
-            for row in args.rows or experiments[name].rows:
-                train(name, experiments[name], row, seed, base, args)
+        for name, experiment in experiments.items():
+            for row in experiment.rows if args.experiments is None or name in args.experiments else ():
+                if args.rows is None or row in args.rows:
+                    train(name, experiment, row, seed, base, args)
     collected = [
         {"experiment": name, "row": row, **entry}
         for name, experiment in experiments.items()
