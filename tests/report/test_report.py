@@ -29,7 +29,7 @@ DATA = {
 }
 MODEL = {
     **{"class": "GraphTransformer", "num_node_types": 2, "hidden_channels": 128, "heads": 8, "num_layers": 4},
-    **{"readout": "mlp", "pooling": "both", "pe_norm": True, "attention": "edge"},
+    **{"readout": "mlp", "pooling": "both", "pe_norm": True, "attention": "edge", "attention_options": None},
 }
 TASK = {"name": "regression", "level": "graph", "num_targets": 1, "metric": "mae", "loss_function": "l1"}
 NONE = None
@@ -269,6 +269,32 @@ def test_differing_settings_are_shown(
     more = [name for name in ("pooling", "attention") if name in change]
     told = [f"Rows differ in more than the encoding: {name}." in comparison_table(runs) for name in more]
     assert all(told) and ("Rows differ" in comparison_table(runs)) == bool(more)
+
+
+def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
+    """Rows of one attention layer are told apart by the options that differ, not by all of them."""
+    primal = {"global_attention": "primal", "global_options": {"eta": 0.0, "rank": 30}}
+    options = [
+        None,
+        {"local": "gine", "global_attention": "softmax"},
+        {"local": "gine", **primal},
+        {"local": "gine", **primal, "global_options": {"eta": 0.1, "rank": 30}},
+    ]
+    settings = {"attention": "hybrid", "encoder": NONE}
+    runs = [
+        read_run(make_run(f"a{i}", test=0.3 + i / 10, **settings, attention_options=chosen))
+        for i, chosen in enumerate(options)
+    ]
+    (group,) = compare(runs[1:])
+    assert [variant.label for variant in group.variants] == [
+        "none, softmax global attention",
+        "none, primal global attention, eta 0.0, rank 30",
+        "none, primal global attention, eta 0.1, rank 30",
+    ]
+    (group,) = compare(runs[:2])
+    assert [variant.label for variant in group.variants] == ["none", "none, gine local, softmax global attention"]
+    told = "Rows differ in more than the encoding: attention_options.local, attention_options.global_attention."
+    assert told in comparison_table(runs[:2])
 
 
 def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:

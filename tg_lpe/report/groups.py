@@ -205,6 +205,7 @@ def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name")}
     settings = {**_encoder_settings(run), **_defaults(run), **run.settings, **task}
+    settings |= _options("attention_options", settings.pop("attention_options", None))
     idle = {"seed"}
     if run.kind == "train" and run.encoder is None:
         idle |= {"pe_norm", "pe_lr", "encoder_lr"}
@@ -217,6 +218,13 @@ def _effective(run: Run) -> dict[str, Any]:
     if run.precision is not None:
         settings["precision"] = run.precision
     return {name: value for name, value in settings.items() if name not in idle}
+
+
+def _options(name: str, value: Any) -> dict[str, Any]:
+    """Options within options as settings of their own, ``NAME.OPTION``."""
+    if not isinstance(value, Mapping):
+        return {} if value is None else {name: value}
+    return {key: each for inner, part in value.items() for key, each in _options(f"{name}.{inner}", part).items()}
 
 
 def _defaults(run: Run) -> dict[str, Any]:
@@ -263,7 +271,10 @@ def _group(runs: Sequence[Run]) -> Group:
         copies[seed] += 1  # the same seed again adds no spread: a row of its own
         members.setdefault(f"{key}{copies[seed]}", []).append(run)
     order = {id(run): number for number, run in enumerate(runs)}
-    variants = [Variant(tuple(same), _effective(same[0])) for same in members.values()]
+    effective = [_effective(same[0]) for same in members.values()]
+    options = {name: None for each in effective for name in each if name.startswith("attention_options.")}
+    settings = [{**options, **each} for each in effective]
+    variants = [Variant(tuple(same), own) for same, own in zip(members.values(), settings, strict=True)]
     variants.sort(key=lambda v: min(order[id(run)] for run in v.runs) if runs[0].kind != "train" else _rank(v))
     return Group(runs[0].kind, runs[0].source, runs[0].data, _told_apart(variants))
 
@@ -288,7 +299,9 @@ def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
     for base, variant in zip(bases, variants, strict=True):
         alike = [v.settings for b, v in zip(bases, variants, strict=True) if b == base]
         names = dict.fromkeys([*differing(alike), *(name for name in entry if name in variant.settings)])
-        label = ", ".join([base, *(_in_words(name, variant.settings.get(name, DASH)) for name in names)])
+        words = {name: variant.settings.get(name, DASH) for name in names}
+        given = {name: value for name, value in words.items() if value is not None or "_options." not in name}
+        label = ", ".join([base, *(_in_words(*item) for item in given.items())])
         labels[label] += 1
         color = ENCODING_COLORS.get(variant.encoder)
         if color is None or color in used:
@@ -312,7 +325,7 @@ def _base_label(variant: Variant) -> str:
 
 
 _SWITCHES = {"edge_encoding": "edge encoding", "pe_norm": "normalized encoding"}
-_KINDS = ("attention", "pooling", "basis", "probes", "norm", "readout")
+_KINDS = ("attention", "global_attention", "local", "pooling", "basis", "probes", "norm", "readout")
 
 
 def _in_words(name: str, value: Any) -> str:
@@ -321,11 +334,11 @@ def _in_words(name: str, value: Any) -> str:
         return str(value)
     if name == "start":
         return "from scratch" if value is None else f"from {checkpoint_label(value)}"
-    name = name.removeprefix("encoder.")
+    name = name.rpartition(".")[2]
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"
     if name in _KINDS:
-        return f"{value} {name}"
+        return f"{value} {name.replace('_', ' ')}"
     return "all channels" if (name, value) == ("out_channels", None) else f"{name} {value}"
 
 
