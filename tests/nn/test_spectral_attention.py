@@ -154,6 +154,31 @@ def test_gradient_where_logits_are_clamped(softmax: str) -> None:
     assert float(product.detach().unflatten(0, (HEADS, -1)).sum(1).abs().max()) > 5 * (CHANNELS // HEADS) ** 0.5
 
 
+@pytest.mark.parametrize("sizes", [[4, 1, 3], [70, 2, 90]], ids=["one bucket", "buckets"])
+@pytest.mark.parametrize("options", [{}, {"softmax": "separate"}, {"learn_gamma": True}], ids=str)
+def test_edges_of_one_feature_are_as_edges_with_equal_features(options: dict[str, Any], sizes: list[int]) -> None:
+    """Products of all pairs and gathers at edges, with repeated edges, loops and clamped logits: two derivatives."""
+    layer = layer_of(**options)
+    for weight in layer.layer.attention.parameters():
+        if weight.dim() == 2:
+            weight.data *= 5
+    batch = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+    last = len(batch) - 1
+    index = torch.tensor([[0, 1, 0, 3, 3, last, last - 1, 2], [1, 0, 1, 3, 2, last - 1, last, 3]])
+    h, row = normal(len(batch), CHANNELS, seed=1).requires_grad_(), normal(CHANNELS, seed=2).requires_grad_()
+    inputs = [h, row, *layer.layer.attention.parameters()]
+    firsts, seconds, outs = [], [], []
+    for e in (row.expand(8, -1), row.repeat(8, 1)):
+        outs.append(attended(layer, h, e, index, batch))
+        firsts.append(torch.autograd.grad(outs[-1].square().sum(), inputs, create_graph=True))
+        seconds.append(torch.autograd.grad(sum(first.square().sum() for first in firsts[-1]), inputs))
+    assert relative_error(*outs) < 1e-10
+    for one, other in zip(*firsts, strict=True):
+        assert relative_error(one, other) < 1e-10
+    for one, other in zip(*seconds, strict=True):
+        assert relative_error(one, other) < 1e-8
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_weights_have_the_derivative_of_clamped_exponentials(dtype: torch.dtype) -> None:
     """Also where a rounded weight lies inside of the bounds that its logit exceeds."""

@@ -33,6 +33,8 @@ class MissingPairs(NamedTuple):
     """Row of each node among the padded rows of all buckets, int64 ``[num_nodes]``."""
     missing: list[Tensor]
     """Of each bucket, which pairs these are, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
+    edges: list[Tensor]
+    """Of each bucket, how many edges join two nodes, ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
 
     def pad(self, rows: Tensor) -> list[Tensor]:
         """Rows of nodes ``[num_nodes, ...]`` as ``[num_graphs, max_nodes, ...]`` of each bucket; padding is zero."""
@@ -94,9 +96,15 @@ def missing_pairs(neighbourhoods: Neighbourhoods, feature: Tensor) -> MissingPai
     source, target = neighbourhoods.edge_index
     joined = first_entry[graph[target]] + local[target] * width[graph[target]] + local[source]
     flat = torch.cat(masks).index_fill(0, joined, False)
-    parts = flat.split([bucket.num_graphs * bucket.max_nodes**2 for bucket in buckets]) if buckets else ()
-    missing = [part.view(-1, b.max_nodes, b.max_nodes) for part, b in zip(parts, buckets, strict=True)]
-    return MissingPairs(feature, first_row[graph] + local, missing)
+    counts = feature.new_zeros(flat.shape).index_add(0, joined, feature.new_ones(joined.shape))
+    entries = [bucket.num_graphs * bucket.max_nodes**2 for bucket in buckets]
+    missing, edges = (
+        [part.view(-1, b.max_nodes, b.max_nodes) for part, b in zip(values.split(entries), buckets, strict=True)]
+        if buckets
+        else []
+        for values in (flat, counts)
+    )
+    return MissingPairs(feature, first_row[graph] + local, missing, edges)
 
 
 class SpectralAttention(nn.Module):
@@ -113,7 +121,8 @@ class SpectralAttention(nn.Module):
     eq. (5) of the paper: a softmax over edges times ``1 / (1 + gamma)`` plus one over missing edges times
     ``gamma / (1 + gamma)``. `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
 
-    Missing edges are computed as batched products of padded graphs under a mask, ``O(heads num_nodes^2)`` a graph.
+    Missing edges are computed as batched products of padded graphs under a mask, ``O(heads num_nodes^2)`` a graph. So
+    are edges that all have one feature, which ``e`` says by being the expansion of a single row; others are gathered.
 
     Args:
         hidden_channels: width of node and edge features.
@@ -167,13 +176,20 @@ class SpectralAttention(nn.Module):
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs | None) -> Tensor:
         """Node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing ones, if they take part."""
         value = self.value(h)
-        found, total = self._over_edges(h, e, value, neighbourhoods)
         if pairs is None:
+            found, total = self._over_edges(h, e, value, neighbourhoods)
             return (found / (total + FLOOR)).flatten(1)
-        gamma = self.log_gamma.exp().to(total.dtype)
-        other, rest = self._over_missing(h, value, pairs)
+        gamma = self.log_gamma.exp().to(value.dtype)
+        if len(e) and e.stride(0) == 0:
+            # The mean of equal rows, whose gradient is that of the one row spread evenly, and no table of zeros.
+            found, total, other, rest = self._over_pairs(h, e.sum(0) / len(e), value, pairs, gamma)
+        else:
+            found, total = self._over_edges(h, e, value, neighbourhoods)
+            other, rest = self._over_missing(h, value, pairs)
+            if self.softmax == "joint":
+                found, total = found + gamma * other, total + gamma * rest
         if self.softmax == "joint":
-            return ((found + gamma * other) / (total + gamma * rest + FLOOR * (1 + gamma))).flatten(1)
+            return (found / (total + FLOOR * (1 + gamma))).flatten(1)
         total, rest = (torch.where(sums > 0, sums, 1.0) for sums in (total, rest))
         return ((found / total + gamma * other / rest) / (1 + gamma)).flatten(1)
 
@@ -202,6 +218,29 @@ class SpectralAttention(nn.Module):
         sums = pairs.unpad(found) if found else ones
         return sums[..., :-1], sums[..., -1:]
 
+    def _over_pairs(
+        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Sums over edges that all have one feature, and over missing ones; the latter go into the former if joint."""
+        ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
+        maps = (
+            self.query(h) * self.edge(feature) * self._scale(h),
+            self.key(h),
+            self.missing_query(h) * self.missing_edge(pairs.feature) * self._scale(h),
+            self.missing_key(h),
+        )
+        rows = *(part.unflatten(1, (self.heads, -1)) for part in maps), ones
+        found: list[list[Tensor]] = [[], []]
+        for missing, edges, *padded in zip(pairs.missing, pairs.edges, *map(pairs.pad, rows), strict=True):
+            q, k, missing_q, missing_k, v = (part.transpose(1, 2) for part in padded)
+            mask, count = missing.to(value.dtype).unsqueeze(1), edges.to(value.dtype).unsqueeze(1)
+            weight = _PairWeights.apply(q @ k.mT, missing_q @ missing_k.mT, mask)  # type: ignore[no-untyped-call]
+            factors = [count + gamma * mask] if self.softmax == "joint" else [count, mask]
+            for part, factor in zip(found, factors, strict=False):
+                part.append((weight * factor @ v).transpose(1, 2))
+        sums, others = (pairs.unpad(part) if part else ones for part in found)
+        return sums[..., :-1], sums[..., -1:], others[..., :-1], others[..., -1:]
+
     def _scale(self, h: Tensor) -> float:
         return 1.0 / math.sqrt(h.size(1) // self.heads)
 
@@ -222,9 +261,33 @@ class _MaskedWeights(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (weight,) = ctx.saved_tensors
-        # Where logits are clamped or masked, the weight is outside of the bounds, however it was rounded.
-        bound = SCORE_BOUND - 4 * torch.finfo(weight.dtype).eps
-        return torch.ops.aten.hardtanh_backward(grad * weight, weight, math.exp(-bound), math.exp(bound)), None
+        return _by_logits(grad, weight), None
+
+
+class _PairWeights(torch.autograd.Function):
+    """As :func:`_weights`, of the logits of edges or, where a mask is one, of other pairs; keeps the weights alone."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
+        # A mix with shares 0 and 1: torch.where takes ten times as long under a mask that is broadcast.
+        weight = _weights(torch.lerp(logits, missing_logits, mask)).to(logits.dtype)
+        ctx.save_for_backward(weight, mask)
+        return weight
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+        weight, mask = ctx.saved_tensors
+        grad = _by_logits(grad, weight)
+        of_missing = grad * mask
+        return grad - of_missing, of_missing, None
+
+
+def _by_logits(grad: Tensor, weight: Tensor) -> Tensor:
+    """From the gradient by :func:`_weights` that by the logits."""
+    # Where logits are clamped or masked, the weight is outside of the bounds, however it was rounded.
+    bound = SCORE_BOUND - 4 * torch.finfo(weight.dtype).eps
+    by_logits: Tensor = torch.ops.aten.hardtanh_backward(grad * weight, weight, math.exp(-bound), math.exp(bound))
+    return by_logits
 
 
 def _weights(logits: Tensor) -> Tensor:
