@@ -100,8 +100,8 @@ PRIMPHORMER = {
         *("peptides", "average_precision", 15, PEPTIDES, PEPTIDES_ROWS, "peptides"),
         "primal 0.6612, softmax 0.6535, 250 epochs",
     ),
-    "photo": Experiment("nodes/photo.npz", "accuracy", 200, NODES, NODE_ROWS),
-    "cs": Experiment("nodes/cs.npz", "accuracy", 100, NODES, NODE_ROWS),
+    "photo": Experiment("nodes/photo.npz", "accuracy", 100, NODES, NODE_ROWS),
+    "cs": Experiment("nodes/cs.npz", "accuracy", 50, NODES, NODE_ROWS),
 }
 
 PRESET = ["--preset", "san", "--schedule", "one-cycle"]
