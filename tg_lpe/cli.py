@@ -883,9 +883,7 @@ def _load(
     before = None if start is None else _features_of(start.data)
     features: Any = args.features or before or ("ogb" if args.source == "molhiv" else "types")
     if start is not None and before is None:
-        raise ValueError(
-            f"nothing says how the model {args.start} reads molecules: name the run folder of its training"
-        )
+        raise ValueError(f"nothing says how model {args.start} reads molecules: name the run folder of its training")
     if before not in (None, features):
         raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
     splits = load_molecules(
