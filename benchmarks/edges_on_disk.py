@@ -127,8 +127,8 @@ def main() -> None:
     last = rows[-1]
     factor = 1e9 / last["num_edges"]
     billion = {"seconds": factor * last["seconds"], "build_seconds": factor * last["build_seconds"]}
-    # Two vectors of 16 columns, the result, and 12 bytes a node; eight bytes an edge on disk.
-    billion["gib"] = 1e9 / EDGES_A_NODE * (8 * args.columns + 4 * 8 + 12) / 2**30
+    # Two vectors and the signs of the columns, the result, and 20 bytes a node; eight bytes an edge on disk.
+    billion["gib"] = 1e9 / EDGES_A_NODE * (9 * args.columns + 4 * 8 + 20) / 2**30
     billion["disk_gib"] = 8e9 / 2**30
     print(f"10^9 edges, extrapolated: {', '.join(f'{name} {value:,.0f}' for name, value in billion.items())}")
     machine = environment()

@@ -22,7 +22,7 @@ def encode_on_disk(
 
     What the encoder with ``probes="rademacher"`` computes in memory, up to rounding: the same signs go through the same
     layers, some columns at a time, and each pass reads the edges once from front to back. In memory are two vectors of
-    each column, ``8 * columns`` bytes a node in float32, the result, ``4 * out_channels``, and 12 bytes more.
+    each column and its signs, ``9 * columns`` bytes a node in float32, the result, ``4 * out_channels``, and 20 bytes.
 
     Args:
         encoder: one that reads no features, without squarings and blocks of layers; its edge channels are left out.
@@ -52,13 +52,18 @@ def encode_on_disk(
     if encoder.readout is not None:
         out += encoder.readout.bias
     degree, ground = graph.ptr.diff().to(like.dtype), encoder.conductances.of_types("x")
-    for number, readout in enumerate(weight.unflatten(1, (encoder.num_filters, layers)).unbind(1)):
-        diagonal = degree if ground is None else degree + ground[0, number]
-        if gamma:  # T_2s = 2 T_s T_s - I
-            out -= readout[:, 1::2].sum(1)
-        share = (2 if gamma else 1) / probes
-        for group in torch.arange(probes).split(columns):
-            _add_probes(out, share * readout, graph, diagonal, group, encoder, block_entries)
+    readouts = weight.unflatten(1, (encoder.num_filters, layers)).unbind(1)
+    if gamma:  # T_2s = 2 T_s T_s - I
+        out -= sum(readout[:, 1::2].sum(1) for readout in readouts)
+    share = (2 if gamma else 1) / probes
+    for group in torch.arange(probes).split(columns):
+        signs = torch.empty(n, len(group), dtype=torch.int8)
+        for start in range(0, n, 2**20):  # eight bytes each while they are drawn
+            stop = min(start + 2**20, n)
+            signs[start:stop] = counter_signs(encoder.seed, stop - start, group, like, first_row=start)
+        for number, readout in enumerate(readouts):
+            diagonal = degree if ground is None else degree + ground[0, number]
+            _add_probes(out, share * readout, graph, diagonal, signs, encoder, block_entries)
     return out
 
 
@@ -67,7 +72,7 @@ def _add_probes(
     readout: Tensor,
     graph: GraphOnDisk,
     diagonal: Tensor,
-    probes: Tensor,
+    signs: Tensor,
     encoder: GramTransformer,
     block_entries: int,
 ) -> None:
@@ -81,17 +86,13 @@ def _add_probes(
         readout: share of each layer, ``[out_channels, num_layers]``.
         graph: the graph.
         diagonal: of ``L``, ``[num_nodes]``.
-        probes: numbers of the columns.
-        encoder: for its layers and seed.
+        signs: of the probes, int8 ``[num_nodes, num_columns]``.
+        encoder: for its layers.
         block_entries: as above.
     """
     alpha, gamma = BASES[encoder.basis]
     scale = inverse_sqrt(diagonal)
-    phi = torch.empty(graph.num_nodes, len(probes), dtype=out.dtype)
-    for start in range(0, graph.num_nodes, 2**20):  # signs take eight bytes each while they are drawn
-        stop = min(start + 2**20, graph.num_nodes)
-        signs = counter_signs(encoder.seed, stop - start, probes, out, first_row=start)
-        phi[start:stop] = signs * scale[start:stop, None]
+    phi = signs * scale.unsqueeze(1)
     before = torch.empty_like(phi)
     ones = out.new_ones(0)
     for step in range(1, (encoder.num_layers + 1) // 2 + 1):
