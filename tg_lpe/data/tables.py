@@ -146,7 +146,7 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
     """Attributes of a dataset as Arrow arrays, the reverse of :func:`graphs_of_table`.
 
     Args:
-        dataset: one for which :func:`~tg_lpe.data.storage.is_collated` holds, with ``slices``.
+        dataset: one for which ``tg_lpe.data.storage.is_collated`` holds, with ``slices``.
         names: the attributes; ``"num_nodes"`` is one of them.
         usable: for each row, whether it is the next graph of the dataset; the others are null.
 
