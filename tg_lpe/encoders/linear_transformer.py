@@ -410,7 +410,7 @@ def _products(blocks: list[_Parameters]) -> _Layer:
     """Everything of some blocks that does not depend on the graph, stacked."""
 
     def stacked(name: str, absent: float = 1.0) -> Tensor:
-        values = [cast(Tensor | None, getattr(block, name)) for block in blocks]
+        values = [cast("Tensor | None", getattr(block, name)) for block in blocks]
         none = blocks[0].alpha_q.new_full((), absent)
         if all(value is None for value in values):
             return none.expand(len(blocks))

@@ -122,7 +122,7 @@ class Incidence:
         """The sum over all directed edges that are listed from the same node to the same node, for each of them."""
         row, col = self._directed_index
         group = torch.add(row > col, self._merged_index, alpha=2)
-        return scatter_sum(weight, group, 2 * (self.num_edges + bool(self._num_loops))).index_select(0, group)
+        return scatter_sum(weight, group, 2 * (self.num_edges + min(self._num_loops, 1))).index_select(0, group)
 
     def _check_values(self, weight: Tensor | None, merged: Tensor | None) -> None:
         """Refuse negative, infinite or NaN conductances, and different ones for an edge; one read from the device.
@@ -231,7 +231,7 @@ class Incidence:
     def _directed_counts(self) -> Tensor:
         """Number of directed edges that mean each undirected one, int64 ``[num_edges]``."""
         index = self._merged_index
-        return scatter_sum(torch.ones_like(index), index, self.num_edges + bool(self._num_loops))[: self.num_edges]
+        return scatter_sum(torch.ones_like(index), index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
 
     def merge_directed(self, values: Tensor) -> Tensor:
         """One value per undirected edge: the mean over the directed edges that mean it, in any order and direction.
@@ -242,7 +242,7 @@ class Incidence:
         Returns:
             ``[num_edges, ...]``.
         """
-        total = scatter_sum(values, self._merged_index, self.num_edges + bool(self._num_loops))[: self.num_edges]
+        total = scatter_sum(values, self._merged_index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
         return total / self._directed_counts.to(total.dtype).view(-1, *[1] * (values.dim() - 1))
 
     def end_sums(self, x: Tensor) -> Tensor:
