@@ -82,9 +82,7 @@ def _molecules(path: Path) -> list[Output]:
 
 
 def _splits(path: Path) -> list[Output]:
-    splits = load_molecules(
-        path, computed="solubility", cache_dir=path.parent / "cache", num_workers=0, progress=False
-    )
+    splits = load_molecules(path, computed="solubility", cache_dir=path.parent / "cache", num_workers=0, progress=False)
     return [Output(splits.train._data.y, (None,), torch.float32)]
 
 
@@ -116,7 +114,9 @@ def _predictor() -> Any:
 @cache
 def _checkpoint() -> dict[str, bytes]:
     torch.manual_seed(0)
-    return _saved(lambda folder: GramTransformer(4, num_filters=2, num_layers=3, num_node_types=4).save_pretrained(folder))
+    return _saved(
+        lambda folder: GramTransformer(4, num_filters=2, num_layers=3, num_node_types=4).save_pretrained(folder)
+    )
 
 
 @cache
@@ -131,7 +131,18 @@ def _model() -> dict[str, bytes]:
 def _run_folder() -> dict[str, bytes]:
     def write(path: Path) -> None:
         folder = RunFolder(path)
-        write_json(folder.config, {"layout": 2, "command": "train", "loop": {"epochs": 2}, "data": {"source": "x"}, "model": {"class": "GraphTransformer"}, "encoder": {"class": "RandomWalk"}, "task": {"metric": "mae"}})
+        write_json(
+            folder.config,
+            {
+                "layout": 2,
+                "command": "train",
+                "loop": {"epochs": 2},
+                "data": {"source": "x"},
+                "model": {"class": "GraphTransformer"},
+                "encoder": {"class": "RandomWalk"},
+                "task": {"metric": "mae"},
+            },
+        )
         write_json(folder.environment, {"packages": {}})
         write_json(folder.result, {"test_mae": 0.5, "epochs": 2})
         folder.metrics.write_text('{"epoch": 1, "val_mae": 0.5}\n{"epoch": 2, "val_mae": 0.4}\n')
@@ -160,7 +171,10 @@ def _saved(write: Callable[[Path], Any]) -> dict[str, bytes]:
 def all_readers() -> tuple[list[Reader], Sequence[bytes]]:
     """Every reader, and well-formed files of all formats."""
     readers = [
-        *(Reader(f"read_molecules {suffix}", as_file(f"a{suffix}"), _molecules) for suffix in (".smi", ".csv", ".csv.xz", ".smi.xz")),
+        *(
+            Reader(f"read_molecules {suffix}", as_file(f"a{suffix}"), _molecules)
+            for suffix in (".smi", ".csv", ".csv.xz", ".smi.xz")
+        ),
         *(Reader(f"load_molecules {suffix}", as_file(f"a{suffix}"), _splits) for suffix in (".smi", ".csv")),
         *(Reader(f"predict_file {suffix}", as_file(f"a{suffix}"), nothing(_predict)) for suffix in (".smi", ".csv.xz")),
         Reader("AtomVocabulary.from_file", as_file("atom_dict.txt"), nothing(AtomVocabulary.from_file)),

@@ -19,7 +19,6 @@ from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.norms import NORMS, make_norm
-from tg_lpe.ops.segment import RowGroups
 from tg_lpe.testing.graphs import EDGE_CHANNELS, EDGE_TYPES, NODE_CHANNELS, NODE_TYPES, GraphInput
 from tg_lpe.transforms.base import GraphTransform
 
@@ -201,7 +200,9 @@ def _learning(module: nn.Module, seed: int, call: Callable[[], Any]) -> Any:
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             wrong = [g for g in gradients if g is not None and not bool(g.isfinite().all())]
             if wrong:
-                raise FloatingPointError(f"the gradients of {len(wrong)} of {len(parameters)} parameters are not finite")
+                raise FloatingPointError(
+                    f"the gradients of {len(wrong)} of {len(parameters)} parameters are not finite"
+                )
     finally:
         module.eval()
         with torch.no_grad():
@@ -219,7 +220,9 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
         options = _options(cls)
         methods = ("auto", "dense", "iterative", "layers") if "method" in options else (None,)
         for method in methods:
-            given: dict[str, Any] = {"k": 4} if "k" in options and options["k"].default is inspect.Parameter.empty else {}
+            given: dict[str, Any] = (
+                {"k": 4} if "k" in options and options["k"].default is inspect.Parameter.empty else {}
+            )
             if method is not None:
                 given["method"] = method
             if method == "layers":
@@ -233,7 +236,9 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
             reads = frozenset({"edge_weight", *transform.features})
             limit = {"layers": 200, "iterative": 2000}.get(method or "", 10 * PAIRS)
             own = ("max_layers", "tolerance") if method == "layers" else ()
-            yield Target(title, "transforms", _transform(transform, dtype), reads, _limited(limit), own, f"transform {name}")
+            yield Target(
+                title, "transforms", _transform(transform, dtype), reads, _limited(limit), own, f"transform {name}"
+            )
 
 
 def _limited(pairs: int) -> Callable[[GraphInput], bool]:
@@ -347,7 +352,9 @@ def _tokenizers() -> Iterator[Target]:
                     Output(found.batch, (rows,), torch.int64),
                 ]
 
-            yield Target(f"tokenizer {name} ({k},{s})", "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs), (), name)
+            yield Target(
+                f"tokenizer {name} ({k},{s})", "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs), (), name
+            )
 
 
 def _incidence(graph: GraphInput) -> Incidence:
@@ -381,7 +388,9 @@ def _models(dtype: torch.dtype) -> Iterator[Target]:
         if "attention" in _options(cls):
             for attention in ATTENTIONS:
                 options = arguments_of(cls, {**sizes, "attention": attention})
-                yield _model(f"model {name} attention {attention}", cls(**options), False, dtype, f"model {name} attention")
+                yield _model(
+                    f"model {name} attention {attention}", cls(**options), False, dtype, f"model {name} attention"
+                )
 
 
 def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype, turns: str = "") -> Target:
@@ -390,9 +399,7 @@ def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype, turns: 
     signature = inspect.signature(model.forward).parameters
     embeds = {"x": "node_embedding", "edge_attr": "edge_embedding"}
     reads = frozenset(getattr(encoder, "reads", ())) | {
-        name
-        for name, part in embeds.items()
-        if not hasattr(model, part) or getattr(model, part).expects_feature
+        name for name, part in embeds.items() if not hasattr(model, part) or getattr(model, part).expects_feature
     }
 
     def run(graph: GraphInput, seed: int) -> list[Output]:

@@ -4,10 +4,10 @@
     python benchmarks/fuzz.py --start SEED --count 1 --files 0 [--only TARGET]                 one case again
     python benchmarks/fuzz.py --start SEED --count 0 --files 1 [--only READER]                 one file again
 
-A case is a batch of graphs, or one graph with a defect, in float32 or float64; its seed decides everything about it. The
-answer must be finite and of the right shape and dtype, or a ValueError or TypeError that names the argument or the file,
-within five seconds of processor time; the arguments must be unchanged. Anything else is a finding. Cases run in a process
-of their own with bounded memory, so that a crash is a finding as well. Exits with 1 if there are findings.
+A case is a batch of graphs, or one graph with a defect, in float32 or float64; its seed decides everything about it.
+The answer must be finite and of the right shape and dtype, or a ValueError or TypeError that names the argument or the
+file, within five seconds of processor time; the arguments must be unchanged. Anything else is a finding. Cases run in a
+process of their own with bounded memory, so that a crash is a finding as well. Exits with 1 if there are findings.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import mmap
-import os
 import queue
 import re
 import resource
@@ -126,7 +124,7 @@ def judge(call: Callable[[], list[Output]], blamed: Sequence[str], may_refuse: b
         message = str(error)
         if not may_refuse:
             return "error", f"well-formed, but {type(error).__name__}: {message}"
-        if not any(re.search(rf"\b{word}", message) for word in map(re.escape, blamed)):
+        if not any(re.search(rf"(?<!\w){re.escape(word)}(?![a-z])", message) for word in blamed):
             return "unnamed", f"{type(error).__name__} names none of {', '.join(blamed)}: {message}"
         return "refused", message
     except BaseException as error:
@@ -253,7 +251,10 @@ def work(what: str, seeds: range, only: str, progress: Path) -> None:
                 tally = try_file(seed, readers, tell(seed), valid)
                 facts = {"files": 1}
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(json.dumps({"seed": seed, **facts, "rows": tally.rows, "findings": tally.findings, "peak": peak}), flush=True)
+            print(
+                json.dumps({"seed": seed, **facts, "rows": tally.rows, "findings": tally.findings, "peak": peak}),
+                flush=True,
+            )
 
 
 def run(what: str, seeds: range, only: str) -> Iterator[dict[str, Any]]:
@@ -332,7 +333,15 @@ def empty_result() -> dict[str, Any]:
     machine = environment()
     machine.pop("command")
     totals = dict.fromkeys(("cases", "graphs", "malformed", "files"), 0)
-    return {"machine": machine, "code": code_digest(), "seeds": {}, **totals, "peak_mib": 0.0, "results": [], "findings": []}
+    return {
+        "machine": machine,
+        "code": code_digest(),
+        "seeds": {},
+        **totals,
+        "peak_mib": 0.0,
+        "results": [],
+        "findings": [],
+    }
 
 
 def add(result: dict[str, Any], what: str, answer: dict[str, Any]) -> None:

@@ -160,21 +160,31 @@ def _absent_edges(graph: Incidence, parts: Components, edges: Array) -> None:
     absent = np.flatnonzero(np.isnan(edges))
     edges[absent] = math.inf
     tail, head = graph.tail.cpu().numpy()[absent], graph.head.cpu().numpy()[absent]
-    for at, u, v in zip(absent, tail, head, strict=True):
-        if parts.label[u] == parts.label[v]:
-            edges[at] = _one_pair(parts, u, v)
-
-
-def _one_pair(parts: Components, u: int, v: int) -> float:
+    within = np.where(parts.label[tail] == parts.label[head], parts.label[tail], -1)
+    wanted = set(within.tolist()) - {-1}
     for group in parts.groups:
-        for part in group.each():
-            own = part.nodes[0].tolist()
-            if u in own:
-                demand = np.zeros((part.size, 1))
-                demand[own.index(u)], demand[own.index(v)] = 1.0, -1.0
-                x = GroundedSolver(part.sparse_matrix(parts.diagonal))(demand)
-                return float((x * demand).sum())
-    return math.inf
+        if wanted.isdisjoint(group.components.tolist()):
+            continue
+        for component, part in zip(group.components.tolist(), group.each(), strict=True):
+            if component not in wanted:
+                continue
+            mine = np.flatnonzero(within == component)
+            place = {node: row for row, node in enumerate(part.nodes[0].tolist())}
+            ends = [np.array([place[node] for node in end[mine].tolist()]) for end in (tail, head)]
+            edges[absent[mine]] = _resistances_of(GroundedSolver(part.sparse_matrix(parts.diagonal)), *ends, part.size)
+
+
+def _resistances_of(solver: GroundedSolver, tail: Array, head: Array, num_nodes: int) -> Array:
+    """Resistances between pairs of nodes of one component."""
+    out = np.zeros(len(tail))
+    for first in range(0, len(tail), COLUMNS):
+        mine = slice(first, min(first + COLUMNS, len(tail)))
+        column = np.arange(mine.stop - first)
+        demand = np.zeros((num_nodes, len(column)))
+        demand[tail[mine], column], demand[head[mine], column] = 1.0, -1.0
+        found = solver(demand)
+        out[mine] = found[tail[mine], column] - found[head[mine], column]
+    return out
 
 
 def _embedding(parts: Components, group: ComponentGroup) -> Array:
@@ -247,20 +257,14 @@ def _inverse_columns(parts: Components, part: ComponentGroup) -> Iterator[tuple[
 def _sparse_resistances(parts: Components, part: ComponentGroup, with_edges: bool) -> tuple[Array, Array]:
     """Mean resistances ``[n]`` and, if wanted, those of the edges of one component."""
     solver, n = GroundedSolver(part.sparse_matrix(parts.diagonal)), part.size
-    diagonal, sums, edges = np.zeros(n), np.zeros(n), np.zeros(len(part.tail))
+    diagonal, sums = np.zeros(n), np.zeros(n)
     for first in range(0, n, COLUMNS):
         columns = np.arange(first, min(first + COLUMNS, n))
         unit = np.zeros((n, len(columns)))
         unit[columns, columns - first] = 1.0
         found = solver(unit)
         diagonal[columns], sums[columns] = found[columns, columns - first], found.sum(0)
-    for first in range(0, len(edges) if with_edges else 0, COLUMNS):
-        mine = slice(first, min(first + COLUMNS, len(edges)))
-        tail, head, column = part.tail[mine], part.head[mine], np.arange(mine.stop - first)
-        demand = np.zeros((n, len(column)))
-        demand[tail, column], demand[head, column] = 1.0, -1.0
-        found = solver(demand)
-        edges[mine] = found[tail, column] - found[head, column]
+    edges = _resistances_of(solver, part.tail, part.head, n) if with_edges else np.zeros(len(part.tail))
     return diagonal + diagonal.mean() - 2 * sums / n, edges
 
 

@@ -17,9 +17,47 @@ SMILES = (
     *("C", "CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O", "C1CC1", "[nH]1cccc1", "F/C=C/F", "C[C@H](N)C(=O)O"),
     *("[Na+].[Cl-]", "CC(=O)[O-].[K+]", "C.C.C.C", "[2H]O[2H]", "[13CH4]", "[CH3]", "[O]", "[CH2]", "C[N]C", "[H][H]"),
     *("[Xx]", "[Uuo]", "[Og]", "*", "[*:1]C", "[U]", "[C+5]", "C(C)(C)(C)(C)C", "N(=O)(=O)=O", "[Fe]C", "O=[Cl](=O)=O"),
-    *("c1cccc1", "c1ccccc", "C1CC", "C(", "C)", "((((", "]]]]", "[", "C%99CC%99", "C%(123)CC%(123)", "C~C", "C$C", "C->N"),
-    *("", " ", "\t", "#", "#comment", "smiles", "NaN", "None", "0", "-1", "=", "=cmd|' /C calc'!A0", "<script>alert(1)</script>"),
-    *("Ç", "C\u200bC", "\u2028", "C\x00C", "C\x1bC", "\x7f", "C" * 300, "C1" + "C" * 3000 + "1", "c1" + "c" * 401 + "1"),
+    *(
+        "c1cccc1",
+        "c1ccccc",
+        "C1CC",
+        "C(",
+        "C)",
+        "((((",
+        "]]]]",
+        "[",
+        "C%99CC%99",
+        "C%(123)CC%(123)",
+        "C~C",
+        "C$C",
+        "C->N",
+    ),
+    *(
+        "",
+        " ",
+        "\t",
+        "#",
+        "#comment",
+        "smiles",
+        "NaN",
+        "None",
+        "0",
+        "-1",
+        "=",
+        "=cmd|' /C calc'!A0",
+        "<script>alert(1)</script>",
+    ),
+    *(
+        "Ç",
+        "C\u200bC",
+        "\u2028",
+        "C\x00C",
+        "C\x1bC",
+        "\x7f",
+        "C" * 300,
+        "C1" + "C" * 3000 + "1",
+        "c1" + "c" * 401 + "1",
+    ),
     *("C(" * 500 + "C" + ")" * 500, "." * 100, "C." * 300 + "C", "[" + "9" * 400 + "C]", "[C+" + "9" * 30 + "]"),
 )
 """Strings that molecules are read from, good and bad."""
@@ -50,10 +88,14 @@ def _line(rng: Random) -> str:
 
 
 def _table(rng: Random, newline: str = "\n", header: str | None = None) -> str:
-    header = rng.choice(("smiles", "smiles,y", "SMILES,id,y", "id,smiles,smiles", "y", "")) if header is None else header
+    header = (
+        rng.choice(("smiles", "smiles,y", "SMILES,id,y", "id,smiles,smiles", "y", "")) if header is None else header
+    )
     width = header.count(",") + 1
-    cells = lambda: [rng.choice((_line(rng), "1.5", "nan", "inf", "1e400", "x", '"', '"a,b"')) for _ in range(width)]  # noqa: E731
-    rows = [header, *(",".join([_line(rng), *cells()[1:]]) for _ in range(rng.randint(0, 20)))]
+    rows = [header]
+    for _ in range(rng.randint(0, 20)):
+        others = [rng.choice((_line(rng), "1.5", "nan", "inf", "1e400", "x", '"', '"a,b"')) for _ in range(width)]
+        rows.append(",".join([_line(rng), *others[1:]]))
     return newline.join(rows) + newline * rng.randint(0, 2)
 
 
@@ -64,7 +106,9 @@ def _noise(rng: Random) -> bytes:
 def _long_line(rng: Random) -> bytes:
     size = rng.choice((LONG, LONG, 200_000))
     text = rng.choice(("C", "c", "(", "[", ".", "1", " ", ",", '"', "{", "0", "C1CC", "C.", "C(")) * size
-    return (rng.choice(("", "smiles\n", "smiles,y\n", '{"a": ')) + text[:size] + rng.choice(("", "\n", "\nC\n"))).encode()
+    return (
+        rng.choice(("", "smiles\n", "smiles,y\n", '{"a": ')) + text[:size] + rng.choice(("", "\n", "\nC\n"))
+    ).encode()
 
 
 def _encoded(rng: Random) -> bytes:
@@ -110,7 +154,18 @@ def _json_bomb(rng: Random) -> bytes:
 
 JSON_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1.5, 10**9, 10**30, -(10**18), 1e308, float("nan"), float("inf")),
-    *("", "GramTransformer", "../../../etc/passwd", "\ud800", [], {}, [[]], [None], {"class": "GramTransformer"}, "x" * 1000),
+    *(
+        "",
+        "GramTransformer",
+        "../../../etc/passwd",
+        "\ud800",
+        [],
+        {},
+        [[]],
+        [None],
+        {"class": "GramTransformer"},
+        "x" * 1000,
+    ),
 )
 
 
@@ -167,7 +222,9 @@ def _archive(rng: Random) -> bytes:
     """Archives: truncated, doubled, of noise, and small ones of much."""
     inner = rng.choice((_table(rng).encode("utf-8", "replace"), b"", b"C" * LONG, b"\n" * LONG))
     packed = lzma.compress(inner, preset=0)
-    return rng.choice((packed, packed[:-5], packed[: len(packed) // 2], packed * 2, packed + b"x", packed[:6] + _noise(rng)))
+    return rng.choice(
+        (packed, packed[:-5], packed[: len(packed) // 2], packed * 2, packed + b"x", packed[:6] + _noise(rng))
+    )
 
 
 FILES: dict[str, Callable[[Random], bytes]] = {

@@ -209,9 +209,9 @@ def _entry(name: str, value: Any, blamed: tuple[str, ...]) -> Defect:
             return None
         changed = values.clone().contiguous()
         new = value(graph) if callable(value) else value
-        changed.view(-1)[rng.randrange(changed.numel())] = min(new, torch.iinfo(changed.dtype).max) if (
-            not changed.is_floating_point()
-        ) else new
+        changed.view(-1)[rng.randrange(changed.numel())] = (
+            min(new, torch.iinfo(changed.dtype).max) if (not changed.is_floating_point()) else new
+        )
         return {name: changed}, blamed
 
     return make
@@ -238,7 +238,9 @@ def _disagreement(rng: Random, graph: GraphInput) -> Made:
     index = torch.cat([graph.edge_index, graph.edge_index[:, :1].flip(0)], 1)
     if index[0, 0] == index[1, 0]:
         return None
-    rows = {name: torch.cat([getattr(graph, name), getattr(graph, name)[:1]]) for name in ("edge_types", "edge_features")}
+    rows = {
+        name: torch.cat([getattr(graph, name), getattr(graph, name)[:1]]) for name in ("edge_types", "edge_features")
+    }
     weight = torch.cat([graph.edge_weight, 2 * graph.edge_weight[:1] + 1])
     return {"edge_index": index, "edge_weight": weight, **rows}, ("edge_weight",)
 
@@ -257,7 +259,9 @@ DEFECTS: dict[str, Defect] = {
     "bool edge_index": _index(lambda rng, i: i > 0),
     "complex edge_index": _index(lambda rng, i: i.to(torch.complex64)),
     "small integer edge_index": _index(lambda rng, i: i.to(rng.choice((torch.int16, torch.int8, torch.uint8)))),
-    "transposed edge_index": _index(lambda rng, i: torch.cat([i, i, i[:, :1]], 1).T if i.numel() else i.new_zeros(0, 2)),
+    "transposed edge_index": _index(
+        lambda rng, i: torch.cat([i, i, i[:, :1]], 1).T if i.numel() else i.new_zeros(0, 2)
+    ),
     "three rows of edge_index": _index(lambda rng, i: torch.cat([i, i[:1]])),
     "flat edge_index": _index(lambda rng, i: i.reshape(-1)),
     "cubic edge_index": _index(lambda rng, i: i.unsqueeze(0)),
@@ -270,16 +274,19 @@ DEFECTS: dict[str, Defect] = {
     "edge between graphs": _between_graphs,
     "negative num_nodes": _count("num_nodes", lambda n: -n - 1, INDEX + BATCH),
     "too small num_nodes": lambda rng, g: (
-        ({"num_nodes": g.num_nodes // 2}, (*INDEX, *BATCH, *X)) if g.num_nodes and g.edge_index.numel() and
-        int(g.edge_index.max()) >= g.num_nodes // 2 else None
+        ({"num_nodes": g.num_nodes // 2}, (*INDEX, *BATCH, *X))
+        if g.num_nodes and g.edge_index.numel() and int(g.edge_index.max()) >= g.num_nodes // 2
+        else None
     ),
     "no integer as num_nodes": lambda rng, g: (
-        {"num_nodes": rng.choice((g.num_nodes + 0.5, str(g.num_nodes), [g.num_nodes]))}, (*INDEX, *BATCH)
+        {"num_nodes": rng.choice((g.num_nodes + 0.5, str(g.num_nodes), [g.num_nodes]))},
+        (*INDEX, *BATCH),
     ),
     "absurd num_nodes": lambda rng, g: ({"num_nodes": rng.choice((10**12, 2**62, 2**63, 2**70))}, (*INDEX, *BATCH, *X)),
     "unsorted batch": lambda rng, g: (
         ({"batch": g.batch.flip(0)}, (*BATCH, "edge"))
-        if g.batch is not None and len(g.batch) and g.batch[0] != g.batch[-1] else None
+        if g.batch is not None and len(g.batch) and g.batch[0] != g.batch[-1]
+        else None
     ),
     "negative batch": _entry("batch", -1, (*BATCH, "edge")),
     "float batch": _whole("batch", lambda b: b.double(), BATCH),

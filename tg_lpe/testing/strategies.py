@@ -5,7 +5,8 @@ example of what fails::
 
     @given(strategies.graphs(max_nodes=20))
     def test_my_encoder(graph):
-        found = encoder(None, graph.edge_index, batch=graph.batch, num_nodes=graph.num_nodes, num_graphs=graph.num_graphs)
+        numbers = {"num_nodes": graph.num_nodes, "num_graphs": graph.num_graphs}
+        found = encoder(None, graph.edge_index, batch=graph.batch, **numbers)
         assert found.node.isfinite().all()
 """
 
