@@ -40,6 +40,10 @@ PAIRS = 20_000
 """Pairs of nodes, graph by graph, beyond which a case is left out where work grows faster than with these."""
 
 
+PADDED = 30_000
+"""Rows of a padded batch beyond which attention over all nodes takes longer than a case should."""
+
+
 class Output(NamedTuple):
     """A result, and the form that it must have."""
 
@@ -322,7 +326,10 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
 
 def _for_layers(graph: GraphInput) -> bool:
     """Layers are not told the number of nodes: they have a row for each."""
-    return _pairs(graph) <= 10 * PAIRS and not (graph.defect or "").endswith("num_nodes")
+    if graph.defect is not None:
+        return not graph.defect.endswith("num_nodes")
+    largest = graph.num_nodes if graph.batch is None else int(torch.bincount(graph.batch, minlength=1).max())
+    return graph.num_graphs * largest <= PADDED and _pairs(graph) <= 10 * PAIRS
 
 
 def _neighbourhoods(graph: GraphInput) -> Neighbourhoods:
