@@ -27,12 +27,13 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-oldest test-newest lint docs bench gpu clean
+.PHONY: help setup demo test test-oldest test-newest sanitize lint docs bench gpu clean
 
 help:
 	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
 	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
 	@echo "make test-oldest, make test-newest   quick tests with the oldest and newest versions that setup.cfg allows"
+	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make lint   set up, then ruff, mypy and import-linter"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
@@ -63,6 +64,9 @@ test-oldest test-newest: test-%:
 	.venv-$*/bin/python -m pip install -q $(CONSTRAINTS) -e '.[all]' hypothesis networkx pytest pytest-xdist yacs
 	.venv-$*/bin/python -m pip list
 	$(subst $(BIN),.venv-$*/bin,$(PYTEST)) $(COMPATIBILITY_TESTS)
+
+sanitize: $(DEV_STAMP)
+	$(BIN)/python benchmarks/_sanitize.py
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -282,6 +282,11 @@ def brec_row(entry: dict[str, Any]) -> list[str]:
     return [f"`{entry['row']}`", f"**{entry['total']}**", *found, entry["bound"], wrong]
 
 
+def fuzz_row(entry: dict[str, Any]) -> list[str]:
+    """A kind of target of benchmarks/fuzz.py."""
+    return [entry["what"], *(f"{entry[name]:,.0f}" for name in ("calls", "refused", "findings", "seconds"))]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
@@ -309,6 +314,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ],
         brec_row,
     ),
+    "fuzz": (["", "calls", "refused in words", "findings", "seconds of one thread"], fuzz_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "training": (
         ["model", "graphs/s", "step over none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],

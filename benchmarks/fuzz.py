@@ -1,6 +1,7 @@
 """Throw random and malformed graphs and files at everything that takes them.
 
     python benchmarks/fuzz.py [--start SEED] [--count CASES] [--files FILES] [--json FILE]     a piece, added to FILE
+    python benchmarks/fuzz.py --count 0 --files 0 --add PIECE [PIECE ...] --json FILE          pieces run side by side
     python benchmarks/fuzz.py --start SEED --count 1 --files 0 [--only TARGET]                 one case again
     python benchmarks/fuzz.py --start SEED --count 0 --files 1 [--only READER]                 one file again
 
@@ -370,6 +371,29 @@ def add(result: dict[str, Any], what: str, answer: dict[str, Any]) -> None:
         ranges.append([answer["seed"], answer["seed"] + 1])
 
 
+def merge(result: dict[str, Any], other: dict[str, Any]) -> None:
+    """Add a piece that another process has run."""
+    if other["code"] != result["code"]:
+        raise SystemExit(f"pieces of other code: {result['code']} and {other['code']}")
+    for what, ranges in other["seeds"].items():
+        there = result["seeds"].setdefault(what, [])
+        if any(part[0] < own[1] and own[0] < part[1] for part in ranges for own in there):
+            raise SystemExit(f"pieces have seeds of {what} in common: {there} and {ranges}")
+        there.extend(ranges)
+    for name in ("cases", "graphs", "malformed", "files"):
+        result[name] += other[name]
+    result["peak_mib"] = max(result["peak_mib"], other["peak_mib"])
+    rows = {row["what"]: row for row in result["results"]}
+    for given in other["results"]:
+        row = rows.get(given["what"])
+        if row is None:
+            result["results"].append(dict(given))
+            continue
+        for key in row.keys() - {"what"}:
+            row[key] += given[key]
+    result["findings"] += other["findings"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--start", type=int, default=0, help="first seed")
@@ -378,6 +402,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the names of the targets that are called")
     parser.add_argument("--quick", action="store_true", help="a few cases")
     parser.add_argument("--worker", choices=("graphs", "files"), help=argparse.SUPPRESS)
+    parser.add_argument("--add", type=Path, nargs="+", default=[], help="files of pieces to add first")
     parser.add_argument("--json", type=Path, help="file that the results are added to")
     args = parser.parse_args()
     if args.worker:
@@ -390,6 +415,8 @@ def main() -> None:
         result = read_json(args.json)
         if result["code"] != code_digest():
             raise SystemExit(f"{args.json} has results of other code; name another file, or remove it")
+    for path in args.add:
+        merge(result, read_json(path))
     saved = time.monotonic()
     for what, count in (("graphs", args.count), ("files", args.files)):
         seeds = range(args.start, args.start + count)
@@ -403,6 +430,7 @@ def main() -> None:
                 saved = time.monotonic()
     for row in result["results"]:
         row["seconds"] = round(row["seconds"], 3)
+        row["findings"], row["calls"], row["refused"] = (int(row[name]) for name in ("findings", "calls", "refused"))
         print(f"{row['what']}: {row['calls']:,.0f} calls, {row['refused']:,.0f} refusals, {row['findings']} findings")
     print(f"{result['graphs']:,} graphs, {result['files']:,} files, {len(result['findings'])} findings")
     if args.json is not None:

@@ -164,6 +164,12 @@ def test_pieces_add_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (result["cases"], result["graphs"], result["peak_mib"]) == (4, 8, 4.0)
     assert result["results"] == [{"what": "encoders", "calls": 12, "refused": 4, "findings": 0, "seconds": 2.0}]
     assert result["findings"] == [finding._asdict()]
+    other = {**result, "seeds": {"graphs": [[7, 8]]}}
+    fuzz.merge(result, other)
+    assert result["seeds"] == {"graphs": [[0, 3], [4, 5], [7, 8]]} and result["graphs"] == 16
+    assert result["results"][0]["calls"] == 24
+    with pytest.raises(SystemExit, match="in common"):
+        fuzz.merge(result, other)
     monkeypatch.setattr(fuzz, "code_digest", lambda: "other")
     assert "has results of other code" in str(piece(9, 1))
 

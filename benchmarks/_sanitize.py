@@ -1,0 +1,80 @@
+"""Run the tests of the compiled operations, and a quick fuzz, with the C++ part under a compiler's sanitizers.
+
+    python benchmarks/_sanitize.py [address] [thread] [--tests PATH ...]
+
+`address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` ThreadSanitizer. The library is compiled anew into
+a copy of the package under build/sanitize; Python and torch are as they are, so the sanitizer's runtime is loaded before
+them, and leaks, of which an interpreter has many, are not looked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build" / "sanitize"
+FLAGS = ["-std=c++17", "-O1", "-g", "-ffp-contract=fast", "-fno-omit-frame-pointer", "-fvisibility=hidden", "-pthread"]
+
+SANITIZERS = {
+    "address": ("address,undefined", "libasan.so", {"ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1"}),
+    # torch's and NumPy's libraries are not instrumented: only races between two threads of this library are reported.
+    "thread": ("thread", "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1:ignore_noninstrumented_modules=1"}),
+}
+"""Flags of the compiler, the runtime that is loaded first, and its options."""
+
+
+def build(name: str, kind: str) -> Path:
+    """A copy of the package and its tests, with an instrumented library."""
+    target = BUILD / name
+    shutil.rmtree(target, ignore_errors=True)
+    for folder in ("tg_lpe", "tests", "benchmarks"):
+        shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "_library.so"))
+    for file in ("pyproject.toml", "setup.cfg"):
+        shutil.copy(ROOT / file, target)
+    sources = sorted(map(str, (ROOT / "tg_lpe" / "ops" / "csrc").glob("*.cpp")))
+    library = target / "tg_lpe" / "ops" / "cpu" / "_library.so"
+    command = [os.environ.get("CXX", "g++"), *FLAGS, "-shared", "-fPIC", f"-fsanitize={kind}"]
+    subprocess.run([*command, "-fno-sanitize-recover=undefined", *sources, "-o", str(library)], check=True)
+    return target
+
+
+def run(name: str, tests: list[str]) -> bool:
+    """Whether the tests pass and the sanitizer has nothing to say."""
+    kind, runtime, options = SANITIZERS[name]
+    folder = build(name, kind)
+    found = subprocess.run(
+        [os.environ.get("CXX", "g++"), f"-print-file-name={runtime}"], capture_output=True, text=True, check=True
+    )
+    libraries = ["libstdc++.so.6"] if name == "address" else []  # exceptions are caught by the runtime from the start
+    preload = " ".join([found.stdout.strip(), *libraries])
+    environment = {**os.environ, **options, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "LD_PRELOAD": preload}
+    # Addresses are not randomised: ThreadSanitizer's shadow memory has fixed places.
+    prefix = ["setarch", os.uname().machine, "-R", sys.executable]
+    commands = [["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]]
+    if name == "address" and tests == ["tests/ops"]:
+        commands.append(["benchmarks/fuzz.py", "--count", "60", "--files", "0", "--only", "encoder"])
+    check = "import sys, tg_lpe.ops.cpu as c; print(c.__file__); sys.exit(not c.is_available())"
+    for command in [["-c", check], *commands]:
+        print(f"{name}: python {' '.join(command)}", flush=True)
+        if subprocess.run([*prefix, *command], cwd=folder, env=environment).returncode:
+            return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*SANITIZERS, []], default=list(SANITIZERS))
+    parser.add_argument("--tests", nargs="+", default=["tests/ops"])
+    args = parser.parse_args()
+    failed = [name for name in args.names if not run(name, args.tests)]
+    print(f"sanitizers: {', '.join(args.names)}; failed: {', '.join(failed) or 'none'}")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
