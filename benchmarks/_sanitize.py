@@ -2,9 +2,9 @@
 
     python benchmarks/_sanitize.py [address] [thread] [--tests PATH ...]
 
-`address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` ThreadSanitizer. The library is compiled anew into
-a copy of the package under build/sanitize; Python and torch are as they are, so the sanitizer's runtime is loaded before
-them, and leaks, of which an interpreter has many, are not looked for.
+`address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` ThreadSanitizer. The library is compiled anew,
+into a copy of the package under build/sanitize. Python and torch are as they are, so the sanitizer's runtime is loaded
+before them, and leaks, of which an interpreter has many, are not looked for.
 """
 
 from __future__ import annotations
