@@ -55,7 +55,7 @@ def run(name: str, tests: list[str]) -> bool:
     environment = {**os.environ, **options, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "LD_PRELOAD": preload}
     # Addresses are not randomised: ThreadSanitizer's shadow memory has fixed places.
     prefix = ["setarch", os.uname().machine, "-R", sys.executable]
-    commands = [["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]]
+    commands = [["-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", *tests]]
     if name == "address" and tests == ["tests/ops"]:
         commands.append(["benchmarks/fuzz.py", "--count", "60", "--files", "0", "--only", "encoder"])
     check = "import sys, tg_lpe.ops.cpu as c; print(c.__file__); sys.exit(not c.is_available())"

@@ -27,12 +27,13 @@ ROOMS = {
     "plot",
     "prediction",
     "report",
+    "testing",
     "tokenizers",
     "training",
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "cli.py", "graphgym.py", "jobs.py", "py.typed", "testing.py", "wl.py"}
+FILES = {"__init__.py", "cli.py", "graphgym.py", "jobs.py", "py.typed", "wl.py"}
 
 
 def subclasses(of: type) -> set[str]:
