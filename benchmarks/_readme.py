@@ -287,6 +287,13 @@ def fuzz_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], *(f"{entry[name]:,.0f}" for name in ("calls", "refused", "findings", "seconds"))]
 
 
+def tuples_row(entry: dict[str, Any]) -> list[str]:
+    """A set of tuples and an attention of benchmarks/tuples.py."""
+    tokens = [f"{entry[name]:,.0f}" for name in ("tokens_mean", "tokens_95", "tokens_max", "tokenized_a_second")]
+    times = [f"{entry[name]:.2f}" for name in ("forward_ms", "training_ms")]
+    return [entry["row"], *tokens, *times, f"{entry['kept_kib']:,.0f}"]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
@@ -338,6 +345,13 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         soak_row,
     ),
     "primal": (["attention", "graphs x nodes", "µs a node forward", "in training", "bytes kept"], primal_row),
+    "tuples": (
+        [
+            *["tuples, attention", "tokens, mean", "95 %", "largest", "molecules tokenized/s"],
+            *["ms a molecule forward", "in training", "KiB kept"],
+        ],
+        tuples_row,
+    ),
     "pooled_exchange": (["task", "attention", "R²", "over seeds"], pooled_exchange_row),
     "eigenvectors": (["", "seconds", "residual", "mean Ritz value"], eigenvectors_row),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),

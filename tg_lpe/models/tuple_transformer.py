@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
+from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
-from tg_lpe.hub.checkpoints import CLASSES
-from tg_lpe.models.base import GraphModel, OutputLinear, with_encoder
+from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
+from tg_lpe.models.registry import register
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.reset import reset_all
 from tg_lpe.nn.tokens import Attention, FullAttention, MaskedAttention, TokenLayer
@@ -36,8 +37,8 @@ KEPT = ("hidden_channels", "heads", "num_layers")
 """Arguments that the layers depend on."""
 
 
-@CLASSES.register
-class TupleTransformer(GraphModel):
+@register
+class TupleTransformer(FeatureModel):
     r"""The k-GT and the (k,s)-GT: a transformer over the tuples of ``k`` nodes with at most ``s`` components.
 
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_. A token is a sum of linear maps
@@ -131,7 +132,8 @@ class TupleTransformer(GraphModel):
         for name, share in {"dropout": dropout, "attention_dropout": attention_dropout}.items():
             if not 0 <= share < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {share}")
-        self.encoder, pe_channels, edge_pe_channels = with_encoder(encoder, pe_channels, edge_pe_channels)
+        self.encoder = as_encoder(encoder)
+        pe_channels, edge_pe_channels = encoding_widths(self.encoder, pe_channels, edge_pe_channels)
         self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, pooling, level
         channels = hidden_channels
         self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, channels)
@@ -199,7 +201,7 @@ class TupleTransformer(GraphModel):
         Args:
             x, edge_index, edge_attr, batch, edge_weight, pe, edge_pe, precomputed, num_nodes, num_graphs, generator: as
                 for :class:`~tg_lpe.GraphTransformer`; ``edge_index`` means what :class:`~tg_lpe.Incidence` says.
-            return_penalty: not supported: the layers have none.
+            return_penalty: must be ``False``: the layers have none.
 
         Returns:
             Predictions ``[num_graphs, out_channels]``, ``[num_nodes, out_channels]`` or ``[num_directed_edges,
@@ -335,6 +337,11 @@ class TupleTransformer(GraphModel):
                 model.get_submodule(name).load_state_dict(part.state_dict())
         weight = self.token_norm.weight
         return model.to(weight.device, weight.dtype).train(self.training)
+
+    @classmethod
+    def training_defaults(cls, level: str) -> dict[str, Any]:
+        """Encodings of variance one."""
+        return {"pe_norm": True}
 
     def extra_repr(self) -> str:
         """The arguments that no module shows."""
