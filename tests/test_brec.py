@@ -101,7 +101,8 @@ def of_labels(data: Data) -> float:
 def row_of(brec: ModuleType, monkeypatch: pytest.MonkeyPatch, function: Callable[[Data], float], bound: Any) -> Any:
     monkeypatch.setitem(brec.NETWORKS, "tested", (lambda: OfGraph(function), "tested"))
     pairs = brec.drawn_pairs()
-    return brec.network_row("tested", pairs, [0, 1], bound), pairs
+    may = {id(pair): is_apart for pair, is_apart in zip(pairs, bound, strict=True)}
+    return brec.network_row("tested", pairs, [0, 1], lambda pair: may[id(pair)]), pairs
 
 
 def test_an_invariant_is_told_apart_where_it_differs(brec: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +149,20 @@ def test_colourings_of_the_drawn_pairs(brec: ModuleType) -> None:
     }
     pairs = brec.drawn_pairs()
     assert {name: tuple(brec.ORACLES[name](pair) for pair in pairs) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("(2,1)-GT", "(2,1)-GT local", "(2,1)-GT(GramTransformer)", "(2,1)-GT(GramTransformer) local"),
+        *("(3,1)-GT local", "(3,1)-GT(GramTransformer with pairs) local"),
+    ],
+)
+def test_tuple_transformers_tell_apart_what_their_bound_does(brec: ModuleType, name: str) -> None:
+    pairs = brec.drawn_pairs()
+    bound = brec.ORACLES[brec.NETWORKS[name][1]]
+    row = brec.network_row(name, pairs, [0], bound)
+    assert (row["total"], row["beyond"], row["unreliable"]) == (sum(map(bound, pairs)), 0, 0)
 
 
 @pytest.mark.parametrize("name", [name for name in BOUNDS if name != "(3,2)-LWL"])
