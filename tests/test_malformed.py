@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
 from tg_lpe.graph import resistance
+from tg_lpe.hub.checkpoints import load
 from tg_lpe.hub.files import read_json
 from tg_lpe.nn.attention import Neighbourhoods
+from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -129,6 +132,20 @@ def test_nested_json(tmp_path: Path) -> None:
         read_json(path)
     path.write_text('{"epoch": 1}\n' + "[" * 100_000)
     assert read_metrics(path) == [{"epoch": 1}]
+
+
+def test_configurations_that_are_none(tmp_path: Path) -> None:
+    GramTransformer(2).save_pretrained(tmp_path)
+    config = read_json(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text(json.dumps({**config, "class": -1}))
+    with pytest.raises(ValueError, match=f"checkpoint {tmp_path}: class of a checkpoint must be one of"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text("7")
+    (tmp_path / "metrics.jsonl").write_text("")
+    folder = RunFolder(tmp_path)
+    with pytest.raises(ValueError, match=r"config\.json must hold a JSON object, got int"):
+        folder.start("train", {}, resume=True)
+    folder.release()
 
 
 def test_metrics_that_are_no_text(tmp_path: Path) -> None:

@@ -237,7 +237,11 @@ def load(name_or_dir: str | Path, **options: Any) -> Any:
     config = read_config(name_or_dir, **{name: value for name, value in options.items() if name != "map_location"})
     if "class" not in config:
         raise ValueError(f"checkpoint {name_or_dir} does not name its class; it holds {sorted(config)}")
-    return CLASSES[config["class"]].from_pretrained(name_or_dir, **options)
+    try:
+        cls = CLASSES[config["class"]]
+    except ValueError as error:
+        raise ValueError(f"checkpoint {name_or_dir}: {error}") from error
+    return cls.from_pretrained(name_or_dir, **options)
 
 
 def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:

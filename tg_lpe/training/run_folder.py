@@ -85,6 +85,8 @@ class RunFolder:
             )
         if there:
             before = read_json(self.config)
+            if not isinstance(before, dict):
+                raise ValueError(f"{self.config} must hold a JSON object, got {type(before).__name__}")
             if "layout" not in before:
                 raise ValueError(
                     f"{self.path} holds a run of release 0.1, which this release can report but not resume: go on with "
