@@ -170,8 +170,9 @@ def _absent_edges(graph: Incidence, parts: Components, edges: Array) -> None:
                 continue
             mine = np.flatnonzero(within == component)
             place = {node: row for row, node in enumerate(part.nodes[0].tolist())}
-            ends = [np.array([place[node] for node in end[mine].tolist()]) for end in (tail, head)]
-            edges[absent[mine]] = _resistances_of(GroundedSolver(part.sparse_matrix(parts.diagonal)), *ends, part.size)
+            first, second = (np.array([place[node] for node in end[mine].tolist()]) for end in (tail, head))
+            solver = GroundedSolver(part.sparse_matrix(parts.diagonal))
+            edges[absent[mine]] = _resistances_of(solver, first, second, part.size)
 
 
 def _resistances_of(solver: GroundedSolver, tail: Array, head: Array, num_nodes: int) -> Array:
