@@ -33,6 +33,8 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe import Encoder, GramTransformer, GraphTransformer, wl
 from tg_lpe.encoders import (
+    LPE,
+    SPE,
     EffectiveResistance,
     HeatKernel,
     LaplacianEigenvectors,
@@ -247,6 +249,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "GraphTransformer(HeatKernel)": (lambda: transformer(HeatKernel()), "2-FWL"),
     "GraphTransformer(EffectiveResistance)": (lambda: transformer(EffectiveResistance()), "2-FWL"),
     "GraphTransformer(GramTransformer)": (lambda: transformer(gram()), "1-WL with both"),
+    "GraphTransformer(LPE)": (lambda: transformer(LPE(16, num_eigenpairs=32)), "2-FWL"),
+    "GraphTransformer(SPE)": (lambda: transformer(SPE(16, num_eigenpairs=32)), "2-FWL"),
     "GraphTransformer(SpectralEncoder)": (lambda: transformer(SpectralEncoder(16, 16)), "2-FWL"),
     "GraphTransformer(SpectralKernel)": (lambda: transformer(SpectralKernel(16, 16)), "2-FWL"),
     "(2,1)-GT": (lambda: tuples(2, 1, "full"), "1-WL"),
