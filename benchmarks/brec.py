@@ -232,7 +232,14 @@ def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_l
 
 
 def with_pairs() -> Encoder:
-    return GramTransformer(out_channels=16, edge_out_channels=16, pair_out_channels=16)
+    """Chebyshev polynomials stay as large as they begin; powers of ``P`` bury what tells pairs of CFI apart."""
+    return GramTransformer(
+        num_layers=MANY_STEPS,
+        basis="chebyshev",
+        out_channels=16,
+        edge_out_channels=16,
+        pair_out_channels=16,
+    )
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -259,7 +266,10 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "(2,1)-GT local": (lambda: tuples(2, 1, "local"), "(2,1)-LWL"),
     "(3,1)-GT local": (lambda: tuples(3, 1, "local"), "(3,1)-LWL"),
     "(3,1)-GT(GramTransformer) local": (lambda: tuples(3, 1, "local", gram()), "(3,1)-LWL + P^t"),
-    "(3,1)-GT(GramTransformer with pairs) local": (lambda: tuples(3, 1, "local", with_pairs()), "(3,1)-LWL + P^t"),
+    "(3,1)-GT(GramTransformer with pairs) local": (
+        lambda: tuples(3, 1, "local", with_pairs(), num_layers=10),
+        "(3,1)-LWL + P^t",
+    ),
     "(3,2)-GT local": (lambda: tuples(3, 2, "local"), "(3,2)-LWL"),
 }
 """Each with the colouring that bounds it. 2-FWL knows all entries of all eigenspaces; what depends on bases is bounded
