@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
+from tg_lpe.encoders import load_encoder
 from tg_lpe.graph import resistance
 from tg_lpe.hub.checkpoints import load
 from tg_lpe.hub.files import read_json
@@ -134,12 +135,21 @@ def test_nested_json(tmp_path: Path) -> None:
     assert read_metrics(path) == [{"epoch": 1}]
 
 
+@pytest.mark.parametrize("name", ["edge_out_channels", "pair_out_channels"])
+def test_an_empty_text_is_no_width(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 0, got ''"):
+        GramTransformer(2, **{name: ""})
+
+
 def test_configurations_that_are_none(tmp_path: Path) -> None:
     GramTransformer(2).save_pretrained(tmp_path)
     config = read_json(tmp_path / "config.json")
-    (tmp_path / "config.json").write_text(json.dumps({**config, "class": -1}))
-    with pytest.raises(ValueError, match=f"checkpoint {tmp_path}: class of a checkpoint must be one of"):
-        load(tmp_path)
+    for wrong in (-1, ["GramTransformer"]):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "class": wrong}))
+        with pytest.raises(ValueError, match=f"checkpoint {tmp_path}: class of a checkpoint must be one of"):
+            load(tmp_path)
+        with pytest.raises(ValueError, match=f"checkpoint {tmp_path} holds no encoder"):
+            load_encoder(tmp_path)
     (tmp_path / "config.json").write_text("7")
     (tmp_path / "metrics.jsonl").write_text("")
     folder = RunFolder(tmp_path)

@@ -59,11 +59,11 @@ class Registry(Mapping[str, Any]):
             raise ValueError(f"{self.kind} must be one of {list(self._entries)}, got {name!r}") from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: object, default: Any = None) -> Any:
         """The class of a name, or ``default``."""
-        return self._entries.get(name, default)
+        return self._entries[name] if isinstance(name, str) and name in self._entries else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
