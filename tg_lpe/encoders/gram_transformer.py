@@ -139,9 +139,11 @@ class GramTransformer(Encoder):
         for name, value in counts.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        widths = {"edge_out_channels": edge_out_channels, "pair_out_channels": pair_out_channels}
-        given = {name: width for name, width in widths.items() if width is not None}
-        for name, value in {"num_squarings": num_squarings, **given}.items():
+        counts = {"num_squarings": num_squarings}
+        for name, wanted in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):
+            if wanted is not None:
+                counts[name] = wanted
+        for name, value in counts.items():
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
         if basis not in BASES:
