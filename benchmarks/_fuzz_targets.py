@@ -393,8 +393,8 @@ def _models(dtype: torch.dtype) -> Iterator[Target]:
                 else:
                     yield _model(f"model {name} {title}", model, real, dtype, f"model {name} encoder")
         if "attention" in _options(cls):
-            for attention in ATTENTIONS:
-                options = arguments_of(cls, {**sizes, "attention": attention})
+            for attention in getattr(inspect.getmodule(cls), "ATTENTIONS", ATTENTIONS):
+                options = arguments_of(cls, {**sizes, "heads": 4, "attention": attention})
                 yield _model(
                     f"model {name} attention {attention}", cls(**options), False, dtype, f"model {name} attention"
                 )

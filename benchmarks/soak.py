@@ -371,6 +371,7 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "clock changed": damages["clock changed"],
                 "equal": sum(run["equal"] for run in mine),
                 "problems": sum(len(run["problems"]) for run in mine),
+                "seconds": round(sum(run["seconds"] for run in mine), 1),
             }
         )
     return rows
@@ -406,10 +407,10 @@ def main() -> None:
             number = 0
             while sum(event["how"] == "kill" for run in runs for event in run["interruptions"]) < kills:
                 name, seed = list(every)[number % len(every)], 1000 * args.seed + number
-                folder = place / f"run-{number}"
+                folder, began = place / f"run-{number}", time.monotonic()
                 row = disturbed(name, every[name], folder, disk, usual[name], random.Random(seed))
                 row["differs"] = compared(contents(folder, row.pop("damaged")), expected[name])
-                row |= {"seed": seed, "equal": not row["differs"]}
+                row |= {"seed": seed, "equal": not row["differs"], "seconds": time.monotonic() - began}
                 runs.append(row)
                 shutil.rmtree(folder)
                 number += 1
