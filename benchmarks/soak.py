@@ -422,6 +422,8 @@ def main() -> None:
         runs = [run for run in before["log"] if args.only not in run["job"]] + runs
         seconds += before["seconds"]
     rows = summary(runs)
+    machine = environment()
+    machine.pop("command")
     result = {
         "results": rows,
         "kills": sum(row["kills"] for row in rows),
@@ -431,7 +433,7 @@ def main() -> None:
         "seed": args.seed,
         "seconds": round(seconds, 1),
         "full_disk": full,
-        "environment": environment(),
+        "machine": machine,
         "log": runs,
     }
     for row in rows:

@@ -159,7 +159,11 @@ def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> No
     [
         ({}, {"edge_weight": torch.ones(8)}, "no encoder that reads edge weights, so edge_weight= must not be given"),
         ({}, {"precomputed": {}}, "built without encoder, so precomputed= must not be given"),
-        ({}, {"edge_index": EDGES.float()}, r"edge_index must be int64 or .* \[2, num_directed_edges\], got torch.float32"),
+        (
+            {},
+            {"edge_index": EDGES.float()},
+            r"edge_index must be int64 or .* \[2, num_directed_edges\], got torch.float32",
+        ),
         ({}, {"edge_index": EDGES.T}, r"got torch.int64 \[8, 2\]"),
         ({}, {"edge_index": EDGES + 3}, r"edge_index must lie in 0..5, got 3..7"),
         ({}, {"batch": BATCH.flip(0)}, "batch must be sorted ascending"),
