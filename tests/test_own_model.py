@@ -27,7 +27,7 @@ import tg_lpe
 from tg_lpe.encoders import as_encoder
 
 @tg_lpe.models.register
-class DeepSet(tg_lpe.models.Model):
+class OwnModel(tg_lpe.models.Model):
     """A perceptron of each node's type and encoding, summed over the nodes of a graph.
 
     Args:
@@ -89,12 +89,12 @@ def test_trained_loaded_and_saved(own: ModuleType, tmp_path: Path) -> None:
     splits = GraphSplits.of(graphs(40), graphs(10, 1), graphs(10, 2), level="graph")
     task = task_for(splits, "regression")
     encoder = {"class": "RandomWalk", "steps": 3}
-    model = build_model(splits.spec, task, encoder, model=own.DeepSet, channels=16)
+    model = build_model(splits.spec, task, encoder, model=own.OwnModel, channels=16)
     config = TrainConfig(epochs=30, batch_size=8, lr=3e-2, precision="float32", pe_lr=1e-2)
     result = train(model, splits, task, config, folder=tmp_path / "run", progress=False)
     assert result["test_mae"] < 0.5
     predictor = load(tmp_path / "run")
-    assert type(predictor.model) is own.DeepSet
+    assert type(predictor.model) is own.OwnModel
     some = graphs(5, 3)
     values = predictor.predict(some).values
     assert float((values.squeeze(1) - torch.cat([graph.y for graph in some])).abs().mean()) < 0.5
@@ -105,11 +105,11 @@ def test_trained_loaded_and_saved(own: ModuleType, tmp_path: Path) -> None:
 def test_what_it_lacks_is_refused(own: ModuleType) -> None:
     splits = GraphSplits.of(graphs(4), graphs(2), graphs(2), level="graph")
     task = make_task({"name": "regression"})
-    with pytest.raises(ValueError, match=r"unknown arguments \['heads'\] of DeepSet; known are \['channels'"):
-        build_model(splits.spec, task, model="DeepSet", heads=2)
+    with pytest.raises(ValueError, match=r"unknown arguments \['heads'\] of OwnModel; known are \['channels'"):
+        build_model(splits.spec, task, model="OwnModel", heads=2)
     nodes = make_task({"name": "regression", "level": "node"})
-    with pytest.raises(ValueError, match="DeepSet predicts graphs, the task has level='node'"):
-        build_model(splits.spec, nodes, model="DeepSet")
+    with pytest.raises(ValueError, match="OwnModel predicts graphs, the task has level='node'"):
+        build_model(splits.spec, nodes, model="OwnModel")
     with pytest.raises(ValueError, match=r"model must be one of \['GraphTransformer'.*, got 'Unknown'"):
         build_model(splits.spec, task, model="Unknown")
 
@@ -131,7 +131,7 @@ def test_registered_classes_are_models() -> None:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("name", ["own_models.DeepSet", "DeepSet"])
+@pytest.mark.parametrize("name", ["own_models.OwnModel", "OwnModel"])
 def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rdkit")
     lines = [f"{'C' * length}{end},{length}.5" for length in range(2, 8) for end in ("O", "N", "C(C)C")]
@@ -146,12 +146,12 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
     walks = ["--encoder", "RandomWalk", "--encoder.steps", "3"]
     assert main([*common, *chosen, *walks, "--model.channels", "4", "--out", "own4"]) == 0
     config = json.loads(Path("own4", "config.json").read_text())
-    assert config["model"]["class"] == "DeepSet" and config["model"]["channels"] == 4
+    assert config["model"]["class"] == "OwnModel" and config["model"]["channels"] == 4
     assert main([*common, *chosen, "--model.channels", "4", "--out", "own4", *walks, "--resume"]) == 0  # complete
     Path("options.yaml").write_text(f"model:\n  class: {name}\n  channels: 4\nimport: [own_models]\n")
     assert main([*common, "--config", "options.yaml", *walks, "--model.channels", "6", "--out", "own6"]) == 0
     config = json.loads(Path("own6", "config.json").read_text())
-    assert config["model"]["class"] == "DeepSet" and config["model"]["channels"] == 6
+    assert config["model"]["class"] == "OwnModel" and config["model"]["channels"] == 6
     with pytest.raises(SystemExit):
         main([*common, *chosen, "--model.heads", "2"])
     assert "unrecognized arguments: --model.heads" in capsys.readouterr().err
@@ -169,7 +169,11 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
     capsys.readouterr()
     assert main(["report", "own4", "own6", "transformer"]) == 0
     table = capsys.readouterr().out
-    for label in ("RandomWalk, DeepSet, channels 4", "RandomWalk, DeepSet, channels 6", "RandomWalk, GraphTransformer"):
+    for label in (
+        "RandomWalk, OwnModel, channels 4",
+        "RandomWalk, OwnModel, channels 6",
+        "RandomWalk, GraphTransformer",
+    ):
         assert label in table, table
 
 
