@@ -225,19 +225,22 @@ def test_training_draws_signs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_epsilon_tells_columns_of_a_repeated_eigenvalue_apart_in_float32() -> None:
     ring = incidence(from_networkx(nx.cycle_graph(6)))
     for epsilon, apart in ((1e-4, True), (1e-12, False)):
-        torch.manual_seed(0)
-        encoder = LPE(8, 6, epsilon=epsilon).eval()
-        found = encoder.precompute(ring)
-        values = found["graph_eigenvalues"].clone()
-        values[0, 1:3] = values[0, 1:3].mean()
-        vectors = found["node_spectrum"]
-        swapped = vectors[:, [0, 2, 1, 3, 4, 5]]
-        with torch.no_grad():
-            first, second = (
-                encoder.encode(ring, precomputed={"graph_eigenvalues": values, "node_spectrum": some}).node
-                for some in (vectors, swapped)
-            )
-        assert (float((first - second).abs().max()) > 1e-6) == apart
+        largest = 0.0
+        for seed in range(3):
+            torch.manual_seed(seed)
+            encoder = LPE(8, 6, epsilon=epsilon).eval()
+            found = encoder.precompute(ring)
+            values = found["graph_eigenvalues"].clone()
+            values[0, 1:3] = values[0, 1:3].mean()
+            vectors = found["node_spectrum"]
+            swapped = vectors[:, [0, 2, 1, 3, 4, 5]]
+            with torch.no_grad():
+                first, second = (
+                    encoder.encode(ring, precomputed={"graph_eigenvalues": values, "node_spectrum": some}).node
+                    for some in (vectors, swapped)
+                )
+            largest = max(largest, float((first - second).abs().max()))
+        assert (largest > 1e-6) == apart
 
 
 def test_absent_eigenpairs_add_nothing() -> None:
