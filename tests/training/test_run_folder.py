@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from tg_lpe.encoders import GramTransformer
 from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.run_folder import RunFolder, environment
 from tg_lpe.training.state import MetricsLog
@@ -68,6 +69,20 @@ def test_other_settings_are_quoted(tmp_path: Path) -> None:
         assert part in said
     assert "encoder_lr" not in said.split("settings: ")[1] and "source" not in said
     assert read_json(tmp_path / "run" / "config.json") == CONFIG
+
+
+def test_an_option_that_is_newer_than_a_run_has_its_default(tmp_path: Path) -> None:
+    now = {**SETTINGS, "encoder": GramTransformer(2).config_dict()}
+    before = {**SETTINGS, "encoder": {**now["encoder"]}}
+    del before["encoder"]["pair_out_channels"]
+    folder = RunFolder(tmp_path)
+    folder.start("train", before, resume=False)
+    folder.metrics.write_text("{}\n")
+    folder.release()
+    assert RunFolder(tmp_path).start("train", now, resume=True) is False  # it has no checkpoint
+    other = {**now, "encoder": {**now["encoder"], "pair_out_channels": 4}}
+    with pytest.raises(ValueError, match=r"encoder\.pair_out_channels was 0, is 4"):
+        RunFolder(tmp_path).start("train", other, resume=True)
 
 
 def test_settings_of_a_run_that_never_began_may_be_replaced(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
 
@@ -231,10 +233,18 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def _defaults(name: Any) -> dict[str, Any]:
+    """The defaults of a registered class's constructor; none of another."""
+    cls = CLASSES.get(name)
+    parameters = {} if cls is None else inspect.signature(cls).parameters
+    return {key: value.default for key, value in parameters.items() if value.default is not value.empty}
+
+
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
     changes = []
+    later = _defaults(now.get("class"))  # an option that is newer than the run is its default
     for key in sorted(set(before) | set(now)):
-        old, new = before.get(key), now.get(key)
+        old, new = before.get(key, later.get(key)), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             changes += _differences(old, new, f"{prefix}{key}.")
         elif old != new:
