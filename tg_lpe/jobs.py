@@ -163,7 +163,8 @@ class EncodingJob:
         pending = self.pending(self.shards)
         if not pending:
             return _total([])
-        numbers = [{"shard": self.shards.index(shard)} for shard in pending]
+        missing = set(pending)
+        numbers = [{"shard": number} for number, shard in enumerate(self.shards) if shard in missing]
         tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
         done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict(), num_cpus=num_cpus)
         return _total([JobReport(**row) for row in done.take_all()])

@@ -1,4 +1,4 @@
-"""What the test suites of PyG, DGL, Graphium and GraphGPS assert of positional encodings, asserted of ours.
+"""What the test suites of PyG, Graphium and GraphGPS, and the documentation of DGL, say of encodings, asserted of ours.
 
 Where ours promise something else, the test says what, and why.
 """
