@@ -68,7 +68,8 @@ def layers(
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    if not needs_gradient(phi, *weights[:4], readout):
+    # Fields are named and not sliced: the compiler of PyTorch 2.6 has an internal error where a named tuple is.
+    if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right, readout):
         return _layers(phi, *_flat(laplacian), *weights, readout, later, norm_floor)
     if norm_floor is None or not weights.diagonal:
         out = _reference(phi, FixedLayers(laplacian, weights, later, norm_floor), None)
@@ -80,7 +81,8 @@ def layers(
 
 def _flat(laplacian: ScaledLaplacian) -> tuple[Any, ...]:
     """The fields one by one, as an operator takes them."""
-    return *laplacian[:-1], *(laplacian.rows or (None, None, None))
+    *fields, rows = laplacian
+    return *fields, *(rows or (None, None, None))
 
 
 def _laplacian(fields: tuple[Any, ...]) -> ScaledLaplacian:
