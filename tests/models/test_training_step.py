@@ -11,6 +11,7 @@ from helpers import relative_error
 from host_reads import HostReads
 from ops_support import needs_cpu
 from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
 
 import tg_lpe.ops.segment
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
@@ -120,6 +121,12 @@ def test_compiled_with_an_encoder(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(
+    torch.__version__.startswith("2.6."),
+    reason="the CPU code generator of PyTorch 2.6 has no atomic sums in the tiles it makes here",
+    raises=BackendCompilerFailed,
+    strict=True,
+)
 def test_compiled_by_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     no_scatter(monkeypatch)
     torch.manual_seed(0)

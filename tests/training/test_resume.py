@@ -49,10 +49,13 @@ def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> 
             assert time.monotonic() < deadline, "no epoch in two minutes"
             time.sleep(0.002)
         if sys.platform != "win32":
+            process.send_signal(signal.SIGSTOP)  # it waits, so that it does not end before it is stopped
             with pytest.raises(ValueError, match="in use by another process"):
                 RunFolder(out).start("train", {}, resume=True)
     finally:
         process.send_signal(how)
+        if sys.platform != "win32":
+            process.send_signal(signal.SIGCONT)
         _, said = process.communicate()
     return subprocess.CompletedProcess(command, process.returncode, None, said)
 
