@@ -16,7 +16,7 @@ from torch import nn
 
 from tg_lpe.encoders import GramTransformer
 from tg_lpe.hub.files import load_tensors, read_json
-from tg_lpe.training.run_folder import RunFolder, environment
+from tg_lpe.training.run_folder import LOOPS, RunFolder, environment
 from tg_lpe.training.state import MetricsLog
 
 SETTINGS: dict[str, Any] = {"loop": {"lr": 0.001, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 10}}
@@ -61,11 +61,11 @@ def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) 
 
 def test_other_settings_are_quoted(tmp_path: Path) -> None:
     begin(tmp_path / "run")
-    other = {"loop": {"lr": 0.01, "clip": 1.0, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 12}}
+    other = {"loop": {"lr": 0.01, "clip": 0.5, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 12}}
     with pytest.raises(ValueError, match="other settings") as caught:
         RunFolder(tmp_path / "run").start("train", other, resume=True)
     said = str(caught.value)
-    for part in ("data.num_train was 10, is 12", "loop.clip was None, is 1.0", "loop.lr was 0.001, is 0.01"):
+    for part in ("data.num_train was 10, is 12", "loop.clip was 1.0, is 0.5", "loop.lr was 0.001, is 0.01"):
         assert part in said
     assert "encoder_lr" not in said.split("settings: ")[1] and "source" not in said
     assert read_json(tmp_path / "run" / "config.json") == CONFIG
@@ -83,6 +83,19 @@ def test_an_option_that_is_newer_than_a_run_has_its_default(tmp_path: Path) -> N
     other = {**now, "encoder": {**now["encoder"], "pair_out_channels": 4}}
     with pytest.raises(ValueError, match=r"encoder\.pair_out_channels was 0, is 4"):
         RunFolder(tmp_path).start("train", other, resume=True)
+
+
+@pytest.mark.parametrize("command", LOOPS)
+def test_a_setting_of_the_loop_that_is_newer_than_a_run_has_its_default(tmp_path: Path, command: str) -> None:
+    now = {"loop": LOOPS[command](seed=3).to_dict(), "data": {"source": "zinc"}}
+    folder = RunFolder(tmp_path)
+    folder.start(command, {**now, "loop": {"seed": 3}}, resume=False)  # as if all others were newer
+    folder.metrics.write_text("{}\n")
+    folder.release()
+    assert RunFolder(tmp_path).start(command, now, resume=True) is False  # it has no checkpoint
+    other = {**now, "loop": LOOPS[command](seed=4, ema=0.5).to_dict()}
+    with pytest.raises(ValueError, match=r"settings: loop\.ema was 0\.0, is 0\.5; loop\.seed was 3, is 4$"):
+        RunFolder(tmp_path).start(command, other, resume=True)
 
 
 def test_settings_of_a_run_that_never_began_may_be_replaced(tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ from torch import Tensor, nn
 from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
+from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
+
+LOOPS = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": KernelPretrainConfig}
+"""Settings of the loop by command."""
 
 LAYOUT = 2
 """Of ``config.json``. Layout 1 (release 0.1) has no entry ``layout``, and all settings in one flat object."""
@@ -233,20 +237,22 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _defaults(name: Any) -> dict[str, Any]:
-    """The defaults of a registered class's constructor; none of another."""
-    cls = CLASSES.get(name)
+def _defaults(cls: Any) -> dict[str, Any]:
+    """The defaults of a constructor's arguments, as JSON holds them; none without a class."""
     parameters = {} if cls is None else inspect.signature(cls).parameters
-    return {key: value.default for key, value in parameters.items() if value.default is not value.empty}
+    values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
+    """What is different; an option that is newer than the run, of ``cls`` or the class named, is its default."""
     changes = []
-    later = _defaults(now.get("class"))  # an option that is newer than the run is its default
+    later = _defaults(CLASSES.get(now.get("class"), cls))
     for key in sorted(set(before) | set(now)):
         old, new = before.get(key, later.get(key)), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            changes += _differences(old, new, f"{prefix}{key}.")
+            loop = LOOPS.get(now.get("command", "")) if key == "loop" else None
+            changes += _differences(old, new, f"{prefix}{key}.", loop)
         elif old != new:
             changes.append(f"{prefix}{key} was {old!r}, is {new!r}")
     return changes
