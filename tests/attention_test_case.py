@@ -163,6 +163,27 @@ class AttentionTestCase:
             given = [p for p in (h, e, *layer.parameters()) if p.grad is not None]
             assert all(bool(p.grad.isfinite().all()) for p in given)
 
+    @pytest.mark.parametrize("graphs", [1, 2])
+    def test_a_batch_without_nodes_leaves_nothing_out(self, graphs: int) -> None:
+        """One process's part of a batch may be such, and all processes exchange statistics in the same order."""
+        for layer in self.layers(train=True):
+            seen: list[list[str]] = []
+            for name, module in layer.named_modules():
+                if isinstance(module, nn.BatchNorm1d):
+                    module.register_forward_hook(lambda *_, name=name, seen=seen: seen[-1].append(name))
+            grads = []
+            for num_nodes, edges, batch, count in (
+                (len(BATCH), EDGES, BATCH, GRAPHS),
+                (0, EDGES[:, :0], BATCH[:0], graphs),
+            ):
+                seen.append([])
+                layer.zero_grad()
+                h, e = (rows.requires_grad_() for rows in self.inputs(num_nodes, edges.size(1)))
+                sum(rows.sum() for rows in self.apply(layer, h, e, edges, batch, count)).backward()
+                grads.append({name: p.grad for name, p in layer.named_parameters() if p.grad is not None})
+            assert seen[0] == seen[1] and grads[0].keys() == grads[1].keys()
+            assert not any(bool(grad.any()) for grad in grads[1].values())
+
     @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
     def test_dtypes(self, dtype: torch.dtype, tolerance: float) -> None:
         for layer in self.layers():

@@ -67,12 +67,20 @@ class SoftmaxAttention(nn.Module):
 
     def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: None) -> tuple[Tensor, None]:
         """As :func:`register_global_attention` says."""
-        if h.size(0) == 0:
-            return self.out(h), None
         rows = self.query_key_value(h).unflatten(1, (3, self.heads, -1))
-        query, key, value = neighbourhoods.pad(rows).permute(2, 0, 3, 1, 4)
-        attended = nn.functional.scaled_dot_product_attention(query, key, value, _mask(neighbourhoods))
-        return self.out(neighbourhoods.unpad(attended.transpose(1, 2)).flatten(1)), None
+        return self.out(softmax_attention(rows, neighbourhoods)), None
+
+
+def softmax_attention(rows: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    """What each node finds in its graph, ``[num_nodes, heads * width]``.
+
+    Args:
+        rows: queries, keys and values, ``[num_nodes, 3, heads, width]``.
+        neighbourhoods: the graph.
+    """
+    query, key, value = neighbourhoods.pad(rows).permute(2, 0, 3, 1, 4)
+    attended = nn.functional.scaled_dot_product_attention(query, key, value, _mask(neighbourhoods))
+    return neighbourhoods.unpad(attended.transpose(1, 2)).flatten(1)
 
 
 def _mask(neighbourhoods: Neighbourhoods) -> Tensor | None:

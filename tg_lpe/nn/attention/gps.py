@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
 
+from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
@@ -48,8 +49,6 @@ class GPSLayer(nn.Module):
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""
-        if h.size(0) == 0:
-            return h, e
         gps, graphs = self.layer, neighbourhoods.graphs
         local = self._drop(gps.conv(h, neighbourhoods.edge_index, edge_attr=e.to(h.dtype)))
         local = gps.norm1(local + h, graphs)
@@ -59,11 +58,10 @@ class GPSLayer(nn.Module):
 
     def _attend(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
         """Attention of each node over all nodes of its graph, ``[num_nodes, hidden_channels]``."""
-        padded, padding = neighbourhoods.pad(h), neighbourhoods.padding
-        # A graph without nodes would divide zero by zero; its rows are not used, so any key will do.
-        masked = padding & ~padding.all(dim=1, keepdim=True)
-        attended, _ = self.layer.attn(padded, padded, padded, key_padding_mask=masked, need_weights=False)
-        return neighbourhoods.unpad(attended)
+        attention = self.layer.attn
+        rows = nn.functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
+        rows = rows.unflatten(1, (3, attention.num_heads, -1))
+        return attention.out_proj(softmax_attention(rows, neighbourhoods))  # type: ignore[no-any-return]
 
     def _drop(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, self.layer.dropout, self.training)

@@ -101,7 +101,7 @@ def missing_pairs(neighbourhoods: Neighbourhoods, feature: Tensor) -> MissingPai
     missing, edges = (
         [part.view(-1, b.max_nodes, b.max_nodes) for part, b in zip(values.split(entries), buckets, strict=True)]
         if buckets
-        else []
+        else [values.view(0, 0, 0)]  # no node, and no case of its own in the layers
         for values in (flat, counts)
     )
     return MissingPairs(feature, first_row[graph] + local, missing, edges)
@@ -215,7 +215,7 @@ class SpectralAttention(nn.Module):
             q, k, v = (part.transpose(1, 2) for part in padded)
             weight = _MaskedWeights.apply(q @ k.mT, mask.unsqueeze(1))  # type: ignore[no-untyped-call]
             found.append((weight @ v).transpose(1, 2))
-        sums = pairs.unpad(found) if found else ones
+        sums = pairs.unpad(found)
         return sums[..., :-1], sums[..., -1:]
 
     def _over_pairs(
