@@ -3,7 +3,8 @@
     python benchmarks/_ship.py RUN NAME --part model|encoder --summary TEXT [--normalization zinc|qm9]
 
 Writes tg_lpe/zoo/NAME: the checkpoint, its card with data, command, seed, test figures and the score on RDKit's own
-molecules, and a README.
+molecules, and a README. A model of any class that reads molecules can ship. Where its target is not the solubility, for
+which these molecules need no labels, the score is its mean prediction.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe import zoo
+from tg_lpe.datasets.molecules import MoleculeReader
 from tg_lpe.encoders import Encoder, load_encoder, make_encoder
-from tg_lpe.hub.files import load_tensors, read_json, replacing, write_json
-from tg_lpe.models.graph_transformer import GraphTransformer
+from tg_lpe.hub.files import read_json, replacing, write_json
+from tg_lpe.models import MODELS
+from tg_lpe.prediction import load
 from tg_lpe.training.loop import count_parameters
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.score import SAMPLE, score
@@ -32,17 +35,22 @@ def main() -> None:
     parser.add_argument("--summary", required=True)
     parser.add_argument("--normalization", choices=("zinc", "qm9"), default="zinc", help="of the sample's target")
     parser.add_argument("--max-nodes", type=int, help="largest molecule of the sample")
+    parser.add_argument("--out", type=Path, default=ZOO, help="folder of checkpoints (default: the zoo's)")
     args = parser.parse_args()
 
-    folder, target = RunFolder(args.run), ZOO / args.name
+    folder, target = RunFolder(args.run), args.out / args.name
     config, result, environment = (read_json(f) for f in (folder.config, folder.result, folder.environment))
     if "layout" not in config:
         raise SystemExit(f"{args.run} is a run of release 0.1: ship it with that release")
     if config["command"] == "train":
-        arguments = {name: value for name, value in config["model"].items() if name != "class"}
-        model: Any = GraphTransformer(**arguments, encoder=config["encoder"])
-        model.load_state_dict(load_tensors(folder.model)[0])
-        module = model.eval() if args.part == "model" else any_size(model.encoder).eval()
+        model: Any = load(args.run).model
+        try:
+            MoleculeReader.of(config["data"])
+        except ValueError as error:
+            raise SystemExit(f"{args.run} cannot ship, because checkpoints are scored on molecules: {error}") from error
+        if args.part == "encoder" and model.encoder is None:
+            raise SystemExit(f"{args.run} has no encoder; it has --part model")
+        module = model if args.part == "model" else any_size(model.encoder).eval()
         module.save_pretrained(target)
         figure = config["task"]["metric"]
         metrics = {name: result[name] for name in (f"test_{figure}", f"test_{figure}_relabelled", f"val_{figure}")}
@@ -60,7 +68,7 @@ def main() -> None:
         "summary": args.summary,
         "num_parameters": count_parameters(module) or sum(p.numel() for p in module.parameters()),
         "data": {
-            "source": config["data"]["source"],
+            "source": Path(config["data"]["source"]).name,
             "num_train": result["num_train"],
             "num_val": result["num_val"],
             "num_test": result["num_test"],
@@ -77,26 +85,34 @@ def main() -> None:
         "metrics": metrics,
         "sample": {
             "molecules": f"at most {SAMPLE}",
-            "normalization": args.normalization,
+            "normalization": args.normalization
+            if args.part == "encoder" or predicts_solubility(config["data"])
+            else None,
             "max_nodes": args.max_nodes,
         },
         "torch": environment["packages"]["torch"],
     }
     before = "" if card["pretraining"] is None else f"`{card['pretraining']}`, whose encoder is PRETRAINED, and "
     best = f"seed {card['seed']}, best of {card['epochs']} epochs: {card['best_epoch']}"
-    finish(card, f"{before}`{card['command']}`, {best}")
+    finish(card, f"{before}`{card['command']}`, {best}", args.out)
 
 
-def finish(card: dict[str, Any], made: str) -> None:
+def predicts_solubility(data: dict[str, Any]) -> bool:
+    """Whether the target is the constrained solubility; the published labels of ZINC are."""
+    return data["target"]["computed"] == "solubility" or data["source"] in ("zinc", "zinc12k")
+
+
+def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
     """Write the card of a checkpoint that lies in the zoo, with its digest and score, and the README.
 
     Args:
         card: the card so far.
         made: how the checkpoint was made, for the README.
+        out: folder of checkpoints.
     """
-    target = ZOO / card["name"]
+    target = out / card["name"]
     card["sha256"] = hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()
-    card["sample"]["mae"] = score(card["name"], card, target)
+    card["sample"] |= score(card["name"], card, target)
     write_json(target / "card.json", card)
     with replacing(target / "README.md") as temporary:
         Path(temporary).write_text(readme(card, made), encoding="utf-8")
@@ -121,7 +137,8 @@ def command(pretrained: str | None, environment: dict[str, Any]) -> str:
             place = words.index(option)
             del words[place : place + 2]
     words = [word for word in words if word not in ("--quiet", "--resume", "--strict")]
-    return " ".join("PRETRAINED" if word == pretrained and "/" in word else word for word in words)
+    words = ["PRETRAINED" if word == pretrained and "/" in word else word for word in words]
+    return " ".join(Path(word).name if word.startswith("/") else word for word in words)
 
 
 def pretraining(encoder: str | None) -> str | None:
@@ -135,13 +152,17 @@ def pretraining(encoder: str | None) -> str | None:
 def readme(card: dict[str, Any], made: str) -> str:
     """The card as text."""
     data, figures = card["data"], ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items())
-    sample = (
-        "Predictions"
-        if card["class"] == "GraphTransformer"
-        else "A linear probe on sums of the encoding and its square"
-    )
-    largest = card["sample"]["max_nodes"]
-    small = "" if largest is None else f" of up to {largest} heavy atoms"
+    sample, is_model = card["sample"], card["class"] in MODELS
+    largest = sample["max_nodes"]
+    molecules = f"{sample['molecules']} of\n  RDKit's NCI molecules"
+    molecules += "" if largest is None else f" of up to {largest} heavy atoms"
+    if "mae" in sample:
+        what = "Predictions" if is_model else "A linear probe on sums of the encoding and its square"
+        normalised = f"constrained solubility normalised as for {sample['normalization']}"
+        score = f"{what}: mean absolute error {sample['mae']:.4f} on {molecules},\n  {normalised}"
+    else:
+        means = ", ".join(f"{value:.4f}" for value in sample["mean_prediction"])
+        score = f"Mean predictions, no measure of quality: {means} on {molecules}"
     return f"""# {card["name"]}
 
 {card["summary"]}
@@ -150,9 +171,7 @@ def readme(card: dict[str, Any], made: str) -> str:
 - data: {data["source"]}, {data["num_train"]:,} / {data["num_val"]:,} / {data["num_test"]:,} molecules
 - made by {made}
 - on the test split: {figures}
-- {sample}: mean absolute error {card["sample"]["mae"]:.4f} on {card["sample"]["molecules"]} of
-  RDKit's NCI molecules{small},
-  constrained solubility normalised as for {card["sample"]["normalization"]} (a test computes it anew)
+- {score} (a test computes it anew)
 - sha256 of the weights: `{card["sha256"]}`
 """
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from tg_lpe.data.storage import GraphChunk, iterate_chunks
-from tg_lpe.datasets.molecules import AtomVocabulary, constrained_solubility, read_molecules
+from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader, constrained_solubility, read_molecules
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub import zoo
 from tg_lpe.models import MODELS, Model
 from tg_lpe.ops.segment import RowGroups
+from tg_lpe.training.tasks import make_task
 
 SAMPLE = 500
 """How many of the molecules that a checkpoint can read are taken, in the order of RDKit's file, at most.
@@ -26,11 +27,14 @@ A model of small molecules has ``max_nodes`` on its card, and is asked for none 
 RIDGE = 1e-3
 
 
-def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> float:
-    """Mean absolute error of the constrained solubility on 500 molecules of RDKit's NCI file.
+def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> dict[str, Any]:
+    """What a checkpoint gives on 500 molecules of RDKit's NCI file, as an entry of its card's ``sample``.
 
-    A model predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over
-    nodes and edges of the encoding and of its square, fitted to the first half and tested on the second.
+    - ``mae``: mean absolute error of the constrained solubility, where ``normalization`` on the card names one. A model
+      predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over nodes and edges of
+      the encoding and of its square, fitted to the first half and tested on the second.
+    - ``mean_prediction``: the mean of each column of what a model predicts, where ``normalization`` is ``None``: RDKit
+      has no labels for other targets. It says nothing of how good the model is; it changes with weights and code.
 
     Args:
         name: of the shipped checkpoint.
@@ -39,13 +43,17 @@ def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | No
     """
     card = zoo.card(name) if card is None else card
     checkpoint = str(folder or name)
-    sample = card["sample"]
-    chunk, target = _molecules(card["data"].get("atom_types"), sample["normalization"], sample.get("max_nodes"))
+    normalization = card["sample"]["normalization"]
+    chunk, smiles = _molecules(card["data"], card["sample"].get("max_nodes"))
+    model: Any = MODELS[card["class"]].from_pretrained(checkpoint) if card["class"] in MODELS else None
     with torch.inference_mode():
-        if card["class"] in MODELS:
-            model = MODELS[card["class"]].from_pretrained(checkpoint)
-            return float((_predict(model, chunk).squeeze(1).double() - target).abs().mean())
-        return _probe(_pooled(checkpoint, chunk), target)
+        if normalization is None:
+            predictions = make_task(card["task"]).predict(_predict(model, chunk))
+            return {"mean_prediction": predictions.double().mean(0).tolist()}
+        target = torch.tensor([constrained_solubility(text, normalization) for text in smiles], dtype=torch.float64)
+        if model is None:
+            return {"mae": _probe(_pooled(checkpoint, chunk), target)}
+        return {"mae": float((_predict(model, chunk).squeeze(1).double() - target).abs().mean())}
 
 
 def _predict(model: Model, chunk: GraphChunk) -> Tensor:
@@ -77,15 +85,24 @@ def _probe(features: Tensor, target: Tensor) -> float:
     return float((held @ weights - target[half:]).abs().mean())
 
 
-def _molecules(atom_types: list[str] | None, normalization: str, max_nodes: int | None) -> tuple[GraphChunk, Tensor]:
-    """The sample as one batch, and its targets, float64 ``[num_graphs]``."""
+def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk, list[str]]:
+    """The sample as one batch, and its SMILES; ``data`` is that of the card."""
     from rdkit import RDConfig
 
-    vocabulary = AtomVocabulary(tuple(atom_types)) if atom_types else None
     file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
-    dataset, _, _, used = read_molecules(file, vocabulary=vocabulary, progress=False)
+    if data.get("bond_types") == []:  # ogb's features
+        strings = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
+        read = next(MoleculeReader(None).read(strings, batch_size=len(strings), num_workers=0))
+        dataset, used = (
+            read.graphs,
+            [text for text, reason in zip(strings, read.reasons, strict=True) if reason is None],
+        )
+    else:
+        types = data.get("atom_types")
+        vocabulary = AtomVocabulary(tuple(types)) if types else None
+        dataset, _, _, lines = read_molecules(file, vocabulary=vocabulary, progress=False)
+        used = [text for _, text in lines]
     small = dataset.slices["x"].diff() <= (max_nodes or math.inf)
     chosen = small.nonzero().flatten()[:SAMPLE]
     chunk = next(iterate_chunks(dataset[chosen].whole(), SAMPLE, ("x", "edge_attr")))
-    smiles = [used[index][1] for index in chosen.tolist()]
-    return chunk, torch.tensor([constrained_solubility(text, normalization) for text in smiles], dtype=torch.float64)
+    return chunk, [used[index] for index in chosen.tolist()]
