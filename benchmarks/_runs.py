@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,11 @@ from tg_lpe.cli import main as tg_lpe
 from tg_lpe.hub.files import read_json
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
+
+# torch and oneDNN keep up to 1,024 bfloat16 products each, one for every number of rows that a batch had: gigabytes in
+# a process of many runs. Both read this at their first product.
+for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(cache, "64")
 
 
 def run(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,17 @@ def test_the_best_epoch_of_a_metric_that_grows(tmp_path: Path) -> None:
     assert {"test_roc_auc", "test_average_precision", "test_accuracy", "test_roc_auc_relabelled"} <= set(result)
     assert result["test_roc_auc"] > 0.9 and "test_mae" not in result
     assert result["test_roc_auc_relabelled"] == pytest.approx(result["test_roc_auc"], abs=1e-6)
+
+
+def test_nothing_is_kept_of_a_training(tmp_path: Path) -> None:
+    """A process may train many models one after the other."""
+    splits, task = splits_of_rings(), make_task({"name": "binary", "metric": "roc_auc"})
+    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 8}, **MODEL)
+    train(model, splits, task, TrainConfig(epochs=1, batch_size=8), folder=tmp_path, progress=False)
+    kept = [weakref.ref(thing) for thing in (model, splits.train, splits.train._data.edge_index)]
+    del model, splits
+    gc.collect()
+    assert [thing() for thing in kept] == [None] * 3
 
 
 def test_classes_and_logits_of_each() -> None:
