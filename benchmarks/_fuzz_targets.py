@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import tg_lpe.transforms
 from tg_lpe import Incidence, tokenizers
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
-from tg_lpe.models import MODELS
+from tg_lpe.models import MODELS, TupleTransformer
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, make_shared
 from tg_lpe.nn.norms import NORMS, make_norm
 from tg_lpe.testing.graphs import EDGE_CHANNELS, EDGE_TYPES, NODE_CHANNELS, NODE_TYPES, GraphInput
@@ -39,6 +39,8 @@ FEATURES = {"in_channels": NODE_CHANNELS, "edge_dim": EDGE_CHANNELS}
 PAIRS = 20_000
 """Pairs of nodes, graph by graph, beyond which a case is left out where work grows faster than with these."""
 
+SCORES = 10**8
+"""Pairs of pairs of nodes, the same for models whose tokens are pairs."""
 
 PADDED = 30_000
 """Rows of a padded batch beyond which attention over all nodes takes longer than a case should."""
@@ -105,13 +107,13 @@ def features_of(graph: GraphInput, reads: frozenset[str], real: bool) -> tuple[A
     return x, (graph.edge_features if real else graph.edge_types) if "edge_attr" in reads else None
 
 
-def _pairs(graph: GraphInput) -> int:
-    """Squared numbers of nodes, summed; 0 for a malformed graph, which nobody should work on for long."""
+def _pairs(graph: GraphInput, power: int = 2) -> int:
+    """Powers of numbers of nodes, summed; 0 for a malformed graph, which nobody should work on for long."""
     if graph.defect is not None:
         return 0
     if graph.batch is None:
-        return graph.num_nodes**2
-    return int(torch.bincount(graph.batch, minlength=1).square().sum())
+        return int(graph.num_nodes**power)
+    return int(torch.bincount(graph.batch, minlength=1).pow(power).sum())
 
 
 def _rows(graph: GraphInput) -> tuple[int, int]:
@@ -424,4 +426,10 @@ def _model(title: str, model: nn.Module, real: bool, dtype: torch.dtype, turns: 
         node = getattr(model, "level", "graph") == "node"
         return [Output(found, (graph.num_nodes if node else graph.num_graphs, None), dtype)]
 
-    return Target(title, "models", run, reads, _limited(10 * PAIRS), (), turns)
+    # Tuples of nodes attend to each other: up to n^2 tokens, n^4 scores.
+    takes = _few_scores if isinstance(model, TupleTransformer) else _limited(10 * PAIRS)
+    return Target(title, "models", run, reads, takes, (), turns)
+
+
+def _few_scores(graph: GraphInput) -> bool:
+    return _pairs(graph, 4) <= SCORES
