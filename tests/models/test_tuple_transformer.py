@@ -395,6 +395,9 @@ def test_gradients_reach_encoders_and_edge_weights() -> None:
 def test_order_transfer(attention: str) -> None:
     """From (2,1) to (3,1) the layers stay bit by bit, all else is new; with the same order only the read-out is."""
     model = tuple_model(attention=attention, encoder=gram(), num_node_types=3, heads=4, dropout=0.1)
+    with torch.no_grad():
+        for values in model.parameters():
+            values.mul_(1 + 1e-12)  # which float32 rounds away
     state = torch.get_rng_state()
     other = model.with_order(3, 1, seed=5)
     assert torch.equal(torch.get_rng_state(), state) and not other.training
@@ -414,6 +417,43 @@ def test_order_transfer(attention: str) -> None:
     assert task(torch.arange(8) % 3, EDGES, batch=BATCH).shape == (4, 7)
     with pytest.raises(ValueError, match=r"belong to the layers, which are kept; got other \['heads'\]"):
         model.with_order(3, heads=2)
+
+
+@pytest.mark.parametrize(("k", "s"), [(3, 1), (1, 1), (2, None)])
+def test_start_from_another_order(k: int, s: int | None) -> None:
+    """The layers and the norm before them are taken over bit by bit, and nothing else, whatever else differs."""
+    trained = tuple_model(encoder=gram(), num_node_types=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        fresh = TupleTransformer(k=k, s=s, num_node_types=4, out_channels=2, **SMALL).double()
+    before = {name: values.clone() for name, values in fresh.state_dict().items()}
+    fresh.start_from(trained)
+    theirs = trained.state_dict()
+    for name, values in fresh.state_dict().items():
+        is_kept = name.startswith(("layers.", "token_norm."))
+        assert torch.equal(values, (theirs if is_kept else before)[name]), name
+        assert not is_kept or not torch.equal(values, before[name]), name
+
+    for options, message in (
+        ({"hidden_channels": 16}, "hidden_channels is 16 here and 8 there"),
+        ({"num_layers": 1}, "num_layers is 1 here and 2 there"),
+        ({"heads": 2}, "heads is 2 here and 4 there"),
+    ):
+        other = TupleTransformer(k=k, s=s, **{**SMALL, **options})
+        before = {name: values.clone() for name, values in other.state_dict().items()}
+        with pytest.raises(ValueError, match=f"the layers do not fit: {message}"):
+            other.start_from(trained)
+        assert all(torch.equal(values, before[name]) for name, values in other.state_dict().items())
+    with pytest.raises(ValueError, match="a TupleTransformer cannot start from a GraphTransformer"):
+        fresh.start_from(GraphTransformer(num_node_types=3, **SMALL))
+
+
+def test_all_pairs_are_the_order_of_two_components() -> None:
+    """``s=None`` says the same as ``s=k``, so that only the head is new."""
+    trained, fresh = tuple_model(s=2), TupleTransformer(s=None, **SMALL).double()
+    fresh.start_from(trained)
+    for name, values in fresh.state_dict().items():
+        assert torch.equal(values, trained.state_dict()[name]) != name.startswith("readout."), name
 
 
 def test_wrong_arguments() -> None:

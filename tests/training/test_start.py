@@ -128,6 +128,28 @@ def test_on_the_command_line(features: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("files", "threads")
+def test_from_pairs_of_nodes_to_triples(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run of another order brings its options and its layers; embeddings and read-out are new."""
+    tuples = ["--model", "TupleTransformer", "--model.hidden_channels", "12", "--model.heads", "3"]
+    train = ["train", "large.csv", *COMMON, "--target", "size"]
+    assert main([*train, *tuples, "--model.num_layers", "2", "--encoder", "RandomWalk", "--out", "pairs"]) == 0
+    triples = [*train, "--start", "pairs", "--model.k", "3", "--seed", "1", "--lr", "1e-12", "--encoder_lr", "1e-12"]
+    assert main([*triples, "--out", "triples"]) == 0
+    config = json.loads(Path("triples", "config.json").read_text())
+    chosen = {name: config["model"][name] for name in ("class", "k", "s", "hidden_channels", "heads", "num_layers")}
+    assert list(chosen.values()) == ["TupleTransformer", 3, 1, 12, 3, 2]
+    assert config["start"] == "pairs" and config["encoder"]["class"] == "RandomWalk"
+    before, after = weights("pairs"), weights("triples")
+    for name in before.keys() & after.keys():
+        if name.startswith(("layers.", "token_norm.")):
+            torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-8)
+        elif name.endswith("weight") and "norm" not in name and name not in ("readout.2.weight", "graph_token.weight"):
+            assert before[name].shape != after[name].shape or (after[name] - before[name]).abs().max() > 1e-3, name
+    assert main([*triples, "--model.num_layers", "1", "--out", "short"]) == 1
+    assert "--start pairs: the layers do not fit: num_layers is 1 here and 2 there" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files", "threads")
 def test_what_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     train = ["train", "large.csv", *COMMON, "--target", "size", *TRAINED]
     assert main([*train, "--out", "first"]) == 0

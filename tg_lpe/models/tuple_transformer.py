@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,6 +12,8 @@ from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
+from tg_lpe.hub.checkpoints import described_arguments
+from tg_lpe.models.base import Model
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
@@ -35,6 +37,9 @@ STD = 0.02
 
 KEPT = ("hidden_channels", "heads", "num_layers")
 """Arguments that the layers depend on."""
+
+OF_ANY_ORDER = ("token_norm", "layers")
+"""Parts that know nothing of the order."""
 
 
 @register
@@ -331,12 +336,38 @@ class TupleTransformer(FeatureModel):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             model = type(self)(**arguments)
-        same_order = (k, s) == (self.k, self.s) and set(changes) <= {"out_channels", "level", "pooling"}
-        for name, part in self.named_children():
-            if name in ("layers", "token_norm") or (same_order and name != "readout"):
-                model.get_submodule(name).load_state_dict(part.state_dict())
         weight = self.token_norm.weight
-        return model.to(weight.device, weight.dtype).train(self.training)
+        model = model.to(weight.device, weight.dtype).train(self.training)
+        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= {"out_channels", "level", "pooling"}
+        own = (name for name, _ in self.named_children() if name not in self.head)
+        model._copy_parts(self, own if same_order else OF_ANY_ORDER)
+        return model
+
+    def start_from(self, other: Model) -> None:
+        """Take over the weights of a trained model: all but the read-out, or the layers of one of another order.
+
+        Order transfer, as :meth:`with_order`: of a model of tuples of another order, the layers and the norm before
+        them are copied bit by bit. All else stays as it was drawn, the encoder too, and may differ.
+
+        Args:
+            other: a model of this class; it is not changed.
+
+        Raises:
+            ValueError: if it is of another class, or weights that are taken over do not fit; this model is then as it
+                was.
+        """
+        if type(other) is not type(self) or (other.k, other.s or other.k) == (self.k, self.s or self.k):
+            super().start_from(other)
+            return
+        here, there = described_arguments(self), described_arguments(other)
+        for name in KEPT:
+            if here[name] != there[name]:
+                raise ValueError(f"the layers do not fit: {name} is {here[name]} here and {there[name]} there")
+        self._copy_parts(other, OF_ANY_ORDER)
+
+    def _copy_parts(self, other: TupleTransformer, names: Iterable[str]) -> None:
+        for name in names:
+            self.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
 
     @classmethod
     def training_defaults(cls, level: str) -> dict[str, Any]:
