@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import product
 
 import networkx as nx
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, Incidence, wl
+from tg_lpe.encoders import SPE
 from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.models.tuple_transformer import TupleTransformer
 
@@ -180,6 +182,98 @@ def test_a_transformer_refines_colours_as_1_wl(graph: Graph) -> None:
     assert 20.0**-250 == 20.0**-260 == 0.0
 
 
+def tuple_head(place: int, near: np.ndarray, same: np.ndarray, k: int) -> np.ndarray:
+    """Attention between all ``k``-tuples, in lexicographic order, by scores that are sums over positions: Lemma 13."""
+    ones = np.ones_like(near)
+    factors = [[(near if i == place else same) if i == j else ones for j in range(k)] for i in range(k)]
+    return softmax(60 * sum(reduce(np.kron, row) for row in factors))
+
+
+def refine(color: np.ndarray, messages: list[np.ndarray]) -> np.ndarray:
+    """A colour for each different row of the one-hot colour and of the messages, which are sums of those of others."""
+    one_hot = np.eye(color.max() + 1)[color]
+    rows = np.hstack([one_hot, *(np.round(message @ one_hot, 6) for message in messages)])
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def atomic_types(adjacency: np.ndarray, k: int) -> np.ndarray:
+    tuples = list(product(range(len(adjacency)), repeat=k))
+    rows = [[adjacency[u, v] - 2 * (u == v) for u, v in product(nodes, repeat=2)] for nodes in tuples]
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def is_same_partition(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(((one[:, None] == one) == (other[:, None] == other)).all())
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@fewer
+@given(graphs(max_nodes=5, min_nodes=2))
+def test_a_transformer_refines_colours_of_tuples(k: int, graph: Graph) -> None:
+    """Theorem 4: heads that find neighbours, and others that find all nodes, in each place of a tuple give the k-WL,
+    the delta-k-WL and the delta-k-LWL. The nodes without an edge are those of the mended heads.
+    """
+    adjacency, degree, _ = matrices(graph)
+    assume((degree > 0).all())
+    n, laplacian = len(degree), graph.laplacian()
+    data = Data(edge_index=graph.both_ways()[0], num_nodes=n)
+    nodes = np.array(list(product(range(n), repeat=k)))
+    near = [degree[nodes[:, [j]]] * tuple_head(j, -laplacian, laplacian, k) for j in range(k)]
+    everywhere = [n * tuple_head(j, 0 * laplacian, laplacian, k) for j in range(k)]
+    others = [whole - part for whole, part in zip(everywhere, near, strict=True)]
+    for name, messages in ((f"{k}-WL", everywhere), (f"delta-{k}-WL", near + others), (f"delta-{k}-LWL", near)):
+        color = atomic_types(adjacency, k)
+        for rounds in range(4):
+            assert is_same_partition(color, wl.colors(data, name, rounds=rounds).color), (name, rounds)
+            color = refine(color, messages)
+
+
+def test_heads_of_the_laplacian_do_not_refine_as_delta_k_wl() -> None:
+    """Theorem 4 with the heads of Lemma 13 as they are printed: where the other nodes should be is the tuple itself."""
+    graph = from_networkx(nx.path_graph(7))
+    adjacency, degree, _ = matrices(graph)
+    laplacian, nodes = graph.laplacian(), np.array(list(product(range(7), repeat=2)))
+    near = [degree[nodes[:, [j]]] * tuple_head(j, -laplacian, laplacian, 2) for j in range(2)]
+    others = [(7 - degree)[nodes[:, [j]]] * tuple_head(j, laplacian, laplacian, 2) for j in range(2)]
+    color = atomic_types(adjacency, 2)
+    for _ in range(2):
+        color = refine(color, near + others)
+    data = Data(edge_index=graph.both_ways()[0], num_nodes=7)
+    assert is_same_partition(color, wl.colors(data, "delta-2-LWL", rounds=2).color)
+    assert not is_same_partition(color, wl.colors(data, "delta-2-WL", rounds=2).color)
+
+
+@few
+@given(graphs(max_nodes=10, min_nodes=2))
+def test_all_eigenpairs_identify_nodes_and_neighbours(graph: Graph) -> None:
+    """Theorem 7: a sum over ``l = n`` eigenpairs of a function of an entry and its eigenvalue, with an epsilon that
+    tells repeated eigenvalues apart, holds ``V sqrt(lambda)`` in the basis of ``V``.
+    """
+    adjacency, degree, _ = matrices(graph)
+    assume((degree > 0).all())
+    p = deep_set(graph, 1e-4)
+    for sign, expected in ((-1.0, adjacency > 0), (1.0, np.eye(len(p)) > 0)):
+        scores = p @ (sign * p).T
+        assert ((scores >= scores.max(1, keepdims=True) - 0.1) == expected).all()
+
+
+def deep_set(graph: Graph, epsilon: float) -> np.ndarray:
+    """``sum_j phi(V_vj, lambda_j + j epsilon)``, where ``phi`` has a channel for each value of its second argument."""
+    values, vectors = np.linalg.eigh(graph.laplacian())
+    values = (values.clip(0) + epsilon * np.arange(len(values))).round(9)
+    channel = np.unique(values, return_inverse=True)[1]
+    p = np.zeros_like(vectors)
+    np.add.at(p.T, channel, (vectors * np.sqrt(values)).T)
+    return p
+
+
+def test_without_epsilon_eigenvectors_of_an_eigenvalue_are_added() -> None:
+    graph = from_networkx(nx.cycle_graph(6))
+    p = deep_set(graph, 0.0)
+    scores = -p @ p.T
+    assert ((scores >= scores.max(1, keepdims=True) - 0.1) != (graph.laplacian() < 0)).any()
+
+
 def test_few_eigenvectors_do_not_identify_nodes() -> None:
     """Theorem 7 needs ``l = n``: with 8 of 24 eigenvectors some node is more like another than like itself, and other
     nodes than neighbours are found.
@@ -242,17 +336,55 @@ def test_a_pure_transformer_is_a_function_of_the_set_of_its_tokens() -> None:
         assert abs(first - second) > 1e-3 if is_apart else abs(first - second) < 1e-12
 
 
+def spe_rows(graph: nx.Graph) -> np.ndarray:
+    """SPE of all eigenpairs, at random weights."""
+    data = from_networkx(graph)
+    encoder = randomize_(SPE(8, data.num_nodes, num_filters=8)).double().eval()
+    with torch.no_grad():
+        return encoder(None, data.both_ways()[0], num_nodes=data.num_nodes).node.numpy()
+
+
+def automorphic(graph: nx.Graph) -> np.ndarray:
+    """Which nodes are mapped to which by an automorphism."""
+    found = np.zeros((len(graph), len(graph)), dtype=bool)
+    for labels in nx.algorithms.isomorphism.GraphMatcher(graph, graph).isomorphisms_iter():
+        found[list(labels), list(labels.values())] = True
+    return found
+
+
 @pytest.mark.parametrize("graph", [nx.path_graph(4), nx.cycle_graph(6), nx.complete_graph(4), nx.petersen_graph()])
-def test_equivariant_encodings_do_not_identify_nodes(graph: nx.Graph) -> None:
-    """Theorem 8 fails: what a filter ``f(L)`` and sums over anchors give is the same for all nodes of an orbit."""
-    _, _, laplacian = matrices(from_networkx(graph))
-    values, vectors = np.linalg.eigh(laplacian)
-    adjacency = nx.to_numpy_array(graph)
-    q = np.stack([(vectors * f) @ vectors.T for f in (np.exp(-values), values**2, np.sin(3 * values))], -1)
-    encoding = np.tanh(q + np.einsum("vw,uwc->uvc", adjacency, q)).sum(0)
-    mapping = nx.algorithms.isomorphism.GraphMatcher(graph, graph).isomorphisms_iter()
-    moved = [(u, v) for labels in mapping for u, v in labels.items() if u != v]
-    assert moved and max(np.abs(encoding[u] - encoding[v]).max() for u, v in moved) < 1e-12
+def test_spe_does_not_identify_nodes(graph: nx.Graph) -> None:
+    """Theorem 8 fails: SPE is the same for all nodes of an orbit."""
+    rows = spe_rows(graph)
+    moved = automorphic(graph)
+    assert (moved.sum(1) > 1).all() and np.abs(rows[:, None] - rows)[moved].max() < 1e-12 * np.abs(rows).max()
+
+
+def test_spe_identifies_nodes_with_different_rows() -> None:
+    """Theorem 8, mended: with ``[p, 1]`` and ``[p, -|p|^2 / 2]`` as query and key a node finds those with its own row.
+    On these graphs they are those of its orbit; where there is no symmetry, the node itself.
+    """
+    asymmetric = 0
+    for seed in range(12):
+        graph = nx.gnp_random_graph(8, 0.4, seed=seed)
+        p, one = spe_rows(graph), np.ones((8, 1))
+        p = p / np.abs(p).max()
+        scores = np.hstack([p, one]) @ np.hstack([p, -0.5 * (p**2).sum(1, keepdims=True)]).T
+        orbits = automorphic(graph)
+        assert ((scores >= scores.max(1, keepdims=True) - 1e-11) == orbits).all()
+        asymmetric += orbits.sum() == 8
+    assert 0 < asymmetric < 12
+
+
+@pytest.mark.parametrize(
+    ("graph", "zeros"),
+    [(nx.path_graph(4), 2), (nx.cycle_graph(6), 5), (nx.complete_graph(4), 3), (nx.petersen_graph(), 9)],
+)
+def test_eigenvectors_of_symmetric_graphs_add_up_to_zero(graph: nx.Graph, zeros: int) -> None:
+    """The proof of Theorem 8 divides by the sum of each. On a path, those of odd eigenvectors are zero."""
+    _, _, normalized = matrices(from_networkx(graph))
+    sums = np.linalg.eigh(normalized)[1].sum(0)
+    assert (np.abs(sums) < 1e-12).sum() == zeros
 
 
 def test_neighbourhoods_among_connected_tuples_are_smaller_than_degrees() -> None:
