@@ -4,6 +4,7 @@
     python benchmarks/molecules.py zinc12k --data DIR --rows ablations
     python benchmarks/molecules.py zinc12k --data DIR --rows budget --seeds 0 1 2 --epochs 100
     python benchmarks/molecules.py zinc12k --data DIR --rows spectral --seeds 0 1 2
+    python benchmarks/molecules.py zinc12k --data DIR --rows tuples --seeds 0 1 2
 
 DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
 `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped run is resumed,
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +140,36 @@ SPECTRAL = {
         for name, options in {"none": ENCODINGS["none"], **SPECTRA, "linear-transformer, not pretrained": FRESH}.items()
     },
 }
-ROWS = {**ENCODINGS, **ABLATIONS, **WITHOUT_FEATURES, **SMALL, **SUMMED, **GPS, **BUDGET, **SPECTRAL}
+TUPLES = ["--model", "TupleTransformer", "--model.hidden_channels", "104"]
+LOCAL = [*FRESH, *TUPLES, "--model.attention", "local"]
+TRIPLES = [*LOCAL, "--model.k", "3", "--encoder.pair_out_channels", "8"]
+PAIRS = "(2,1)-GT local, linear-transformer, not pretrained"
+FROM_PAIRS = "(3,1)-GT local, linear-transformer, order transfer"
+TRAINED = "TRAINED"
+"""Placeholder for the run of the row ``PAIRS`` with the same seed."""
+
+TUPLE_TRANSFORMERS: dict[str, list[str]] = {
+    "(2,1)-GT, none": [*ENCODINGS["none"], *TUPLES],
+    "(2,1)-GT, LPE": ["--encoder", "LPE", *SLOW, *TUPLES],
+    "(2,1)-GT, SPE": ["--encoder", "SPE", *SLOW, *TUPLES],
+    "(2,1)-GT, linear-transformer, not pretrained": [*FRESH, *TUPLES],
+    PAIRS: LOCAL,
+    "(3,1)-GT local, linear-transformer, not pretrained": TRIPLES,
+    FROM_PAIRS: [*TRIPLES, "--start", TRAINED],
+}
+"""Below 500,000 parameters, as wide and as deep as the graph transformer of 104 channels."""
+
+ROWS = {
+    **ENCODINGS,
+    **ABLATIONS,
+    **WITHOUT_FEATURES,
+    **SMALL,
+    **SUMMED,
+    **GPS,
+    **BUDGET,
+    **SPECTRAL,
+    **TUPLE_TRANSFORMERS,
+}
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
     "encodings": list(ENCODINGS),
@@ -149,6 +180,7 @@ GROUPS = {
     "gps": list(GPS),
     "budget": list(BUDGET),
     "spectral": ["none", *SPECTRAL, "not-pretrained"],
+    "tuples": list(TUPLE_TRANSFORMERS),
 }
 
 
@@ -170,7 +202,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/molecules", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--quick", action="store_true", help="two rows, one epoch of a tiny model on the nci molecules")
+    parser.add_argument("--quick", action="store_true", help="an epoch of tiny models on some of the nci molecules")
     parser.add_argument(
         "--json",
         metavar="FILE",
@@ -180,15 +212,15 @@ def main() -> None:
     if not args.quick:
         compare(args)
         return
-    args.set, args.data, args.epochs, args.rows = "nci", None, 1, ["none", GRAM]
+    args.set, args.data, args.epochs, args.rows = "nci", None, 1, ["none", GRAM, FROM_PAIRS]
     with tempfile.TemporaryDirectory() as args.out:
         compare(args)
 
 
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs and collect the complete ones."""
-    extra = ["--model.hidden_channels", "16", "--model.num_layers", "1", "--batch_size", "512"] if args.quick else []
-
+    tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1", "--batch_size", "512", "--graphs", "1024"]
+    extra = tiny if args.quick else []
     rows = list(dict.fromkeys(row for name in args.rows for row in GROUPS.get(name, [name])))
     base = Path(args.out) / f"{args.set}-{args.epochs}{'-quick' * args.quick}"
     for seed in args.seeds:
@@ -209,20 +241,23 @@ def compare(args: argparse.Namespace) -> None:
     write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
 
 
-def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> None:
-    """One run, unless it is complete or another process works on it."""
+def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> Path | None:
+    """The folder of one run, unless another process works on it or on what it begins from."""
     folder = base / f"{slug(row)}-s{seed}"
     if RunFolder(folder).result.exists():
-        return
+        return folder
     options = list(ROWS[row])
-    if PRETRAINED in options:
-        encoder = pretrained(args)
-        if encoder is None:
-            print(f"{folder}: left out, its encoder is still being pretrained", file=sys.stderr)
-            return
-        options[options.index(PRETRAINED)] = str(encoder)
+    begin: dict[str, Callable[[], Path | None]] = {
+        PRETRAINED: lambda: pretrained(args),
+        TRAINED: lambda: train(PAIRS, seed, base, args, extra),
+    }
+    for word in begin.keys() & set(options):
+        if (start := begin[word]()) is None:
+            print(f"{folder}: left out, what it begins from is still being trained", file=sys.stderr)
+            return None
+        options[options.index(word)] = str(start)
     options += [*extra, "--epochs", str(args.epochs), "--seed", str(seed)]
-    run("train", args.set, folder, options, args.data, args.threads, args.device)
+    return folder if run("train", args.set, folder, options, args.data, args.threads, args.device) else None
 
 
 def pretrained(args: argparse.Namespace) -> Path | None:
