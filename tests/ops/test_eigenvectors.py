@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -57,6 +58,26 @@ def test_special_matrices(largest: bool) -> None:
         torch.block_diag(torch.ones(3, 3), torch.zeros(2, 2), torch.ones(4, 4)),
     ):
         check((matrix + matrix.mT).double().unsqueeze(0), matrix.size(0), largest)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        nx.complete_bipartite_graph(30, 40),
+        nx.star_graph(200),
+        nx.complete_graph(80),
+        nx.hypercube_graph(7),
+        nx.turan_graph(80, 5),
+        nx.windmill_graph(10, 8),
+    ],
+)
+def test_repeated_eigenvalues_of_graphs(graph: nx.Graph) -> None:
+    """LAPACK's solver for a few eigenvectors finds too few of them, or fails."""
+    for matrix in (nx.normalized_laplacian_matrix(graph), nx.laplacian_matrix(graph)):
+        dense = torch.from_numpy(matrix.toarray().astype(float))
+        for count in (1, 3, 8, 16):
+            for largest in (False, True):
+                check(dense.unsqueeze(0), count, largest)
 
 
 def test_a_matrix_does_not_depend_on_its_neighbours() -> None:

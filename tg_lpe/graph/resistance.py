@@ -271,7 +271,7 @@ def _sparse_resistances(parts: Components, part: ComponentGroup, with_edges: boo
 
 def _root(parts: Components, part: ComponentGroup, psi: Array) -> Array:
     """``L^(-1/2) psi`` of one component."""
-    laplacian, start = part.sparse_matrix(parts.diagonal), np.random.default_rng(0).standard_normal(part.size)
-    lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, start)
+    laplacian = part.sparse_matrix(parts.diagonal)
+    lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, seed=0)
     upper = 2 * float(parts.diagonal[part.nodes[0]].max())
     return inverse_root(laplacian, psi, 0.99 * float(lowest[0]), upper, ROOT_TOLERANCE)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, diags, eye
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, splu
 from scipy.special import ellipj, ellipkm1, ive
 
 from tg_lpe.graph.components import Array
@@ -21,6 +22,12 @@ DENSE_LIMIT = 4096
 
 RESIDUAL = 1e-8
 """Largest residual ``|S v - lambda v|`` of an iterated eigenvector, over the largest eigenvalue."""
+
+DENSE_SIZE = 512
+"""Nodes of a component up to which dense algebra helps out where Lanczos' method fails."""
+
+SAME_EIGENVALUE = 1e-12
+"""Difference of eigenvalues, over the largest, below which one is as good as the other."""
 
 LANCZOS_RESTARTS = 60
 """Restarts of Lanczos' method on the matrix itself, enough where eigenvalues are far apart, before it is factored."""
@@ -101,7 +108,7 @@ def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
 
 
 def sparse_eigenvectors(
-    laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, start: Array
+    laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, seed: int
 ) -> tuple[Array, Array]:
     """Eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
 
@@ -111,7 +118,7 @@ def sparse_eigenvectors(
         count: how many, below ``n - 1``.
         top: whether those of the largest eigenvalues are wanted, largest first, instead of the smallest.
         grounded: whether ``L`` has no null vector.
-        start: first vector of Lanczos' method, ``[n]``.
+        seed: of the first vector of Lanczos' method.
 
     Returns:
         Eigenvalues ``[count]`` and eigenvectors ``[n, count]``.
@@ -130,10 +137,12 @@ def sparse_eigenvectors(
 
     # The smallest eigenvalues of S are the largest of what mirrors it, with the null vector at zero.
     mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=np.float64)
-    operator = matrix if top else mirrored
-    space = min(n - 1, max(2 * count + 1, 40))
-    found = _eigsh(operator, count, start=project(start), space=space, restarts=LANCZOS_RESTARTS * (20 if top else 1))
-    if found is None:
+
+    def found(operator: object, restarts: int) -> Array | None:
+        return _with_repeated(operator, matrix if top else -matrix, count, bound, project, seed, restarts)
+
+    vectors = found(matrix if top else mirrored, LANCZOS_RESTARTS * (20 if top else 1))
+    if vectors is None:
         # Eigenvalues that lie close together are far apart after inversion.
         if top:
             shift = 2 * float(matrix.diagonal().max()) * (1 + 1e-9)  # above all eigenvalues, as L <= 2 diag(L)
@@ -142,12 +151,14 @@ def sparse_eigenvectors(
         else:
             solver = GroundedSolver(laplacian, grounded)
             inverse = LinearOperator((n, n), lambda x: project(solver(project(x) / scale) / scale), dtype=np.float64)
-        found = _eigsh(inverse, count, start=project(start), space=space, restarts=20 * LANCZOS_RESTARTS)
-    if found is None:
+        vectors = found(inverse, 20 * LANCZOS_RESTARTS)
+    if vectors is None and n <= DENSE_SIZE:
+        moved = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
+        vectors = stacked_eigh(moved[None], count, top)[1][0]
+    if vectors is None:
         which = "largest" if top else "smallest"
         raise RuntimeError(f"the {count} {which} eigenvectors of a graph of {n} nodes did not converge")
-    vectors = found
-    ritz = np.einsum("nk,nk->k", vectors, matrix @ vectors)
+    ritz = _rayleigh(matrix, vectors)
     order = np.argsort(-ritz if top else ritz)
     vectors, ritz = vectors[:, order], ritz[order]
     residual = np.linalg.norm(matrix @ vectors - vectors * ritz, axis=0).max()
@@ -159,11 +170,66 @@ def sparse_eigenvectors(
     return ritz, vectors
 
 
-def _eigsh(operator: object, count: int, start: Array, space: int, restarts: int) -> Array | None:
-    """Eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` where it did not converge."""
+def _with_repeated(
+    operator: Any,
+    matrix: csr_matrix,
+    count: int,
+    bound: float,
+    project: Callable[[Array], Array],
+    seed: int,
+    restarts: int,
+) -> Array | None:
+    """Eigenvectors of the largest eigenvalues, as many of each as it is repeated; ``None`` without convergence.
+
+    From one vector, Lanczos' method finds one eigenvector of each eigenspace, and others by rounding alone: it may pass
+    some over. So the largest eigenvalue is sought among vectors orthogonal to those found, until it is none of theirs.
+
+    Args:
+        operator: what is iterated.
+        matrix: with the same eigenvectors in the same order, ``[n, n]``; ``operator`` may be its inverse.
+        count: how many.
+        bound: at least the norm of ``matrix``.
+        project: takes the null vector away.
+        seed: of the first vectors.
+        restarts: of each iteration, at most.
+    """
+    n = matrix.shape[0]
+    generator = np.random.default_rng(seed)
+    vectors = _eigsh(operator, count, project(generator.standard_normal(n)), restarts)
+    if vectors is None or count == 1:
+        return vectors
+    for _ in range(count):
+
+        def outside(x: Array, found: Array = vectors) -> Array:
+            x = project(x)
+            return x - found @ (found.T @ x)
+
+        others = LinearOperator((n, n), lambda x, outside=outside: outside(operator @ outside(x)), dtype=np.float64)
+        other = _eigsh(others, 1, outside(generator.standard_normal(n)), restarts, tolerance=1e-9)
+        if other is None:
+            return None
+        values = _rayleigh(matrix, vectors)
+        last = int(values.argmin())
+        if _rayleigh(matrix, other)[0] <= values[last] + SAME_EIGENVALUE * bound:
+            break
+        other = _eigsh(others, 1, other[:, 0], restarts)
+        if other is None:
+            return None
+        vectors[:, last] = other[:, 0]
+    return vectors
+
+
+def _rayleigh(matrix: csr_matrix, vectors: Array) -> Array:
+    """``v^T S v`` of each column."""
+    return np.einsum("nk,nk->k", vectors, matrix @ vectors)
+
+
+def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: float = 0.0) -> Array | None:
+    """Eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` where it did not converge, or broke down."""
+    space = min(len(start) - 1, max(2 * count + 1, 40))
     try:
-        _, vectors = eigsh(operator, count, which="LA", v0=start, ncv=space, maxiter=restarts)
-    except ArpackNoConvergence:
+        _, vectors = eigsh(operator, count, which="LA", v0=start, ncv=space, maxiter=restarts, tol=tolerance)
+    except ArpackError:
         return None
     return vectors
 

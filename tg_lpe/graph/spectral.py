@@ -179,12 +179,12 @@ def _iterated_eigenvectors(
     parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, grounded: Array | None, seed: int
 ) -> tuple[Array, Array]:
     """As :func:`_dense_eigenvectors`, component by component."""
-    start, found = np.random.default_rng(seed).standard_normal(group.size), []
+    found = []
     for number, part in enumerate(group.each()):
         own = np.ones(group.size) if scale is None else scale[part.nodes[0]]
         is_grounded = grounded is not None and bool(grounded[number])
         laplacian = part.sparse_matrix(parts.diagonal)
-        found.append(sparse_eigenvectors(laplacian, own, k, which == "top", is_grounded, start))
+        found.append(sparse_eigenvectors(laplacian, own, k, which == "top", is_grounded, seed))
     return np.stack([values for values, _ in found]), np.stack([vectors for _, vectors in found])
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import numpy as np
 import scipy.linalg
 import torch
 from torch import Tensor
@@ -50,8 +53,7 @@ def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Ten
     """:func:`symmetric_eigenvectors` by LAPACK."""
     n = matrices.size(1)
     if n >= SUBSET_NODES and 2 * count <= n and count and matrices.size(0) and matrices.device.type == "cpu":
-        wanted = (n - count, n - 1) if largest else (0, count - 1)
-        found = [scipy.linalg.eigh(matrix.numpy(), subset_by_index=wanted, check_finite=False) for matrix in matrices]
+        found = [_of_one(matrix.numpy(), (n - count, n) if largest else (0, count)) for matrix in matrices]
         values, vectors = (torch.stack([torch.from_numpy(pair[i]) for pair in found]) for i in (0, 1))
     else:
         values, vectors = torch.linalg.eigh(matrices)
@@ -60,6 +62,18 @@ def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Ten
     if largest:
         values, vectors = values.flip(1), vectors.flip(2)
     return values.contiguous(), vectors.contiguous()
+
+
+def _of_one(matrix: np.ndarray, wanted: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvectors ``wanted[0]..wanted[1] - 1`` of a matrix."""
+    first, stop = wanted
+    with contextlib.suppress(np.linalg.LinAlgError):
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(first, stop - 1), check_finite=False)
+        if len(values) == stop - first:
+            return values, vectors
+    # Where an eigenvalue is repeated many times, LAPACK fails to find a part of them, or finds too few.
+    values, vectors = np.linalg.eigh(matrix)
+    return values[first:stop], vectors[:, first:stop]
 
 
 def _fake(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
