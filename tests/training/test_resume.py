@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,12 +37,23 @@ def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
     ]
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Processes started here can be interrupted; those of a job that a shell runs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, and send it a signal once its first line of metrics is there."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tg_lpe.cli", *command], stderr=subprocess.PIPE, text=True, env=environment
-    )
+    with interruptible():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tg_lpe.cli", *command], stderr=subprocess.PIPE, text=True, env=environment
+        )
     metrics = out / "metrics.jsonl"
     deadline = time.monotonic() + 120
     try:
