@@ -103,16 +103,18 @@ def graph(molecule: Any) -> Graph:
             Chem.Kekulize(kekulised, clearAromaticFlags=True)
         except Chem.KekulizeException as error:
             raise UnusableMoleculeError("RDKit cannot kekulise it") from error
-    bonds = []
-    for bond in kekulised.GetBonds():
+    # By index: RDKit's own iterators over atoms and bonds are slow.
+    bonds, numbers = [], range(molecule.GetNumBonds())
+    for bond in map(kekulised.GetBondWithIdx, numbers):
         code = _BOND_CODES.get(bond.GetBondType())
         if code is None:
             raise UnusableMoleculeError(f"a {bond.GetBondType().name} bond is neither single, double nor triple")
         bonds.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), code))
-    aromatic = [bond.GetIdx() for bond in molecule.GetBonds() if bond.GetIsAromatic()]
+    aromatic = [number for number in numbers if molecule.GetBondWithIdx(number).GetIsAromatic()]
     if aromatic:
         _redistribute_double_bonds(bonds, aromatic)
-    return Graph([_atom_type(atom) for atom in kekulised.GetAtoms()], bonds)
+    atoms = map(kekulised.GetAtomWithIdx, range(molecule.GetNumAtoms()))
+    return Graph([_atom_type(atom) for atom in atoms], bonds)
 
 
 def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequence[int]) -> None:
