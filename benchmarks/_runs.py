@@ -37,8 +37,12 @@ def run(
     limit = ["--threads", str(threads)] if threads is not None else []
     full = [command, source, *place, *options, "--device", device, "--out", str(out), "--resume", "--quiet", *limit]
     print(f"$ tg-lpe {' '.join(full)}", file=sys.stderr)
-    if tg_lpe(full) != 0:
-        print(f"{out}: left out", file=sys.stderr)
+    before, sys.argv = sys.argv, ["tg-lpe", *full]  # the run folder records them
+    try:
+        if tg_lpe(full) != 0:
+            print(f"{out}: left out", file=sys.stderr)
+    finally:
+        sys.argv = before
     return folder.result.exists()
 
 
