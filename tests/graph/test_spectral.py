@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -9,12 +11,14 @@ import torch
 from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import Incidence
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.resistance import effective_resistances, resistive_embedding
+from tg_lpe.graph.solvers import factorized
 from tg_lpe.graph.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
 
 batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
@@ -212,6 +216,24 @@ def test_the_iteration_says_if_it_does_not_converge(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tg_lpe.graph.solvers._eigsh", lambda *args, **more: None)
     with pytest.raises(RuntimeError, match="3 smallest eigenvectors of a graph of 600 nodes did not converge"):
         laplacian_eigenvectors(Incidence(from_networkx(nx.path_graph(600)).edge_index(), 600), 3, method="iterative")
+
+
+def test_expanders_are_iterated_and_long_graphs_factored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors of large expanders would fill the memory; on long graphs the iteration finds nothing in time."""
+    factored = []
+
+    def recorded(matrix: csr_matrix) -> Callable[[np.ndarray], np.ndarray]:
+        factored.append(matrix)
+        return factorized(matrix)
+
+    monkeypatch.setattr("tg_lpe.graph.solvers.LANCZOS_RESTARTS", 10)
+    monkeypatch.setattr("tg_lpe.graph.solvers.factorized", recorded)
+    for graph, times in ((nx.random_regular_graph(4, 1500, seed=0), 0), (nx.path_graph(1500), 1)):
+        converted = from_networkx(graph)
+        incidence = Incidence(converted.edge_index(), 1500)
+        values = laplacian_eigenvectors(incidence, 8, normalization=None, method="iterative")[1]
+        assert len(factored) == times
+        np.testing.assert_allclose(values[0], np.linalg.eigvalsh(converted.laplacian())[1:9], atol=1e-9)
 
 
 def test_refuses_arguments_out_of_range() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, diags, eye
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, splu
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
 from scipy.special import ellipj, ellipkm1, ive
 
 from tg_lpe.graph.components import Array
@@ -30,7 +30,10 @@ SAME_EIGENVALUE = 1e-12
 """Difference of eigenvalues, over the largest, below which one is as good as the other."""
 
 LANCZOS_RESTARTS = 60
-"""Restarts of Lanczos' method on the matrix itself, enough where eigenvalues are far apart, before it is factored."""
+"""Restarts of Lanczos' method on the matrix itself, after which it is factored if no eigenvector was found."""
+
+MOST_RESTARTS = 1200
+"""Restarts where some eigenvectors were found by then: on large expanders, whose factors would fill the memory."""
 
 
 def is_dense(num_nodes: int, method: str, limit: int) -> bool:
@@ -141,7 +144,7 @@ def sparse_eigenvectors(
     def found(operator: object, restarts: int) -> Array | None:
         return _with_repeated(operator, matrix if top else -matrix, count, bound, project, seed, restarts)
 
-    vectors = found(matrix if top else mirrored, LANCZOS_RESTARTS * (20 if top else 1))
+    vectors = found(matrix if top else mirrored, MOST_RESTARTS if top else LANCZOS_RESTARTS)
     if vectors is None:
         # Eigenvalues that lie close together are far apart after inversion.
         if top:
@@ -151,7 +154,7 @@ def sparse_eigenvectors(
         else:
             solver = GroundedSolver(laplacian, grounded)
             inverse = LinearOperator((n, n), lambda x: project(solver(project(x) / scale) / scale), dtype=np.float64)
-        vectors = found(inverse, 20 * LANCZOS_RESTARTS)
+        vectors = found(inverse, MOST_RESTARTS)
     if vectors is None and n <= DENSE_SIZE:
         moved = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
         vectors = stacked_eigh(moved[None], count, top)[1][0]
@@ -191,7 +194,7 @@ def _with_repeated(
         bound: at least the norm of ``matrix``.
         project: takes the null vector away.
         seed: of the first vectors.
-        restarts: of each iteration, at most.
+        restarts: of the first iteration, at most, if no eigenvector was found by then.
     """
     n = matrix.shape[0]
     generator = np.random.default_rng(seed)
@@ -205,14 +208,14 @@ def _with_repeated(
             return x - found @ (found.T @ x)
 
         others = LinearOperator((n, n), lambda x, outside=outside: outside(operator @ outside(x)), dtype=np.float64)
-        other = _eigsh(others, 1, outside(generator.standard_normal(n)), restarts, tolerance=1e-9)
+        other = _eigsh(others, 1, outside(generator.standard_normal(n)), MOST_RESTARTS, tolerance=1e-9)
         if other is None:
             return None
         values = _rayleigh(matrix, vectors)
         last = int(values.argmin())
         if _rayleigh(matrix, other)[0] <= values[last] + SAME_EIGENVALUE * bound:
             break
-        other = _eigsh(others, 1, other[:, 0], restarts)
+        other = _eigsh(others, 1, other[:, 0], MOST_RESTARTS)
         if other is None:
             return None
         vectors[:, last] = other[:, 0]
@@ -229,6 +232,10 @@ def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: fl
     space = min(len(start) - 1, max(2 * count + 1, 40))
     try:
         _, vectors = eigsh(operator, count, which="LA", v0=start, ncv=space, maxiter=restarts, tol=tolerance)
+    except ArpackNoConvergence as error:
+        if len(error.eigenvalues) and restarts < MOST_RESTARTS:
+            return _eigsh(operator, count, start, MOST_RESTARTS, tolerance)
+        return None
     except ArpackError:
         return None
     return vectors
