@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.computed import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import draw_signs
 from tg_lpe.nn.reset import reset_parts
 
@@ -384,8 +387,20 @@ class TokenTransformer(nn.Module):
         if not len(h):
             return h.sum(1)
         for layer in self.layers:
-            h = layer(h, src_key_padding_mask=absent)
+            h = self._layer(layer, h, absent)
         return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)
+
+    @staticmethod
+    def _layer(layer: Any, h: Tensor, absent: Tensor) -> Tensor:
+        """What torch's layer computes, in about a third of the time: its tokens are few and its heads narrow."""
+        attention = layer.self_attn
+        rows = functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
+        dropout = attention.dropout if layer.training else 0.0
+        found = token_attention(rows.unflatten(2, (3, attention.num_heads, -1)), absent, dropout).flatten(2)
+        h = layer.norm1(h + layer.dropout1(attention.out_proj(found)))
+        update = layer.linear2(layer.dropout(layer.linear1(h).relu()))
+        out: Tensor = layer.norm2(h + layer.dropout2(update))
+        return out
 
 
 class TokenSet(nn.Module):

@@ -14,6 +14,7 @@ from torch.nn import functional
 from tg_lpe.graph.padding import cut_into_buckets
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.attention.global_attention import check_heads
+from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
 
@@ -75,10 +76,7 @@ class FullAttention(Attention):
         for bucket, mask, part in zip(self.buckets, self.masks, padded.split(sizes), strict=True):
             query, key, value = part.unflatten(0, (-1, bucket.max_nodes)).permute(2, 0, 3, 1, 4)
             at_once = max(1, MAX_SCORES // bucket.num_rows)
-            parts = [
-                functional.scaled_dot_product_attention(rows, key, value, mask, dropout)
-                for rows in query.split(at_once, 2)
-            ]
+            parts = [dot_product_attention(rows, key, value, mask, dropout) for rows in query.split(at_once, 2)]
             attended = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
             found.append(attended.transpose(1, 2).flatten(0, 1))
         return torch.cat(found).index_select(0, self.row)

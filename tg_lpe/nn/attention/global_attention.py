@@ -11,6 +11,7 @@ from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 
 from tg_lpe.hub.registry import Registry
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.reset import reset_parts
 
 L = TypeVar("L", bound=type[nn.Module])
@@ -79,7 +80,7 @@ def softmax_attention(rows: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
         neighbourhoods: the graph.
     """
     query, key, value = neighbourhoods.pad(rows).permute(2, 0, 3, 1, 4)
-    attended = nn.functional.scaled_dot_product_attention(query, key, value, _mask(neighbourhoods))
+    attended = dot_product_attention(query, key, value, _mask(neighbourhoods))
     return neighbourhoods.unpad(attended.transpose(1, 2)).flatten(1)
 
 

@@ -1,0 +1,102 @@
+"""Softmax attention of torch, and two detours around what is slow in it on processors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+SMALL_PRODUCTS = 512
+"""Scores of a row and head times their width, up to which :func:`token_attention` does without torch's kernel."""
+
+ROWS_AT_ONCE = 512
+"""Rows of tokens whose scores fit into the cache of a core."""
+
+
+def dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """``softmax(Q K^T / sqrt(width)) V`` of torch; on processors in float32 at least.
+
+    Torch's backward pass in bfloat16 takes three to ten times as long as that in float32 there.
+
+    Args:
+        query: ``[num_graphs, heads, num_queries, width]``.
+        key: ``[num_graphs, heads, num_keys, width]``.
+        value: ``[num_graphs, heads, num_keys, width]``.
+        mask: which keys take part, bool, of a shape that expands to ``[num_graphs, heads, num_queries, num_keys]``.
+        dropout: share of the weights that is dropped.
+
+    Returns:
+        ``[num_graphs, heads, num_queries, width]``, in the dtype of ``value``.
+    """
+    if value.device.type != "cpu" or value.dtype not in (torch.bfloat16, torch.float16):
+        return functional.scaled_dot_product_attention(query, key, value, mask, dropout)
+    with torch.autocast("cpu", enabled=False):
+        rows = query.float(), key.float(), value.float()
+        return functional.scaled_dot_product_attention(*rows, mask, dropout).to(value.dtype)
+
+
+def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.0) -> Tensor:
+    """Softmax attention among the few tokens of each of many rows.
+
+    Args:
+        query_key_value: ``[num_rows, num_tokens, 3, heads, width]``.
+        absent: which tokens are padding, bool ``[num_rows, num_tokens]``; at least one of a row is not.
+        dropout: share of the weights that is dropped.
+
+    Returns:
+        ``[num_rows, num_tokens, heads, width]``.
+    """
+    num_tokens, width = query_key_value.size(1), query_key_value.size(4)
+    small = num_tokens**2 * width <= SMALL_PRODUCTS
+    if dropout or not small or query_key_value.device.type != "cpu" or not len(query_key_value):
+        query, key, value = query_key_value.permute(2, 0, 3, 1, 4)
+        return dot_product_attention(query, key, value, ~absent[:, None, None], dropout).transpose(1, 2)
+    precise = torch.promote_types(query_key_value.dtype, torch.float32)
+    # Rows come last, where consecutive ones are neighbours in memory.
+    rows = query_key_value.to(precise).permute(2, 3, 4, 1, 0)
+    bias = torch.zeros_like(absent, dtype=precise).masked_fill(absent, -torch.inf).T
+    parts = zip(rows.split(ROWS_AT_ONCE, 4), bias.split(ROWS_AT_ONCE, 1), strict=True)
+    found = [_SmallAttention.apply(*part.contiguous(), mask) for part, mask in parts]  # type: ignore[no-untyped-call]
+    return torch.cat(found, 3).permute(3, 2, 0, 1).to(query_key_value.dtype)
+
+
+class _SmallAttention(torch.autograd.Function):
+    """Attention by products of all pairs of tokens, one channel after the other.
+
+    Queries, keys and values are ``[heads, width, num_tokens, num_rows]``, the bias is ``[num_tokens, num_rows]``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        scale = query.size(1) ** -0.5
+        weight = _outer(query, key).mul_(scale).add_(bias).softmax(2)
+        ctx.save_for_backward(query, key, value, weight)
+        return _over_keys(weight, value)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, weight = ctx.saved_tensors
+        by_score = _outer(grad, value).mul_(weight)
+        by_score.addcmul_(weight, by_score.sum(2, keepdim=True), value=-1).mul_(query.size(1) ** -0.5)
+        return _over_keys(by_score, key), _over_queries(by_score, query), _over_queries(weight, grad), None
+
+
+def _outer(left: Tensor, right: Tensor) -> Tensor:
+    """Products summed over channels, ``[heads, num_queries, num_keys, num_rows]``."""
+    found = left[:, 0].unsqueeze(2) * right[:, 0].unsqueeze(1)
+    for channel in range(1, left.size(1)):
+        found.addcmul_(left[:, channel].unsqueeze(2), right[:, channel].unsqueeze(1))
+    return found
+
+
+def _over_keys(weight: Tensor, rows: Tensor) -> Tensor:
+    return torch.stack([(weight * channel.unsqueeze(1)).sum(2) for channel in rows.unbind(1)], dim=1)
+
+
+def _over_queries(weight: Tensor, rows: Tensor) -> Tensor:
+    return torch.stack([(weight * channel.unsqueeze(2)).sum(1) for channel in rows.unbind(1)], dim=1)
