@@ -102,7 +102,8 @@ def table2_row(entry: dict[str, Any]) -> list[str]:
     errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
     inner = entry["encoder_parameters"]
     parameters = f"{entry['num_parameters'] - inner:,}" + (f" + {inner:,}" if inner else "")
-    ours = [*errors, f"{entry['epochs']:,}", parameters, str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
+    last = [str(len(entry["seeds"])), entry["precision"], f"{entry['seconds'] / 60:.0f}"]
+    ours = [*errors, f"{entry['epochs']:,}", parameters, *last]
     return [entry["set"].upper(), entry["row"], *theirs, *ours]
 
 
@@ -302,7 +303,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "table2": (
         [
             *["data", "encoding", "paper's MAE", "epochs", "parameters"],
-            *["test MAE", "after relabelling", "epochs", "parameters", "seeds", "minutes a run"],
+            *["test MAE", "after relabelling", "epochs", "parameters", "seeds", "precision", "minutes"],
         ],
         table2_row,
     ),
