@@ -15,6 +15,7 @@ from tg_lpe import Encoder
 
 PACKAGE = Path(tg_lpe.__file__).parent
 ROOMS = {
+    "cli",
     "constructions",
     "data",
     "datasets",
@@ -33,7 +34,7 @@ ROOMS = {
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "cli.py", "graphgym.py", "jobs.py", "py.typed", "wl.py"}
+FILES = {"__init__.py", "graphgym.py", "jobs.py", "py.typed", "wl.py"}
 
 
 def subclasses(of: type) -> set[str]:

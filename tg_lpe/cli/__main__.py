@@ -1,0 +1,8 @@
+"""``python -m tg_lpe.cli``."""
+
+import sys
+
+from tg_lpe.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

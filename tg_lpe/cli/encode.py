@@ -1,0 +1,145 @@
+"""``tg-lpe encode``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tg_lpe.cli.runs import add_process, set_threads
+from tg_lpe.cli.trained import atom_types_of, fixed_encoder
+from tg_lpe.training.options import add_encoder
+
+if TYPE_CHECKING:
+    from tg_lpe.datasets.molecules import AtomVocabulary
+    from tg_lpe.transforms import LinearTransformerPE
+
+EDGE_ENCODING = "linear_transformer_edge_pe"
+"""Name of the encodings of edges in what is written."""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
+
+    parser.usage = "tg-lpe encode IN OUT [options]"
+    parser.epilog = (
+        "A Parquet file, or a folder of them, with a column of SMILES or of graphs, is encoded shard by shard into the "
+        "folder OUT; the same command goes on with a job that was stopped. Of other files, "
+        "OUT holds linear_transformer_pe [num_nodes, k], edge_index [2, num_edges] (numbers of nodes per molecule), "
+        "x (atom types), node_ptr and edge_ptr [num_molecules + 1], line [num_molecules] (line of IN); with --edges "
+        f"{EDGE_ENCODING} [num_edges, edge_out_channels]. torch.load reads a .pt file, safetensors.torch.load_file a "
+        ".safetensors file. Example: tg-lpe encode molecules.smi encodings.pt"
+    )
+    parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz), .parquet file, or folder of these")
+    parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
+    add_encoder(parser, "encode", f"default: the pretrained {DEFAULT}")
+    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv or Parquet file (default: smiles)")
+    parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
+    parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
+    parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
+    parquet = parser.add_argument_group("Parquet")
+    parquet.add_argument("--rows_per_shard", type=int, metavar="N", help="rows of a file of OUT (default: 10000)")
+    parquet.add_argument(
+        "--part", metavar="I/N", help="every Nth shard from the Ith on, counted from 0: for N processes"
+    )
+    parquet.add_argument("--ray", action="store_true", help="shards are tasks of Ray, on this machine or its cluster")
+    add_process(parser)
+
+
+def run(args: Namespace) -> None:
+    """Write the positional encodings of the molecules of a file, or of a Parquet collection of molecules or graphs."""
+    source, output = Path(args.input), Path(args.output)
+    is_parquet = source.is_dir() or source.suffix == ".parquet"
+    for name in ("rows_per_shard", "part", "ray"):
+        if args[name] and not is_parquet:
+            raise ValueError(f"--{name} {args[name]} would have no effect with {args.input}; it belongs to Parquet")
+    if is_parquet and output.suffix in (".pt", ".safetensors", ".parquet"):
+        raise ValueError(f"OUT must be a folder for the shards of Parquet files, got {args.output}")
+    if not is_parquet and output.suffix not in (".pt", ".safetensors"):
+        raise ValueError(f"OUT must end in .pt or .safetensors, got {args.output}")
+    set_threads(args.threads)
+    (_encode_shards if is_parquet else _encode_file)(args, output)
+
+
+def _encode_file(args: Namespace, output: Path) -> None:
+    """Molecules of one file, in memory."""
+    import torch
+
+    from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
+    from tg_lpe.hub.files import check_writable, replacing, save_tensors
+
+    check_writable(output)
+    transform, known = _transform(args)
+    dataset, vocabulary, report, used = read_molecules(
+        args.input, vocabulary=known, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
+    )
+    for molecule in report.skipped:
+        print(f"left out: {molecule}", file=sys.stderr)
+    encoded = cast(MoleculeDataset, transform.encode_dataset(dataset, progress=not args.quiet))
+    tensors = {
+        "linear_transformer_pe": encoded._data.linear_transformer_pe,
+        "x": encoded._data.x,
+        "edge_index": encoded._data.edge_index,
+        "node_ptr": encoded.slices["x"],
+        "edge_ptr": encoded.slices["edge_index"],
+        "line": torch.tensor([line for line, _ in used]),
+    }
+    if args.edges:
+        tensors[EDGE_ENCODING] = encoded._data[EDGE_ENCODING]
+    if output.suffix == ".safetensors":
+        save_tensors(output, tensors, {"atom_types": list(vocabulary.types), "encoder": repr(transform)})
+    else:
+        with replacing(output) as temporary:
+            try:
+                torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
+            except RuntimeError as error:  # torch's word for a full disk
+                raise OSError(f"{output} could not be written: {error}") from error
+    edges = f", {tensors[EDGE_ENCODING].size(1)} for each bond" if args.edges else ""
+    print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
+
+
+def _encode_shards(args: Namespace, output: Path) -> None:
+    """Molecules or graphs of Parquet files, shard by shard."""
+    from tg_lpe.data.tables import open_parquet, parquet_files
+    from tg_lpe.jobs import ROWS, EncodingJob
+
+    if args.part is not None and args.ray:
+        raise ValueError(f"--part {args.part} would have no effect with --ray, which divides the shards itself")
+    part = re.fullmatch(r"(\d+)/(\d+)", args.part or "0/1")
+    if part is None:
+        raise ValueError(f"--part must be I/N, such as 0/2, got {args.part}")
+    transform, known = _transform(args)
+    with open_parquet(parquet_files(args.input)[0]) as file:
+        holds_graphs = args.smiles_column is None and "edge_index" in file.schema_arrow.names
+    reader = None
+    if known is not None and not holds_graphs:
+        from tg_lpe.datasets.molecules import MoleculeReader
+
+        reader = MoleculeReader(known)
+    job = EncodingJob(
+        args.input,
+        output,
+        transform,
+        reader=reader,
+        smiles_column=args.smiles_column,
+        rows_per_shard=ROWS if args.rows_per_shard is None else args.rows_per_shard,
+        strict=args.strict,
+    )
+    done = job.run_on_ray() if args.ray else job.run((int(part[1]), int(part[2])), progress=not args.quiet)
+    print(
+        f"{done.num_shards:,} of {len(job.shards):,} shards encoded, {done.num_rows:,} rows, {done.num_refused:,} of "
+        f"them refused: {output}"
+    )
+
+
+def _transform(args: Namespace) -> tuple[LinearTransformerPE, AtomVocabulary | None]:
+    """The transform of ``encode``, and the atom types that its encoder knows by number."""
+    from tg_lpe.transforms import LinearTransformerPE
+
+    encoder, name = fixed_encoder(args)
+    transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
+    return transform, atom_types_of(name) if name is not None and "x" in encoder.reads else None

@@ -1,0 +1,119 @@
+"""``tg-lpe pretrain``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tg_lpe.cli.runs import add_run, device_named, run_training, set_threads
+from tg_lpe.cli.sources import add_data, load_data
+from tg_lpe.training.options import add_encoder, arguments_of, chosen_encoder, encoder_label, settings_of
+
+if TYPE_CHECKING:
+    from tg_lpe.encoders.base import Encoder
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    from tg_lpe.graph.spectral import KERNELS
+    from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
+
+    parser.usage = "tg-lpe pretrain SOURCE [options]"
+    parser.epilog = (
+        "examples: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8, "
+        "tg-lpe pretrain zinc --data ZINC_DIR --kernels heat resistance --out runs/heat-k8"
+    )
+    eigenvectors, kernels = PretrainConfig(), KernelPretrainConfig()
+    add_data(parser)
+    targets = parser.add_argument_group("what is learned")
+    targets.add_argument(
+        "--eigenvectors",
+        type=int,
+        metavar="N",
+        help=f"the first N non-trivial eigenvectors of the normalised Laplacian ({eigenvectors.num_eigenvectors})",
+    )
+    targets.add_argument("--kernels", nargs="+", choices=tuple(KERNELS), help="these kernels of the Laplacian instead")
+    targets.add_argument(
+        "--read_features", action="store_true", help="for kernels: let the encoder read atom and bond types"
+    )
+    add_encoder(parser, "pretrain", "default: LinearTransformer for eigenvectors, GramTransformer for kernels")
+    parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
+    parser.add_argument("--lr", type=float, help=f"peak learning rate ({eigenvectors.lr}, for kernels {kernels.lr})")
+    add_run(parser)
+
+
+def run(args: Namespace) -> None:
+    """Fit an encoder to Laplacian eigenvectors or kernels; RUN/encoder is then a checkpoint for `--pretrained`."""
+    from tg_lpe.training import EigenvectorPretraining, KernelPretrainConfig, KernelPretraining, PretrainConfig
+
+    if args.kernels is None:
+        if args.read_features:
+            raise ValueError("--read_features would have no effect with eigenvectors; it belongs to --kernels")
+        more = {} if args.eigenvectors is None else {"num_eigenvectors": args.eigenvectors}
+        config: Any = settings_of(PretrainConfig, args, **more)
+        widths = {"out_channels": config.num_eigenvectors}
+        done, label = _run_pretraining(args, "pretrain", config, EigenvectorPretraining, "LinearTransformer", widths)
+        what, bound = f"{config.num_eigenvectors} eigenvectors", "of at most {max_loss:.0f}"
+    else:
+        if args.eigenvectors is not None:
+            raise ValueError(f"--eigenvectors {args.eigenvectors} would have no effect with --kernels")
+        from tg_lpe.graph.spectral import kernel_channels
+
+        config = settings_of(KernelPretrainConfig, args, kernels=tuple(args.kernels))
+        channels = kernel_channels(config.kernels)
+        widths = {"out_channels": channels, "edge_out_channels": channels}
+        done, label = _run_pretraining(args, "pretrain-kernels", config, KernelPretraining, "GramTransformer", widths)
+        what, bound = f"{' and '.join(config.kernels)} kernels", "where a constant has 1"
+    if done is not None:
+        folder, result = done
+        print(
+            f"{args.source}, {what}, {label}: test loss {result['test_loss']:.4f}, {bound.format(**result)}; "
+            f"encoder in {folder / 'encoder'}"
+        )
+
+
+def _run_pretraining(
+    args: Namespace, command: str, config: Any, training: Any, default: str, widths: Mapping[str, int]
+) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
+    """Build the encoder, pretrain it; what :func:`run_training` returns, and the encoder's label."""
+    from tg_lpe.data import DataSpec
+    from tg_lpe.training.build import seeded, start_encoder
+    from tg_lpe.training.processes import join
+
+    chosen = chosen_encoder(args)
+    if chosen is None:
+        if args.encoder is not None:
+            raise ValueError("--encoder none has nothing to pretrain")
+        chosen = {"class": default}
+    set_threads(args.threads)
+    device = join(device_named(args.device))
+    splits = load_data(args, chosen, targets=())
+    spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
+    if isinstance(chosen, dict):
+        from tg_lpe.encoders.registry import ENCODERS
+
+        taken = arguments_of(ENCODERS[chosen["class"]])
+        chosen = {**chosen, **{name: width for name, width in widths.items() if name in taken}}
+    with seeded(config.seed):
+        encoder = cast("Encoder", start_encoder(chosen, spec))
+    if not any(True for _ in encoder.parameters()):
+        raise ValueError(f"{encoder_label(chosen)} has no parameters to learn; choose another --encoder")
+    settings = {
+        "encoder": encoder.config_dict(),
+        "pretrained": chosen if isinstance(chosen, str) else None,
+        "loop": config.to_dict(),
+        "data": {"source": os.path.normpath(args.source), **splits.describe()},
+    }
+    label = encoder_label(chosen)
+    done = run_training(
+        args,
+        f"{command}-{label}",
+        command,
+        settings,
+        lambda folder: training(config, encoder, splits, folder, device, progress=not args.quiet),
+    )
+    return done, label

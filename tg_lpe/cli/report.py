@@ -1,0 +1,32 @@
+"""``tg-lpe report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.usage = "tg-lpe report RUN [RUN ...] [options]"
+    parser.epilog = "example: tg-lpe report runs/*"
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, finished or not")
+    parser.add_argument("--out", default="report.html", help="page to write")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures as JSON")
+
+
+def run(args: Namespace) -> None:
+    """Compare runs: a table here, and a page with figures."""
+    from tg_lpe.hub.files import check_writable, write_json
+    from tg_lpe.report import benchmark_json, comparison_table, read_run, write_report
+
+    for path in (args.out, args.json):
+        if path is not None:
+            check_writable(Path(path))
+    paths = list(dict.fromkeys(args.runs))
+    runs = [read_run(path) for path in paths]
+    print(comparison_table(runs))
+    if args.json is not None:
+        write_json(Path(args.json), benchmark_json(runs))
+    print(f"report: {write_report(paths, args.out)}")

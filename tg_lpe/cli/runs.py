@@ -1,0 +1,90 @@
+"""Options of the process and of the run folder, and a training run in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+if TYPE_CHECKING:
+    import torch
+
+    from tg_lpe.training.loop import TrainingLoop
+    from tg_lpe.training.run_folder import RunFolder
+
+
+def add_process(group: Any) -> None:
+    """Add the options of all that computes."""
+    group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
+    group.add_argument("--quiet", action="store_true", help="no progress bars")
+
+
+def add_run(parser: ArgumentParser) -> None:
+    """Add the options of what is trained."""
+    group = parser.add_argument_group("run")
+    add_process(group)
+    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+    group.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-ENCODER-sSEED)")
+    group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+
+
+def run_training(
+    args: Namespace,
+    label: str,
+    command: str,
+    settings: Mapping[str, Any],
+    make: Callable[[RunFolder], TrainingLoop],
+) -> tuple[Path, dict[str, Any]] | None:
+    """Run a training into its folder; ``None`` if it is complete already, or another process says how it ended."""
+    from tg_lpe.nn.parallel import process_number
+    from tg_lpe.report import draw_curve
+    from tg_lpe.training.loop import run_in_folder
+    from tg_lpe.training.run_folder import RunFolder
+
+    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
+    complete, ours = folder.result.exists(), False
+
+    def begin() -> TrainingLoop:
+        nonlocal ours
+        ours = True
+        return make(folder)
+
+    try:
+        result = run_in_folder(begin, folder, command, settings, args.resume)
+        ours = True  # a run that is complete may have been stopped before its curve was drawn
+    except TypeError as error:  # of code, such as an encoder of the user's own: the traceback says where
+        raise RuntimeError(f"training with {label} failed: {error}") from error
+    finally:
+        if ours and folder.metrics.exists() and process_number() == 0:
+            draw_curve(folder)  # of an interrupted run too
+    if process_number() > 0:
+        return None
+    if complete:
+        print(f"{folder.path} is complete already", file=sys.stderr)
+        return None
+    return folder.path, result
+
+
+def device_named(name: str) -> torch.device:
+    """The device of a name, checked before anything is read or written."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without it
+        raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def set_threads(threads: int | None) -> None:
+    """Compute with that many threads; ``None`` leaves the number as it is."""
+    import torch
+
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {threads}")
+        torch.set_num_threads(threads)

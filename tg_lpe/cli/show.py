@@ -1,0 +1,46 @@
+"""``tg-lpe show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tg_lpe.cli.trained import atom_types_of, fixed_encoder
+from tg_lpe.training.options import add_encoder
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
+
+    parser.usage = "tg-lpe show SMILES [options]"
+    parser.epilog = (
+        "examples: tg-lpe show CC(=O)Nc1ccc(O)cc1 --encoder gram-k8, "
+        "tg-lpe show c1ccccc1O --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
+    )
+    parser.add_argument("smiles", metavar="SMILES", help="the molecule")
+    add_encoder(
+        parser, "show", f"default: the pretrained {DEFAULT}; a pretrained one or a run, by name or folder, will do too"
+    )
+    parser.add_argument(
+        "--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0 to 5)"
+    )
+    parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in a row")
+    parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
+
+
+def run(args: Namespace) -> None:
+    """Draw a molecule with its atoms and bonds coloured by the channels of an encoding."""
+    from tg_lpe import plot
+    from tg_lpe.hub.files import check_writable
+
+    if not args.out.endswith((".svg", ".png")):
+        raise ValueError(f"--out must end in .svg or .png, got {args.out}")
+    check_writable(Path(args.out))
+    encoder, name = fixed_encoder(args)
+    vocabulary = atom_types_of(name) if name is not None and "x" in encoder.reads else None
+    picture = plot.molecule(
+        args.smiles, encoder, vocabulary=vocabulary, channels=args.channels, columns=args.columns
+    ).save(args.out)
+    print(f"{args.smiles}: {picture}")

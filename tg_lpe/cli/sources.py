@@ -1,0 +1,134 @@
+"""The data that ``train`` and ``pretrain`` read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tg_lpe.cli.trained import features_of, vocabulary_for, vocabulary_of
+from tg_lpe.training.presets import PRESETS
+
+if TYPE_CHECKING:
+    from tg_lpe.data import GraphSplits
+    from tg_lpe.prediction import Predictor
+
+SOURCES = ("zinc", "zinc12k", "qm9", "nci", "molhiv")
+"""Sets of molecules whose conventions are known."""
+
+GENERATED = ("pattern", "cluster")
+"""Sets that are drawn."""
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Add the options of what is read, of which the first says what it is."""
+    group = parser.add_argument_group("data")
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or .smi/.csv file, "
+        "an .npz file with one graph and classes of its nodes, or "
+        f"{' or '.join(GENERATED)}, which are drawn from --seed",
+    )
+    parser.add_argument(
+        "--config", action="config", help="YAML file with any of these options; --print_config shows one"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        help="other defaults: paper, those of Table 2 of `Graph Transformers Dream of Electric Flow`; san, the "
+        "published models of `Rethinking Graph Transformers with Spectral Attention`",
+    )
+    group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not for nci")
+    group.add_argument("--smiles_column", metavar="COLUMN", help="of csv files (default: smiles)")
+    group.add_argument(
+        "--features",
+        choices=("types", "ogb"),
+        help="of atoms and bonds: their types (default), or ogb's nine + three (default for molhiv)",
+    )
+    group.add_argument(
+        "--split", choices=("random", "scaffold"), help="how a single file is divided 80/10/10 (default: random)"
+    )
+    group.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
+    group.add_argument(
+        "--graphs",
+        type=int,
+        metavar="N",
+        help="graphs for training: the first of a set of molecules (default: all); of pattern and cluster (default: "
+        "10000), whose other sets are in proportion",
+    )
+    group.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
+
+
+def load_data(
+    args: Namespace, chosen: Mapping[str, Any] | str | None, start: Predictor | None = None, **targets: Any
+) -> GraphSplits:
+    """The data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
+    if args.source in GENERATED:
+        from tg_lpe.datasets.block_models import load_block_model
+
+        _refuse_options_of_molecules(args, targets)
+        return load_block_model(args.source, args.seed, args.graphs)
+    if args.source.endswith(".npz"):
+        return _load_node_graph(args, targets)
+    import torch
+
+    from tg_lpe.datasets.molecules import load_molecules
+
+    named = args.source in SOURCES
+    if not named and not Path(args.source).exists():
+        raise ValueError(
+            f"the source is one of {', '.join((*SOURCES, *GENERATED))}, or a folder or file that exists; "
+            f"got {args.source!r}"
+        )
+    if args.data is None and args.source in SOURCES and args.source != "nci":
+        raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
+    before = None if start is None else features_of(start.data)
+    features: Any = args.features or before or ("ogb" if args.source == "molhiv" else "types")
+    if start is not None and before is None:
+        raise ValueError(f"nothing says how model {args.start} reads molecules: name the run folder of its training")
+    if before not in (None, features):
+        raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
+    splits = load_molecules(
+        args.data if args.data is not None else args.source,
+        name=args.source if named else None,
+        smiles_column=args.smiles_column,
+        features=features,
+        vocabulary=vocabulary_for(chosen, features) if start is None else vocabulary_of(start.data),
+        split=args.split,
+        cache_dir=args.cache,
+        strict=args.strict,
+        seed=args.seed,
+        progress=not args.quiet,
+        **targets,
+    )
+    if args.graphs is None:
+        return splits
+    if not 1 <= args.graphs <= len(splits.train):
+        raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
+    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
+
+
+def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
+    """One graph with classes of its nodes, which are divided 60/20/20 at random."""
+    from tg_lpe.data import GraphSplits, random_node_masks
+    from tg_lpe.datasets.nodes import load_node_graph
+
+    _refuse_options_of_molecules(args, targets)
+    splits = GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
+    return replace(splits, split={"kind": "random", "seed": args.seed})
+
+
+def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
+    """Refuse options that only sources of molecules have."""
+    given = {name: args[name] for name in ("data", "smiles_column", "split", "cache")}
+    if args.source not in GENERATED:
+        given["graphs"] = args.graphs
+    given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
+    given |= {"strict": args.strict, "features": args.features}
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")

@@ -1,0 +1,128 @@
+"""``tg-lpe train``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from jsonargparse import Namespace
+
+from tg_lpe.cli.runs import add_run, device_named, run_training, set_threads
+from tg_lpe.cli.sources import GENERATED, add_data, load_data
+from tg_lpe.cli.trained import model_of, trained_model
+from tg_lpe.training.options import (
+    DEFAULT_ENCODER,
+    TASK_SIZES,
+    Parser,
+    add_encoder,
+    add_model,
+    arguments_of,
+    chosen_encoder,
+    chosen_model,
+    class_and_arguments,
+    encoder_label,
+    model_named,
+    settings_of,
+)
+
+NAMED_TASKS: dict[str, dict[str, Any]] = {
+    "molhiv": {"name": "binary"},
+    **{source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"} for source in GENERATED},
+}
+"""Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
+
+
+def add_options(parser: Parser) -> None:
+    """Add the options of the command."""
+    from tg_lpe.training.config import TrainConfig
+    from tg_lpe.training.tasks import Task
+
+    parser.usage = "tg-lpe train SOURCE [options]"
+    parser.epilog = "example: tg-lpe train zinc --data ZINC_DIR --encoder RandomWalk --encoder.steps 20 --seed 0"
+    add_data(parser)
+    target = parser.add_argument_group("target")
+    target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns of the csv files to predict")
+    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
+    target.add_subclass_arguments(
+        Task,
+        "task",
+        as_group=False,
+        skip=TASK_SIZES,
+        instantiate=False,
+        metavar="TASK",
+        help="regression, binary, multilabel, multiclass, or a class of your own; --task.help TASK lists its options",
+    )
+    add_encoder(parser, "train", f"default: {DEFAULT_ENCODER}")
+    parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
+    parser.add_argument(
+        "--start",
+        metavar="NAME|DIR",
+        help="begin from the weights of a trained model, all but its head: see tg-lpe zoo, or a run folder. Its class, "
+        "its options and its encoder's are the defaults",
+    )
+    add_model(parser)
+    parser.add_class_arguments(TrainConfig)
+    add_run(parser)
+
+
+def run(args: Namespace) -> None:
+    """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
+    from tg_lpe.training import JointTraining, TrainConfig, build_model, task_for
+    from tg_lpe.training.metrics import METRICS
+    from tg_lpe.training.processes import join
+    from tg_lpe.training.run_folder import checkpoint_label, describe_model
+
+    config: TrainConfig = settings_of(TrainConfig, args)
+    chosen = chosen_encoder(args)
+    if chosen is None and args.encoder is None and "encoder" in arguments_of(model_named(args.model["class"])):
+        chosen = {"class": DEFAULT_ENCODER}
+    if chosen is None and not args.edge_encoding:
+        raise ValueError("--edge_encoding false would have no effect with --encoder none")
+    set_threads(args.threads)
+    device = join(device_named(args.device))
+    start = trained_model(args.start)
+    splits = load_data(args, chosen, start, targets=args.target, computed=args.computed)
+    task = task_for(splits, **_task(args))
+    options = chosen_model(args, task.level)
+    model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
+    label = encoder_label(chosen)
+    if start is not None:
+        label += f"-from-{checkpoint_label(args.start)}"
+        try:
+            model.start_from(model_of(start))
+        except ValueError as error:
+            raise ValueError(f"--start {args.start}: {error}") from error
+    settings = {
+        **describe_model(model),
+        "pretrained": chosen if isinstance(chosen, str) else None,
+        **({} if start is None else {"start": args.start}),
+        "task": task.to_dict(),
+        "loop": config.to_dict(),
+        "data": {"source": os.path.normpath(args.source), **splits.describe()},
+    }
+    done = run_training(
+        args,
+        label,
+        "train",
+        settings,
+        lambda folder: JointTraining(config, model, splits, task, folder, device, progress=not args.quiet),
+    )
+    if done is not None:
+        folder, result = done
+        print(
+            f"{args.source}, {label}: "
+            f"test {METRICS[task.metric].title} {result[f'test_{task.metric}']:.4f} "
+            f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
+            f"all in {folder}"
+        )
+
+
+def _task(args: Namespace) -> dict[str, Any]:
+    """Arguments of :func:`tg_lpe.training.task_for`."""
+    from tg_lpe.training.tasks import register_task
+
+    if args.task is None:
+        return NAMED_TASKS.get(args.source, {})
+    cls, arguments = class_and_arguments(args.task)
+    given = {name: value for name, value in arguments.items() if value not in (None, "")}
+    return {"name": register_task(cls).name, **given}

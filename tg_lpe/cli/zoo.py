@@ -1,0 +1,26 @@
+"""``tg-lpe zoo``."""
+
+from __future__ import annotations
+
+from jsonargparse import ArgumentParser, Namespace
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them: print all that its card says")
+
+
+def run(args: Namespace) -> None:
+    """List the checkpoints that ship with the package."""
+    import json
+
+    from tg_lpe import zoo
+
+    if args.name is not None:
+        print(json.dumps(zoo.card(args.name), indent=2))
+        return
+    cards = {name: zoo.card(name) for name in zoo.names()}
+    wide = max(len(name) for name in cards)
+    for name, card in cards.items():
+        metrics = ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items() if isinstance(value, float))
+        print(f"{name:{wide}}  {card['class']}, {card['num_parameters']:,} parameters: {card['summary']} ({metrics})")
