@@ -39,6 +39,11 @@ def table(name: str) -> str:
     entries = content["results"]
     if name not in FORMATS:
         entries = sorted(entries, key=lambda entry: -entry["test_mae"])
+    if name == "primal":
+        entries = [
+            {"attention": attention, **{sizes_of(entry): entry for entry in entries if entry["attention"] == attention}}
+            for attention in dict.fromkeys(entry["attention"] for entry in entries)
+        ]
     rows = [row(entry) for entry in entries]
     lines = [head, ["---"] * len(head), *(line for line in rows if line is not None)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -51,7 +56,7 @@ def mean_and_spread(mean: float, std: float | None) -> str:
 
 SIZES = ["parameters", "seeds", "minutes a run"]
 MOLECULES_HEAD = ["encoding", "test MAE", "after relabelling", *SIZES]
-
+PRIMAL_SIZES = [*(f"1 x {10**power:,}" for power in (3, 4, 5, 6)), *(f"128 x {nodes}" for nodes in (10, 25, 50, 200))]
 
 SYSTEMS_HEAD = ["data", "row", "figure", "test", "after relabelling", "epochs of graphs", "published", *SIZES[:2]]
 
@@ -166,11 +171,16 @@ def scaling_row(entry: dict[str, Any]) -> list[str]:
     return [*counts, *times, f"{entry['times_floor']:.1f}", f"{entry['peak_gib']:.1f}"]
 
 
-def primal_row(entry: dict[str, Any]) -> list[str]:
-    """An attention of benchmarks/primal.py on graphs of one size."""
-    times = [f"{entry[name]:.2f}" for name in ("forward_us_a_node", "training_us_a_node")]
-    sizes = f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
-    return [entry["attention"], sizes, *times, f"{entry['saved_bytes_a_node']:,.0f}"]
+def sizes_of(entry: dict[str, Any]) -> str:
+    """The graphs of an entry of benchmarks/primal.py."""
+    return f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
+
+
+def primal_row(attention: dict[str, Any]) -> list[str]:
+    """An attention of benchmarks/primal.py by the sizes of graphs."""
+    found = [attention.get(sizes) for sizes in PRIMAL_SIZES]
+    times = [f"{one['forward_us_a_node']:.2f} / {one['training_us_a_node']:.2f}" if one else "" for one in found]
+    return [attention["attention"], *times, f"{attention[PRIMAL_SIZES[1]]['saved_bytes_a_node']:,.0f}"]
 
 
 def pooled_exchange_row(entry: dict[str, Any]) -> list[str]:
@@ -353,7 +363,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ["job", "runs", "kills", "disk full", "read-only", "checkpoints damaged", "refused", "clocks changed", "equal"],
         soak_row,
     ),
-    "primal": (["attention", "graphs x nodes", "µs a node forward", "in training", "bytes kept"], primal_row),
+    "primal": (["attention", *PRIMAL_SIZES, f"bytes kept, {PRIMAL_SIZES[1]}"], primal_row),
     "tuples": (
         [
             *["tuples, attention", "tokens, mean", "95 %", "largest", "molecules tokenized/s"],
