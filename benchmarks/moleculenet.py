@@ -50,7 +50,7 @@ ROWS = {
 """Options of the training from scratch, and of the one on ZINC."""
 
 MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.dropout", "0.1"]
-LOOP = ["--lr", "5e-4", "--batch_size", "32"]
+LOOP = ["--lr", "5e-4", "--batch_size", "32", "--precision", "float32"]
 
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     "GIN": {

@@ -18,7 +18,7 @@ from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
 
-MAX_PADDING = 1.5
+MAX_PADDING = 1.1
 """In a bucket, no graph has fewer tokens than the largest by more than this factor."""
 
 MAX_SCORES = 2**24
