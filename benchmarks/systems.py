@@ -82,13 +82,16 @@ PEPTIDES = [
 NODES = [
     *["--encoder", "none", "--task", "multiclass", "--model.attention", "hybrid", "--model.heads", "4"],
     *["--model.num_layers", "2", "--model.hidden_channels", "64", "--model.dropout", "0.5", "--lr", "0.003"],
-    *["--model.attention_options.local", "gine"],
 ]
 NODE_ROWS = attentions("none", "primal", "primal, eta 0", "dual", "performer", "sgformer")
 PEPTIDES_ROWS = attentions("none", "softmax", "primal", "primal, eta 0", "dual", "sgformer")
 
 PRIMPHORMER = {
     "zinc12k-4000": Experiment(*("zinc12k", "mae", 8, [*SMALL, *WALKS, "--graphs", "4000"], ATTENTIONS, "zinc12k")),
+    "zinc12k-4000-gatedgcn": Experiment(
+        *("zinc12k", "mae", 8, [*HYBRID, "--model.hidden_channels", "64", *WALKS, "--graphs", "4000"]),
+        *(attentions("none", "softmax", "primal", "dual"), "zinc12k"),
+    ),
     "zinc12k-gram": Experiment(
         *("zinc12k", "mae", 15, [*SMALL, *GRAM], attentions("none", "softmax", "primal", "dual"), "zinc12k")
     ),
@@ -101,6 +104,9 @@ PRIMPHORMER = {
         "primal 0.6612, softmax 0.6535, 250 epochs",
     ),
     "photo": Experiment("nodes/photo.npz", "accuracy", 100, NODES, NODE_ROWS),
+    "photo-gine": Experiment(
+        *("nodes/photo.npz", "accuracy", 100, [*NODES, "--model.attention_options.local", "gine"], NODE_ROWS)
+    ),
     "cs": Experiment("nodes/cs.npz", "accuracy", 50, NODES, NODE_ROWS),
 }
 
