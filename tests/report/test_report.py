@@ -279,6 +279,7 @@ def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
         {"local": "gine", "global_attention": "softmax"},
         {"local": "gine", **primal},
         {"local": "gine", **primal, "global_options": {"eta": 0.1, "rank": 30}},
+        {"local": "gine", "global_attention": "none"},
     ]
     settings = {"attention": "hybrid", "encoder": NONE}
     runs = [
@@ -290,6 +291,7 @@ def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
         "none, softmax global attention",
         "none, primal global attention, eta 0.0, rank 30",
         "none, primal global attention, eta 0.1, rank 30",
+        "none, no global attention",
     ]
     (group,) = compare(runs[:2])
     assert [variant.label for variant in group.variants] == ["none", "none, gine local, softmax global attention"]

@@ -338,7 +338,7 @@ def _in_words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"
     if name in _KINDS:
-        return f"{value} {name.replace('_', ' ')}"
+        return f"{'no' if value == 'none' else value} {name.replace('_', ' ')}"
     return "all channels" if (name, value) == ("out_channels", None) else f"{name} {value}"
 
 
