@@ -7,6 +7,7 @@ from tg_lpe.encoders.heat_kernel import HeatKernel
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.lpe import LPE
+from tg_lpe.encoders.ppgn import PPGN
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
@@ -16,6 +17,7 @@ from tg_lpe.encoders.spectral import SpectralEncoder, SpectralKernel
 __all__ = [
     "ENCODERS",
     "LPE",
+    "PPGN",
     "SPE",
     "EffectiveResistance",
     "Encoder",

@@ -1,0 +1,143 @@
+"""PPGN against products of dense matrices, and what it can and cannot tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from encoder_test_case import EncoderTestCase
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, randomize_
+from hypothesis import given
+from torch import Tensor
+from torch.nn import functional
+from torch_geometric.data import Data
+
+from tg_lpe import Encoder, Incidence, wl
+from tg_lpe.encoders import PPGN, ppgn
+
+
+def incidence(*parts: Graph) -> Incidence:
+    return Incidence(**batch_of(list(parts)).arguments())
+
+
+def dense_features(encoder: Any, graph: Graph) -> Tensor:
+    """Features of all pairs, ``[n, n, hidden_channels]``, sum by sum."""
+    n, matrix = graph.num_nodes, torch.from_numpy(graph.laplacian())
+    adjacency = torch.diag(torch.diagonal(matrix)) - matrix
+    degree = torch.diagonal(matrix)
+    scale = torch.where(degree > 0, degree, 1.0) ** -0.5
+    given = [torch.eye(n, dtype=torch.float64), (adjacency > 0).double(), torch.outer(scale, scale) * adjacency]
+    h = encoder.embedding(torch.stack(given, 2))
+
+    def bent(z: Tensor) -> Tensor:
+        return functional.gelu(z) if encoder.frequency is None else torch.sin(encoder.frequency * z)
+
+    for layer in encoder.layers:
+        normal = layer.norm(h)
+        a, b = bent(layer.factors(normal)).split(h.size(2), 2)
+        product = sum(a[:, w, None] * b[None, w] for w in range(n)) / n
+        h = h + layer.second(bent(layer.first(torch.cat([normal, product], 2))))
+    return encoder.norm(h)
+
+
+class TestPPGN(EncoderTestCase):
+    learned = True
+    num_layers = 2
+    frequency: float | None = None
+
+    def make(self) -> Encoder:
+        return PPGN(3, 2, hidden_channels=4, num_layers=self.num_layers, frequency=self.frequency)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+        encoder: Any = self.double()
+        if not graph.num_nodes:
+            return np.zeros((0, 3)), np.zeros((0, 2))
+        with torch.no_grad():
+            h = dense_features(encoder, graph)
+            node = encoder.node(torch.cat([h.diagonal(dim1=0, dim2=1).T, h.mean(1), h.mean(0)], 1))
+            both = [h[u, v] + h[v, u] for u, v in graph.edges]
+            edge = encoder.edge(torch.stack(both)) if both else torch.zeros(0, 2)
+        return node.numpy(), edge.numpy()
+
+
+class TestDeepPPGN(TestPPGN):
+    num_layers = 5
+    test_gradients = None
+
+
+class TestPPGNWithSines(TestPPGN):
+    frequency = 2.0
+
+
+@few
+@given(graphs(exponents=(-2.0, 2.0)))
+def test_pairs_are_entries(graph: Graph) -> None:
+    encoder: Any = randomize_(PPGN(pair_out_channels=3, hidden_channels=4)).double()
+    parts = [graph, *corner_cases()[:3], from_networkx(nx.path_graph(4))]
+    batch = incidence(*parts)
+    both = (batch.batch.unsqueeze(1) == batch.batch).nonzero().T
+    with torch.no_grad():
+        found = encoder.encode_pairs(batch, both)
+        expected = [encoder.pair(dense_features(encoder, part)).flatten(0, 1) for part in parts if part.num_nodes]
+    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-9, atol=1e-9)
+
+
+def test_buckets_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = randomize_(PPGN()).double()
+    batch = incidence(*(from_networkx(nx.cycle_graph(n)) for n in (3, 9, 4, 30, 5)))
+    expected = encoder.encode(batch)
+    monkeypatch.setattr(ppgn, "MAX_PAIRS", 1)
+    for got, known in zip(encoder.encode(batch), expected, strict=True):
+        torch.testing.assert_close(got, known, rtol=1e-12, atol=1e-12)
+
+
+def test_autocast_changes_nothing() -> None:
+    encoder, batch = randomize_(PPGN(pair_out_channels=2)), incidence(from_networkx(nx.petersen_graph()))
+    pairs = torch.tensor([[0, 3], [1, 3]])
+    expected = *encoder.encode(batch), encoder.encode_pairs(batch, pairs)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = *encoder.encode(batch), encoder.encode_pairs(batch, pairs)
+    for got, known in zip(found, expected, strict=True):
+        assert torch.equal(got, known)
+
+
+def test_it_tells_apart_what_2_fwl_does() -> None:
+    encoder = randomize_(PPGN(4, 0, hidden_channels=8)).double()
+    rook = nx.convert_node_labels_to_integers(nx.line_graph(nx.complete_bipartite_graph(4, 4)))
+    torus = [(a, b) for a in range(4) for b in range(4)]
+    steps = ((0, 1), (1, 0), (1, 1))
+    shrikhande = nx.Graph(((a, b), ((a + x) % 4, (b + y) % 4)) for a, b in torus for x, y in steps)
+    for one, other, apart in (
+        (nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3)), True),
+        (nx.circular_ladder_graph(5), nx.circulant_graph(10, [1, 5]), True),
+        (rook, nx.convert_node_labels_to_integers(shrikhande), False),
+    ):
+        parts = [from_networkx(graph) for graph in (one, other)]
+        data = [Data(edge_index=part.edge_index(), num_nodes=part.num_nodes) for part in parts]
+        assert wl.distinguishes(*data, "2-FWL") == apart and not wl.distinguishes(*data, "1-WL")
+        with torch.no_grad():
+            sums = [encoder.encode(incidence(part)).node.sum(0) for part in parts]
+        gap = float((sums[0] - sums[1]).abs().max() / sums[0].abs().max())
+        assert (gap > 1e-6) if apart else (gap < 1e-12)
+
+
+def test_refuses() -> None:
+    for arguments, message in (
+        ({"out_channels": 0}, "out_channels must be an integer of at least 1, got 0"),
+        ({"frequency": 0.0}, "frequency must be positive and finite, or None, got 0.0"),
+        ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
+        ({"edge_out_channels": -1}, "edge_out_channels must be an integer of at least 0, got -1"),
+        ({"pair_out_channels": 1.5}, "pair_out_channels must be an integer of at least 0, got 1.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PPGN(**arguments)
+    two = incidence(Graph(2, [(0, 1)], [1.0]), Graph(2, [(0, 1)], [1.0]))
+    with pytest.raises(ValueError, match="both nodes of a pair must be in the same graph"):
+        PPGN(pair_out_channels=2).encode_pairs(two, torch.tensor([[0], [3]]))
+    with pytest.raises(ValueError, match="it encodes no pairs"):
+        PPGN().encode_pairs(two, torch.tensor([[0], [1]]))
+    with pytest.raises(ValueError, match="takes graphs of up to 2048 nodes, got 2049"):
+        PPGN().encode(incidence(Graph(2049, [], [])))

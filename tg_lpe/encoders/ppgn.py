@@ -1,0 +1,254 @@
+"""PPGN: learned encodings from products of matrices of pairs, as strong as the 2-dimensional folklore WL test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.computed import check_count
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.padding import Bucket, cut_into_buckets
+
+MAX_NODES = 2048
+"""Largest graph that is accepted: a channel of all its pairs has 16 MiB in float32."""
+
+MAX_PAIRS = 2**21
+"""Pairs of nodes of a bucket of graphs, at most, unless those of one graph are more."""
+
+MAX_PADDING = 1.1
+"""In a bucket, no graph is smaller than the largest by more than this factor: the work grows with its cube."""
+
+
+class _Pairs(NamedTuple):
+    """All ordered pairs of nodes of each graph, bucket by bucket, padding included."""
+
+    buckets: list[Bucket]
+    first: Tensor
+    """Number of the first pair of each graph, int64 ``[num_graphs]``."""
+    first_node: Tensor
+    """Number of the first of its nodes, counted with the padding, int64 ``[num_graphs]``."""
+    width: Tensor
+    """Nodes that each graph is padded to, int64 ``[num_graphs]``."""
+
+    def number(self, graph: Incidence, u: Tensor, v: Tensor) -> Tensor:
+        """The numbers of pairs of nodes of a graph, int64 ``[num_pairs]``."""
+        own = graph.batch[u]
+        return self.first[own] + graph.local_index[u] * self.width[own] + graph.local_index[v]
+
+
+@register
+class PPGN(Encoder):
+    r"""Provably powerful graph network: features of all pairs of nodes, mixed by products of matrices.
+
+    `Provably Powerful Graph Networks <https://arxiv.org/abs/1905.11136>`_, section 6. A graph begins as the matrices of
+    ones on the diagonal, of its edges, and of :math:`P = D^{-1/2} A D^{-1/2}`, with its weights. Each of the
+    ``num_layers`` layers maps the features :math:`X_{uv}` of every pair, after a layer norm, to :math:`a_{uv}` and
+    :math:`b_{uv}`, and adds what a perceptron :math:`\psi` makes of the feature and of the product,
+
+    .. math:: X_{uv} \leftarrow X_{uv} + \psi \Big( \hat X_{uv}, \frac{1}{n} \sum_{w} a_{uw} b_{wv} \Big) ,
+
+    channel by channel: attention over triangles without softmax. The sum over all :math:`w` of pairs of colours is what
+    2-FWL, which tells apart what 3-WL does, refines by; the published network has no norm, no residual sum and no
+    :math:`1 / n`. Nodes read :math:`X_{uu}` and the means of their row and column, edges :math:`X_{uv} + X_{vu}`, and
+    pairs :math:`X_{uv}`, each through a linear map.
+
+    Equivariant, and blind to signs and bases. A graph of ``n`` nodes takes ``O(n^3 hidden_channels)`` a layer and
+    ``O(n^2 hidden_channels)`` memory. Under autocast all is in the precision of the weights.
+
+    Args:
+        out_channels: width of the node encoding.
+        edge_out_channels: width of the edge encoding; 0 for none.
+        pair_out_channels: width of the encoding of pairs of nodes, see :meth:`encode_pairs`; 0 for none.
+        hidden_channels: width of the features of pairs.
+        num_layers: number of layers.
+        frequency: of sines in place of all GELUs, as in `SIREN <https://arxiv.org/abs/2006.09661>`_. What a layer adds
+            to the difference of two graphs is of second order in what it finds, so that with GELUs differences that
+            2-FWL sees after four rounds are lost in rounding; sines of high frequency, such as 10, enlarge them.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 8,
+        edge_out_channels: int = 8,
+        pair_out_channels: int = 0,
+        hidden_channels: int = 16,
+        num_layers: int = 3,
+        frequency: float | None = None,
+    ) -> None:
+        super().__init__()
+        for name, count in (
+            ("out_channels", out_channels),
+            ("hidden_channels", hidden_channels),
+            ("num_layers", num_layers),
+        ):
+            check_count(name, count)
+        for name, count in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise ValueError(f"{name} must be an integer of at least 0, got {count!r}")
+        self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
+        self.pair_out_channels = pair_out_channels
+        if frequency is not None and not 0 < frequency < math.inf:
+            raise ValueError(f"frequency must be positive and finite, or None, got {frequency!r}")
+        self.hidden_channels, self.num_layers, self.frequency = hidden_channels, num_layers, frequency
+        self.embedding = nn.Linear(3, hidden_channels)
+        self.layers = nn.ModuleList(_Layer(hidden_channels, frequency) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(hidden_channels)
+        self.node = nn.Linear(3 * hidden_channels, out_channels)
+        self.edge = nn.Linear(hidden_channels, edge_out_channels) if edge_out_channels else None
+        self.pair = nn.Linear(hidden_channels, pair_out_channels) if pair_out_channels else None
+
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        """Encode a graph, or each graph of a batch by itself.
+
+        Args:
+            graph: the graph or batch.
+            x, edge_attr, generator, precomputed: not read.
+
+        Raises:
+            ValueError: if a graph has more than 2,048 nodes.
+        """
+        with torch.autocast(graph.device.type, enabled=False):
+            pairs, features, means = self._features(graph)
+            node = torch.arange(graph.num_nodes, device=graph.device)
+            own = features[pairs.number(graph, node, node)]
+            out = self.node(torch.cat([own, means[pairs.first_node[graph.batch] + graph.local_index]], dim=1))
+            if self.edge is None:
+                return Encoding(out)
+            u, v = graph.tail, graph.head
+            both = features[pairs.number(graph, u, v)] + features[pairs.number(graph, v, u)]
+            return Encoding(out, graph.spread_to_directed(self.edge(both)))
+
+    def encode_pairs(
+        self,
+        graph: Incidence,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Encode pairs of nodes, as :meth:`Encoder.encode_pairs`.
+
+        Raises:
+            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 2,048 nodes.
+        """
+        if self.pair is None:
+            return super().encode_pairs(graph, pairs, x, edge_attr)
+        if bool((graph.batch[pairs[0]] != graph.batch[pairs[1]]).any()):
+            raise ValueError("both nodes of a pair must be in the same graph")
+        with torch.autocast(graph.device.type, enabled=False):
+            all_pairs, features, _ = self._features(graph)
+            out: Tensor = self.pair(features[all_pairs.number(graph, *pairs)])
+            return out
+
+    def _features(self, graph: Incidence) -> tuple[_Pairs, Tensor, Tensor]:
+        """Features of all pairs ``[num_pairs, hidden_channels]``, and their means over the row and the column of each
+        node, padding included, ``[num_padded_nodes, 2 hidden_channels]``."""
+        pairs = _all_pairs(graph)
+        sizes, width = graph.ptr.diff(), self.hidden_channels
+        given = self._given(graph, pairs)
+        found, means = [given.new_zeros(0, width)], [given.new_zeros(0, 2 * width)]
+        parts = given.split([bucket.num_rows * bucket.max_nodes for bucket in pairs.buckets])
+        for bucket, part in zip(pairs.buckets, parts, strict=True):
+            n, size = bucket.max_nodes, sizes[bucket.graphs].view(-1, 1, 1)
+            there = (torch.arange(n, device=size.device) < size.squeeze(1)).to(part.dtype)
+            h = self.embedding(part.view(-1, n, n, 3))
+            for layer in self.layers:
+                h = layer(h, there[:, None, :, None], size.unsqueeze(3))
+            h = self.norm(h)
+            over = torch.einsum("guvc,gv->guc", h, there), torch.einsum("guvc,gu->gvc", h, there)
+            found.append(h.flatten(0, 2))
+            means.append((torch.cat(over, dim=2) / size).flatten(0, 1))
+        return pairs, torch.cat(found), torch.cat(means)
+
+    def _given(self, graph: Incidence, pairs: _Pairs) -> Tensor:
+        """Of every pair whether it is a node, whether it is an edge, and its entry of ``P``, ``[num_pairs, 3]``."""
+        like, u, v = self.embedding.weight, graph.tail, graph.head
+        degree = graph.laplacian_diagonal(like)
+        scale = torch.where(degree > 0, degree, 1.0).rsqrt()
+        p = scale[u] * scale[v]
+        if graph.conductance is not None:
+            p = p * graph.conductance.to(like.dtype)
+        node = torch.arange(graph.num_nodes, device=graph.device)
+        index = [pairs.number(graph, *ends) for ends in ((node, node), (u, v), (v, u))]
+        at_nodes = like.new_tensor([1.0, 0.0, 0.0]).expand(graph.num_nodes, 3)
+        at_edges = torch.stack([torch.zeros_like(p), torch.ones_like(p), p], dim=1)
+        num_pairs = sum(bucket.num_rows * bucket.max_nodes for bucket in pairs.buckets)
+        return like.new_zeros(num_pairs, 3).index_copy(0, torch.cat(index), torch.cat([at_nodes, at_edges, at_edges]))
+
+    def extra_repr(self) -> str:
+        """What decides the output besides the weights."""
+        return (
+            f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, "
+            f"pair_out_channels={self.pair_out_channels}, hidden_channels={self.hidden_channels}, "
+            f"num_layers={self.num_layers}, frequency={self.frequency}"
+        )
+
+
+class _Layer(nn.Module):
+    """A layer of :class:`PPGN`."""
+
+    def __init__(self, channels: int, frequency: float | None) -> None:
+        super().__init__()
+        self.frequency = frequency
+        self.norm = nn.LayerNorm(channels)
+        self.factors = nn.Linear(channels, 2 * channels)
+        self.first = nn.Linear(2 * channels, 2 * channels)
+        self.second = nn.Linear(2 * channels, channels)
+
+    def forward(self, h: Tensor, there: Tensor, size: Tensor) -> Tensor:
+        """The next features ``[num_graphs, n, n, channels]``.
+
+        Args:
+            h: the features.
+            there: which nodes are not padding, one or zero, ``[num_graphs, 1, n, 1]``.
+            size: number of nodes, ``[num_graphs, 1, 1, 1]``.
+        """
+        normal = self.norm(h)
+        a, b = self._bent(self.factors(normal)).chunk(2, dim=3)
+        product = ((a * there).permute(0, 3, 1, 2) @ b.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) / size
+        out: Tensor = h + self.second(self._bent(self.first(torch.cat([normal, product], dim=3))))
+        return out
+
+    def _bent(self, z: Tensor) -> Tensor:
+        return functional.gelu(z) if self.frequency is None else torch.sin(self.frequency * z)
+
+
+def _all_pairs(graph: Incidence) -> _Pairs:
+    """Where the pairs of each graph are, in buckets of graphs of similar size.
+
+    Raises:
+        ValueError: if a graph has too many nodes.
+    """
+    sizes, largest = graph.ptr.diff(), graph.max_nodes
+    if largest > MAX_NODES:
+        raise ValueError(f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}")
+    buckets = cut_into_buckets(sizes, largest, max(largest, MAX_PAIRS // max(largest, 1)), 0, MAX_PADDING)
+    first, first_node, width = (torch.zeros_like(sizes) for _ in range(3))
+    num_pairs = 0
+    for bucket in buckets:
+        number, n = torch.arange(bucket.num_graphs, device=sizes.device), bucket.max_nodes
+        first[bucket.graphs] = num_pairs + number * n**2
+        first_node[bucket.graphs] = bucket.first_row + number * n
+        width[bucket.graphs] = n
+        num_pairs += bucket.num_rows * n
+    return _Pairs(buckets, first, first_node, width)
