@@ -139,5 +139,5 @@ def test_refuses() -> None:
         PPGN(pair_out_channels=2).encode_pairs(two, torch.tensor([[0], [3]]))
     with pytest.raises(ValueError, match="it encodes no pairs"):
         PPGN().encode_pairs(two, torch.tensor([[0], [1]]))
-    with pytest.raises(ValueError, match="takes graphs of up to 2048 nodes, got 2049"):
-        PPGN().encode(incidence(Graph(2049, [], [])))
+    with pytest.raises(ValueError, match="takes graphs of up to 1024 nodes, got 1025"):
+        PPGN().encode(incidence(Graph(1025, [], [])))

@@ -16,8 +16,8 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import Bucket, cut_into_buckets
 
-MAX_NODES = 2048
-"""Largest graph that is accepted: a channel of all its pairs has 16 MiB in float32."""
+MAX_NODES = 1024
+"""Largest graph that is accepted: a channel of all its pairs has 4 MiB in float32."""
 
 MAX_PAIRS = 2**21
 """Pairs of nodes of a bucket of graphs, at most, unless those of one graph are more."""
@@ -123,7 +123,7 @@ class PPGN(Encoder):
             x, edge_attr, generator, precomputed: not read.
 
         Raises:
-            ValueError: if a graph has more than 2,048 nodes.
+            ValueError: if a graph has more than 1,024 nodes.
         """
         with torch.autocast(graph.device.type, enabled=False):
             pairs, features, means = self._features(graph)
@@ -149,7 +149,7 @@ class PPGN(Encoder):
         """Encode pairs of nodes, as :meth:`Encoder.encode_pairs`.
 
         Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 2,048 nodes.
+            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 1,024 nodes.
         """
         if self.pair is None:
             return super().encode_pairs(graph, pairs, x, edge_attr)
