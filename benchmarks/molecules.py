@@ -140,6 +140,10 @@ SPECTRAL = {
         for name, options in {"none": ENCODINGS["none"], **SPECTRA, "linear-transformer, not pretrained": FRESH}.items()
     },
 }
+PPGN = {
+    "PPGN": ["--encoder", "PPGN", *SLOW],
+    "PPGN, sines": ["--encoder", "PPGN", "--encoder.frequency", "10", *SLOW],
+}
 TUPLES = ["--model", "TupleTransformer", "--model.hidden_channels", "104"]
 LOCAL = [*FRESH, *TUPLES, "--model.attention", "local"]
 TRIPLES = [*LOCAL, "--model.k", "3", "--encoder.pair_out_channels", "8"]
@@ -168,6 +172,7 @@ ROWS = {
     **GPS,
     **BUDGET,
     **SPECTRAL,
+    **PPGN,
     **TUPLE_TRANSFORMERS,
 }
 GROUPS = {
@@ -180,6 +185,7 @@ GROUPS = {
     "gps": list(GPS),
     "budget": list(BUDGET),
     "spectral": ["none", *SPECTRAL, "not-pretrained"],
+    "ppgn": ["none", *PPGN, "not-pretrained"],
     "tuples": list(TUPLE_TRANSFORMERS),
 }
 
