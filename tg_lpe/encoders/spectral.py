@@ -392,7 +392,7 @@ class TokenTransformer(nn.Module):
 
     @staticmethod
     def _layer(layer: Any, h: Tensor, absent: Tensor) -> Tensor:
-        """What torch's layer computes, in about a third of the time: its tokens are few and its heads narrow."""
+        """What torch's layer computes, with attention that is faster where tokens are few and heads narrow."""
         attention = layer.self_attn
         rows = functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
         dropout = attention.dropout if layer.training else 0.0

@@ -20,7 +20,7 @@ def dot_product_attention(
 ) -> Tensor:
     """``softmax(Q K^T / sqrt(width)) V`` of torch; on processors in float32 at least.
 
-    Torch's backward pass in bfloat16 takes three to ten times as long as that in float32 there.
+    Torch's backward pass in bfloat16 mostly takes more than three times as long as that in float32 there.
 
     Args:
         query: ``[num_graphs, heads, num_queries, width]``.
