@@ -34,7 +34,7 @@ ROOMS = {
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "graphgym.py", "jobs.py", "py.typed", "wl.py"}
+FILES = {"__init__.py", "arguments.py", "graphgym.py", "jobs.py", "py.typed", "wl.py"}
 
 
 def subclasses(of: type) -> set[str]:

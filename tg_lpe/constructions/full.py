@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.hub.checkpoints import CheckpointMixin
 
 NORMALIZATIONS = (None, "frobenius", "columns")
@@ -108,8 +109,7 @@ class Scheduled(
         self.schedule = list(range(num_weights)) if schedule is None else list(schedule)
         if any(not 0 <= index < num_weights for index in self.schedule):
             raise ValueError(f"schedule must name weights 0..{num_weights - 1}, got {sorted(set(self.schedule))}")
-        if how not in NORMALIZATIONS:
-            raise ValueError(f"normalize_phi must be one of {NORMALIZATIONS}, got {how!r}")
+        check_choice("normalize_phi", how, NORMALIZATIONS)
 
     @property
     def num_layers(self) -> int:

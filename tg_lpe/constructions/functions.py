@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.constructions import bounds
 from tg_lpe.constructions.efficient import EfficientTransformer
 from tg_lpe.constructions.electric import (
@@ -169,8 +170,7 @@ def effective_resistance(
     Raises:
         ValueError: on other ``pairs``, all pairs of several graphs, or a graph too large for dense algebra.
     """
-    if pairs not in PAIRS:
-        raise ValueError(f"pairs must be one of {PAIRS}, got {pairs!r}")
+    check_choice("pairs", pairs, PAIRS)
     graph = incidence_of(data, edge_weight)
     if pairs == "all" and graph.num_graphs != 1:
         raise ValueError(

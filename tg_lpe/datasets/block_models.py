@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.data import GraphSplits
 
 MIN_BLOCK, MAX_BLOCK = 5, 34
@@ -119,8 +120,7 @@ def load_block_model(name: str, seed: int, num_train: int | None = None) -> Grap
         ValueError: if the name is another, or ``num_train`` is less than 1.
         TypeError: if ``seed`` or ``num_train`` is no integer.
     """
-    if name not in BLOCK_MODELS:
-        raise ValueError(f"name must be one of {tuple(BLOCK_MODELS)}, got {name!r}")
+    check_choice("name", name, tuple(BLOCK_MODELS))
     train, val, test = BLOCK_MODEL_SIZES[name]
     if num_train is not None:
         if not isinstance(num_train, int) or isinstance(num_train, bool):

@@ -103,18 +103,6 @@ class ComputedEncoder(Encoder):
         return ", ".join(f"{name}={value!r}" for name, value in self.arguments().items()) + dtype
 
 
-def check_count(name: str, value: int) -> None:
-    """Refuse what is no positive integer."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-
-
-def check_seed(seed: int) -> None:
-    """Refuse what is no seed."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}")
-
-
 class NodeEdgeEncoder(ComputedEncoder):
     """A :class:`ComputedEncoder` of one tensor for nodes and one for edges, which :meth:`compute` gives."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, copy_tensors
 from tg_lpe.encoders.registry import register
@@ -132,24 +133,18 @@ class GramTransformer(Encoder):
         pair_out_channels: int | None = 0,
     ) -> None:
         super().__init__()
-        counts = {"num_filters": num_filters, "num_layers": num_layers, "num_probes": num_probes}
-        counts["num_blocks"] = num_blocks
+        check_count("num_filters", num_filters)
+        check_count("num_layers", num_layers)
+        check_count("num_probes", num_probes)
+        check_count("num_blocks", num_blocks)
         if out_channels is not None:
-            counts["out_channels"] = out_channels
-        for name, value in counts.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        counts = {"num_squarings": num_squarings}
-        for name, wanted in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):
-            if wanted is not None:
-                counts[name] = wanted
-        for name, value in counts.items():
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
-        if basis not in BASES:
-            raise ValueError(f"basis must be one of {tuple(BASES)}, got {basis!r}")
-        if probes not in GRAM_PROBES:
-            raise ValueError(f"probes must be one of {GRAM_PROBES}, got {probes!r}")
+            check_count("out_channels", out_channels)
+        check_count("num_squarings", num_squarings, least=0)
+        for name, width in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):
+            if width is not None:
+                check_count(name, width, least=0)
+        check_choice("basis", basis, tuple(BASES))
+        check_choice("probes", probes, GRAM_PROBES)
         if num_squarings and probes != "identity":
             raise ValueError(f"num_squarings={num_squarings} needs probes='identity', got {probes!r}")
         if num_layers % num_blocks:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_count
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
@@ -89,8 +90,7 @@ class LinearTransformer(Encoder):
         super().__init__()
         counts = {"k": k, "num_blocks": num_blocks, "num_loops": num_loops}
         for name, value in {**counts, "out_channels": 1 if out_channels is None else out_channels}.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+            check_count(name, value)
         self.k = k
         self.out_channels = k if out_channels is None else out_channels
         self.num_loops = num_loops

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.encoders.computed import check_count
+from tg_lpe.arguments import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import SpectrumEncoder, with_random_signs
 from tg_lpe.graph.incidence import Incidence

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tg_lpe.arguments import check_count
 from tg_lpe.encoders.base import Encoder, Encoding
-from tg_lpe.encoders.computed import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import Bucket, cut_into_buckets
@@ -86,15 +86,11 @@ class PPGN(Encoder):
         frequency: float | None = None,
     ) -> None:
         super().__init__()
-        for name, count in (
-            ("out_channels", out_channels),
-            ("hidden_channels", hidden_channels),
-            ("num_layers", num_layers),
-        ):
-            check_count(name, count)
-        for name, count in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):
-            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise ValueError(f"{name} must be an integer of at least 0, got {count!r}")
+        check_count("out_channels", out_channels)
+        check_count("hidden_channels", hidden_channels)
+        check_count("num_layers", num_layers)
+        check_count("edge_out_channels", edge_out_channels, least=0)
+        check_count("pair_out_channels", pair_out_channels, least=0)
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
         self.pair_out_channels = pair_out_channels
         if frequency is not None and not 0 < frequency < math.inf:

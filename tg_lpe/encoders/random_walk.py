@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tg_lpe.encoders.computed import NodeEdgeEncoder, check_count
+from tg_lpe.arguments import check_count
+from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.encoders.base import Encoding
-from tg_lpe.encoders.computed import ComputedEncoder, check_count, check_seed
+from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.resistance import resistive_embedding

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tg_lpe.encoders.computed import check_count
+from tg_lpe.arguments import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import SpectrumEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.encoders.base import Encoder, Encoding
-from tg_lpe.encoders.computed import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.incidence import Incidence
@@ -42,17 +42,12 @@ class SpectrumEncoder(Encoder):
     ) -> None:
         super().__init__()
         check_count("num_eigenpairs", num_eigenpairs)
-        for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
-            if not isinstance(width, int) or isinstance(width, bool) or width < 0:
-                raise ValueError(f"{name} must be an integer of at least 0, got {width!r}")
+        check_count("out_channels", out_channels, least=0)
+        check_count("edge_out_channels", edge_out_channels, least=0)
         if not out_channels and not edge_out_channels:
             raise ValueError("out_channels and edge_out_channels are both 0: nothing would be encoded")
-        for name, value, allowed in (
-            ("tokens", tokens, TOKENS),
-            ("normalization", normalization, NORMALIZATIONS),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        check_choice("tokens", tokens, TOKENS)
+        check_choice("normalization", normalization, NORMALIZATIONS)
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
         self.num_eigenpairs, self.tokens = num_eigenpairs, tokens
         self.normalization, self.row_norm = normalization, row_norm
@@ -224,14 +219,10 @@ class SpectralEncoder(SpectrumEncoder):
         net: str = "transformer",
     ) -> None:
         super().__init__(out_channels, edge_out_channels, num_eigenpairs, tokens, normalization, row_norm)
-        if net not in NETS:
-            raise ValueError(f"net must be one of {NETS}, got {net!r}")
-        for name, count in (
-            ("num_layers", num_layers),
-            ("heads", heads),
-            ("feedforward_channels", feedforward_channels),
-        ):
-            check_count(name, count)
+        check_choice("net", net, NETS)
+        check_count("num_layers", num_layers)
+        check_count("heads", heads)
+        check_count("feedforward_channels", feedforward_channels)
         for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
             if net == "transformer" and width % heads:
                 raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")

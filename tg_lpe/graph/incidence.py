@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.segment import RowGroups, group_pointers, scatter_sum
@@ -460,8 +461,7 @@ if not TYPE_CHECKING:
 
 def check_reduce(reduce: str) -> None:
     """Refuse an unknown way to merge weights."""
-    if reduce not in REDUCTIONS:
-        raise ValueError(f"reduce must be one of {REDUCTIONS}, got {reduce!r}")
+    check_choice("reduce", reduce, REDUCTIONS)
 
 
 def _root(w: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix, diags, eye
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
 from scipy.special import ellipj, ellipkm1, ive
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 
@@ -59,8 +60,7 @@ def is_dense(num_nodes: int, method: str, limit: int) -> bool:
 
 def check_method(method: str, allowed: tuple[str, ...] = METHODS) -> None:
     """Refuse an unknown method."""
-    if method not in allowed:
-        raise ValueError(f"method must be one of {allowed}, got {method!r}")
+    check_choice("method", method, allowed)
 
 
 def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.graph.components import Array, ComponentGroup, Components, component_labels, null_dimension
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
@@ -140,12 +141,9 @@ def _with_null_vectors(
 
 def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
     """Refuse what :func:`laplacian_eigenvectors` does not know."""
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k must be an integer of at least 1, got {k!r}")
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {normalization!r}")
-    if which not in WHICH:
-        raise ValueError(f"which must be one of {WHICH}, got {which!r}")
+    check_count("k", k)
+    check_choice("normalization", normalization, NORMALIZATIONS)
+    check_choice("which", which, WHICH)
 
 
 def _dense_eigenvectors(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
@@ -112,14 +113,10 @@ class GraphTransformer(FeatureModel):
         pool_norm: str | None = None,
     ) -> None:
         super().__init__()
-        for name, value, allowed in (
-            ("pooling", pooling, POOLINGS),
-            ("pe_merge", pe_merge, PE_MERGES),
-            ("level", level, LEVELS),
-            ("pe_norm", pe_norm, ENCODING_NORMS),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("pe_merge", pe_merge, PE_MERGES)
+        check_choice("level", level, LEVELS)
+        check_choice("pe_norm", pe_norm, ENCODING_NORMS)
         if isinstance(readout, str) and readout not in READOUTS:
             raise ValueError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
         counts = {"hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
@@ -127,8 +124,7 @@ class GraphTransformer(FeatureModel):
         counts |= {name: width for name, width in given_widths.items() if width is not None}
         counts |= {f"readout[{i}]": width for i, width in enumerate(() if isinstance(readout, str) else readout)}
         for name, count in counts.items():
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
+            check_count(name, count)
         if level == "node" and pooling != "mean":
             raise ValueError(f"level='node' does not pool, got pooling={pooling!r}")
         if pool_norm is not None and level == "node":

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice, check_count, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
@@ -112,21 +113,16 @@ class TupleTransformer(FeatureModel):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value, allowed in (
-            ("attention", attention, ATTENTIONS),
-            ("node_tokens", node_tokens, NODE_TOKENS),
-            ("pooling", pooling, POOLINGS),
-            ("level", level, LEVELS),
-            ("pe_norm", pe_norm, ENCODING_NORMS),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        check_choice("attention", attention, ATTENTIONS)
+        check_choice("node_tokens", node_tokens, NODE_TOKENS)
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("level", level, LEVELS)
+        check_choice("pe_norm", pe_norm, ENCODING_NORMS)
         counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
         given_widths = {"s": s, "pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
         counts |= {name: width for name, width in given_widths.items() if width is not None}
         for name, count in counts.items():
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
+            check_count(name, count)
         if s is not None and s > k:
             raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
         if level != "graph" and pooling != "token":
@@ -134,9 +130,8 @@ class TupleTransformer(FeatureModel):
         num_kinds = {"full": 0, "local": k, "delta": 2 * k}[attention]
         if heads < num_kinds:
             raise ValueError(f"attention={attention!r} with k={k} needs at least {num_kinds} heads, got {heads}")
-        for name, share in {"dropout": dropout, "attention_dropout": attention_dropout}.items():
-            if not 0 <= share < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {share}")
+        check_share("dropout", dropout)
+        check_share("attention_dropout", attention_dropout)
         self.encoder = as_encoder(encoder)
         pe_channels, edge_pe_channels = encoding_widths(self.encoder, pe_channels, edge_pe_channels)
         self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, pooling, level

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.nn import parallel
 from tg_lpe.nn.categories import Categories
@@ -172,8 +173,7 @@ def make_probes(
     Raises:
         ValueError: if ``kind`` is unknown, an argument that it needs is missing, or one that it does not use is given.
     """
-    if kind not in PROBES:
-        raise ValueError(f"probes must be one of {PROBES}, got {kind!r}")
+    check_choice("probes", kind, PROBES)
     if kind != "features" and (num_node_types is not None or in_channels is not None):
         raise ValueError(f"num_node_types and in_channels belong to probes='features', got probes={kind!r}")
     if kind != "learned" and max_nodes is not None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from tqdm import tqdm
 
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
@@ -159,8 +160,7 @@ class Predictor:
                 to a model that was not trained on molecules.
             ModuleNotFoundError: if SMILES are given and RDKit is not installed.
         """
-        if on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {ON_ERROR}, got {on_error!r}")
+        check_choice("on_error", on_error, ON_ERROR)
         if isinstance(graphs, str | Data):
             raise TypeError(f"predict takes a list of SMILES or graphs, got one {type(graphs).__name__}: [...] will do")
         if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
@@ -202,7 +202,7 @@ class Predictor:
         Raises:
             ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
         """
-        _check_positive("batch_size", batch_size)
+        check_count("batch_size", batch_size)
         if self._level == "node":
             raise ValueError("this model predicts nodes, and takes graphs (Data), not SMILES")
         start = 0
@@ -226,7 +226,7 @@ class Predictor:
             yield batch.values, batch.refused, len(batch.smiles)
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
-        _check_positive("batch_size", batch_size)
+        check_count("batch_size", batch_size)
         start = 0
         for chunk in iterate_chunks(
             graphs if is_collated(graphs) else _Graphs(graphs), batch_size, tuple(LEVELS), MAX_PAIRS
@@ -363,8 +363,3 @@ def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
         batch=chunk.batch[nodes] - start,
         attributes={name: v[nodes if LEVELS[name] == "node" else edges] for name, v in chunk.attributes.items()},
     )
-
-
-def _check_positive(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
+from tg_lpe.arguments import check_choice, check_share
 from tg_lpe.graph.spectral import KERNELS
 
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
@@ -51,7 +52,7 @@ class LoopConfig:
     ema: float = 0.0
 
     def __post_init__(self) -> None:
-        self._one_of("schedule", get_args(Schedule))
+        check_choice("schedule", self.schedule, get_args(Schedule))
         self._at_least_one("epochs", "batch_size", "halve_every")
         self._integers("seed", "patience")
         if self.patience < 0:
@@ -59,12 +60,7 @@ class LoopConfig:
         self._positive("lr", "min_lr", "clip")
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema must be at least 0 and below 1, got {self.ema}")
-
-    def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
-        if getattr(self, name) not in allowed:
-            raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        check_share("ema", self.ema)
 
     def _integers(self, *names: str) -> None:
         for name in names:
@@ -132,7 +128,7 @@ class TrainConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._one_of("precision", get_args(Precision))
+        check_choice("precision", self.precision, get_args(Precision))
         self._positive("encoder_lr", *(("pe_lr",) if self.pe_lr is not None else ()))
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be finite and at least 0, got {self.weight_decay}")

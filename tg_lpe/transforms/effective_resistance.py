@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.datapipes import functional_transform
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.constructions.functions import PAIRS
 from tg_lpe.constructions.functions import effective_resistance as edges_by_layers
 from tg_lpe.constructions.functions import resistance_pairs as pairs_by_layers
@@ -49,8 +50,7 @@ class AddEffectiveResistance(ComputedTransform):
         reduce: str = "error",
         hetero: str = "error",
     ) -> None:
-        if pairs not in PAIRS:
-            raise ValueError(f"pairs must be one of {PAIRS}, got {pairs!r}")
+        check_choice("pairs", pairs, PAIRS)
         if pairs == "all" and hetero != "error":
             raise ValueError(f"pairs='all' numbers the nodes of one type, so hetero must be 'error', got {hetero!r}")
         check_names({"attr_name": attr_name}, required=("attr_name",))

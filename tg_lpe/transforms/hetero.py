@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.transforms.attributes import with_features
 
 EdgeType = tuple[str, str, str]
@@ -20,8 +21,7 @@ HETERO = ("error", "whole", "edge_type")
 
 def check_hetero(hetero: str) -> None:
     """Refuse an unknown way to encode ``HeteroData``."""
-    if hetero not in HETERO:
-        raise ValueError(f"hetero must be one of {HETERO}, got {hetero!r}")
+    check_choice("hetero", hetero, HETERO)
 
 
 class Part(NamedTuple):

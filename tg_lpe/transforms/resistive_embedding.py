@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch_geometric.data.datapipes import functional_transform
 
+from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.constructions.functions import resistive_embedding as embedding_by_layers
-from tg_lpe.encoders.computed import check_count, check_seed
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.transforms.attributes import check_names

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice, check_share
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
@@ -141,8 +142,7 @@ class EdgeAttentionLayer(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        if local not in LOCALS:
-            raise ValueError(f"local must be one of {LOCALS}, got {local!r}")
+        check_choice("local", local, LOCALS)
         if drop_path and not residual:
             raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)
@@ -252,8 +252,7 @@ class DropPath(nn.Module):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"drop_path must be at least 0 and below 1, got {p}")
+        check_share("drop_path", p)
         self.p = p
 
     def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
@@ -94,8 +95,7 @@ class HybridLayer(nn.Module):
         norm: str = "batch",
     ) -> None:
         super().__init__()
-        if local not in LOCALS:
-            raise ValueError(f"local must be one of {list(LOCALS)}, got {local!r}")
+        check_choice("local", local, list(LOCALS))
         if local == global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         make_local = LOCALS[local]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.nn import parallel
 from tg_lpe.nn.attention.global_attention import check_heads, register_global_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -174,13 +175,9 @@ class PrimalAttention(nn.Module):
         num_rows = rank if num_rows is None else num_rows
         if min(rank, num_rows) < 1:
             raise ValueError(f"rank and num_rows must be at least 1, got {rank} and {num_rows}")
-        for name, value, allowed in (
-            ("form", form, FORMS),
-            ("pooling", pooling, POOLINGS),
-            ("regularizer", regularizer, REGULARIZERS),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+        check_choice("form", form, FORMS)
+        check_choice("pooling", pooling, POOLINGS)
+        check_choice("regularizer", regularizer, REGULARIZERS)
         if form == "published" and regularizer not in ("code", "none"):
             raise ValueError(f"form='published' has regularizer='code' or 'none', got {regularizer!r}")
         if not 0 <= eta < math.inf:
@@ -400,8 +397,7 @@ class DualAttention(nn.Module):
 
     def __init__(self, hidden_channels: int, heads: int, edges: bool = False, pooling: str = "mean") -> None:
         super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {POOLINGS}, got {pooling!r}")
+        check_choice("pooling", pooling, POOLINGS)
         self.features = FeatureMaps(hidden_channels, heads)
         self.heads, self.edges, self.pooling = heads, edges, pooling
         self.value = nn.Linear(hidden_channels, hidden_channels)

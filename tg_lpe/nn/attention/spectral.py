@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.graph.padding import DENSE_NODES, MAX_ROWS, cut_into_buckets
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -154,8 +155,7 @@ class SpectralAttention(nn.Module):
             )
         if not 0 < gamma < math.inf:
             raise ValueError(f"gamma must be positive and finite, got {gamma}")
-        if softmax not in SOFTMAXES:
-            raise ValueError(f"softmax must be one of {SOFTMAXES}, got {softmax!r}")
+        check_choice("softmax", softmax, SOFTMAXES)
         self.heads, self.full, self.gamma, self.softmax = heads, full, gamma, softmax
         self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
         if full:
