@@ -8,6 +8,7 @@ from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.lpe import LPE
 from tg_lpe.encoders.ppgn import PPGN
+from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
@@ -34,5 +35,7 @@ __all__ = [
     "as_encoder",
     "load_encoder",
     "make_encoder",
+    "precomputed_of",
     "register",
+    "store_precomputed",
 ]
