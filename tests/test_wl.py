@@ -325,8 +325,9 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = a_pair()
     with pytest.raises(ValueError, match="a single graph, got a batch of 2: joint_colors"):
         wl.colors(Batch.from_data_list([one, other]), "1-WL")
-    with pytest.raises(ValueError, match="rounds must be at least 0, got -1"):
-        wl.colors(one, "1-WL", rounds=-1)
+    for rounds in (-1, 2.5, float("inf")):
+        with pytest.raises(ValueError, match=f"rounds must be an integer of at least 0, got {rounds}"):
+            wl.colors(one, "1-WL", rounds=rounds)
     with pytest.raises(TypeError, match="node must be a list of names of attributes, got 'x'"):
         wl.colors(one, "1-WL", node="x")
     with pytest.raises(AttributeError, match="absent"):
@@ -339,8 +340,15 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     other.x = torch.full((3,), torch.nan)
     with pytest.raises(ValueError, match="x must be finite"):
         wl.colors(other, "1-WL", node=["x"])
-    with pytest.raises(ValueError, match=r"float32 or float64, got torch\.float16"):
-        other.x = torch.zeros(3, dtype=torch.float16)
+    for dtype in (torch.float16, torch.complex64):
+        with pytest.raises(ValueError, match=rf"float32 or float64, got {dtype}"):
+            other.x = torch.zeros(3, dtype=dtype)
+            wl.colors(other, "1-WL", node=["x"])
+    one.x, other.x = torch.zeros(3, dtype=torch.int64), torch.tensor([0.3, 0.9, 0.5])
+    with pytest.raises(ValueError, match=r"the same dtype in all graphs, got \['torch.float32', 'torch.int64'\]"):
+        wl.distinguishes(one, other, "1-WL", node=["x"])
+    other.x = [0, 1, 2]
+    with pytest.raises(TypeError, match="attribute x must be a tensor to be a colour, got list"):
         wl.colors(other, "1-WL", node=["x"])
     one.edge_attr = torch.tensor([0, 1, 1, 1])
     with pytest.raises(ValueError, match=r"must agree between all directed edges .* \(0, 1\) do not"):

@@ -25,5 +25,5 @@ def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
 
 def check_share(name: str, value: float) -> None:
     """Refuse what is no share that leaves something."""
-    if not 0 <= value < 1:
+    if not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")

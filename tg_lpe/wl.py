@@ -35,6 +35,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from tg_lpe.arguments import check_count
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between, repeat_ranges
 
@@ -366,8 +367,8 @@ def _moves(labels: _Labels, nodes: Array, place: int) -> tuple[Array, Array, Col
 
 
 def _check_rounds(rounds: int | None) -> None:
-    if rounds is not None and rounds < 0:
-        raise ValueError(f"rounds must be at least 0, got {rounds}")
+    if rounds is not None:
+        check_count("rounds", rounds, least=0)
 
 
 def _incidence(data: Data) -> Incidence:
@@ -436,7 +437,9 @@ def _hashes(
         raise TypeError(f"{level} must be a list of names of attributes, got {names!r}")
     found = [np.zeros(shape if names else 0, np.uint64) for shape in shapes]
     for name in names:
-        values = [getattr(data, name).detach().cpu() for data in graphs]
+        values = [_attribute(data, name) for data in graphs]
+        if len(dtypes := {value.dtype for value in values}) > 1:
+            raise ValueError(f"attribute {name} must have the same dtype in all graphs, got {sorted(map(str, dtypes))}")
         for value, shape in zip(values, shapes, strict=True):
             if value.shape[: len(shape)] != shape or value.shape[len(shape) :] != values[0].shape[len(shape) :]:
                 raise ValueError(
@@ -451,16 +454,22 @@ def _hashes(
     return found
 
 
+def _attribute(data: Data, name: str) -> Tensor:
+    value = getattr(data, name)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"attribute {name} must be a tensor to be a colour, got {type(value).__name__}")
+    if value.is_complex() or (value.is_floating_point() and value.dtype not in TOLERANCES):
+        raise ValueError(f"attribute {name} must be of integers, booleans, float32 or float64, got {value.dtype}")
+    return value.detach().cpu()
+
+
 def _ranks(rows: Sequence[Tensor], name: str) -> list[Tensor]:
     """Numbers of the different values in each column of all matrices, close ones counted as one."""
     every = torch.cat(list(rows))
     if not bool(every.isfinite().all()):
         raise ValueError(f"attribute {name} must be finite to be a colour")
-    tolerance = TOLERANCES.get(every.dtype)
-    if tolerance is None:
-        raise ValueError(f"attribute {name} must be of integers, booleans, float32 or float64, got {every.dtype}")
     ordered, order = every.sort(dim=0)
-    gap = ordered.diff(dim=0) > tolerance * every.abs().amax(0) if len(every) else ordered
+    gap = ordered.diff(dim=0) > TOLERANCES[every.dtype] * every.abs().amax(0) if len(every) else ordered
     rank = torch.zeros_like(order)
     rank[1:] = gap.cumsum(0)
     return list(torch.zeros_like(rank).scatter_(0, order, rank).split([len(part) for part in rows]))

@@ -11,6 +11,7 @@ from networkx import barbell_graph, random_regular_graph
 from torch import Tensor
 
 from tg_lpe import Encoder, GramTransformer, Incidence
+from tg_lpe.encoders import PPGN
 from tg_lpe.encoders.base import check_encoder, checked_pairs
 
 RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
@@ -130,10 +131,32 @@ def test_who_encodes_no_pairs_says_so() -> None:
             encoder.encode_pairs(graph, RING)
     with pytest.raises(ValueError, match="pair_out_channels must be an integer of at least 0, got -1"):
         GramTransformer(3, pair_out_channels=-1)
-    with pytest.raises(ValueError, match=r"edge \(0, 5\) joins graph 0 and graph 1"):
-        plain().encode_pairs(
-            Incidence(RING[:, :2], 6, batch=torch.tensor([0, 0, 0, 1, 1, 1])), torch.tensor([[0], [5]])
-        )
+
+
+@pytest.mark.parametrize("encoder", [plain(), PPGN(2, 0, 3)], ids=["GramTransformer", "PPGN"])
+def test_what_is_no_pair_is_refused(encoder: Encoder) -> None:
+    two = Incidence(RING[:, :2], 6, batch=torch.tensor([0, 0, 0, 1, 1, 1]))
+    for pairs, message in (
+        ([[1, 0], [2, 5]], r"in the same graph, got \(0, 5\) in graph 0 and graph 1"),
+        ([[-1], [0]], r"pairs must lie in 0\.\.5, got -1\.\.0"),
+        ([[6], [5]], r"pairs must lie in 0\.\.5, got 5\.\.6"),
+        ([[0, 1], [1, 2], [2, 0]], r"pairs must be int64 of shape \[2, num_pairs\], got torch.int64 \[3, 2\]"),
+        ([[0.0], [1.0]], r"pairs must be int64 of shape \[2, num_pairs\], got torch.float32 \[2, 1\]"),
+    ):
+        for call in (encoder.encode_pairs, encoder.encode_with_pairs):
+            with pytest.raises(ValueError, match=message):
+                call(two, torch.tensor(pairs))
+    with pytest.raises(TypeError, match=r"pairs must be an int64 tensor of shape \[2, num_pairs\], got list"):
+        encoder.encode_pairs(two, [[0], [1]])
+
+
+@pytest.mark.parametrize("encoder", [plain(), PPGN(2, 2, 3)], ids=["GramTransformer", "PPGN"])
+def test_encodings_with_pairs_are_both(encoder: Encoder) -> None:
+    graph, pairs = Incidence(RING, 6), torch.tensor([[0, 3, 2, 2], [3, 0, 2, 1]])
+    with torch.no_grad():
+        encoding, found = encoder.encode_with_pairs(graph, pairs)
+        assert all(torch.equal(a, b) for a, b in zip(encoding, encoder.encode(graph), strict=True))
+        assert torch.equal(found, encoder.encode_pairs(graph, pairs))
 
 
 class Wrong(Degrees):

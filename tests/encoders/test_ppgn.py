@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 
 from tg_lpe import Encoder, Incidence, wl
 from tg_lpe.encoders import PPGN, ppgn
+from tg_lpe.models import TupleTransformer
 
 
 def incidence(*parts: Graph) -> Incidence:
@@ -135,9 +136,36 @@ def test_refuses() -> None:
         with pytest.raises(ValueError, match=message):
             PPGN(**arguments)
     two = incidence(Graph(2, [(0, 1)], [1.0]), Graph(2, [(0, 1)], [1.0]))
-    with pytest.raises(ValueError, match="both nodes of a pair must be in the same graph"):
-        PPGN(pair_out_channels=2).encode_pairs(two, torch.tensor([[0], [3]]))
     with pytest.raises(ValueError, match="it encodes no pairs"):
         PPGN().encode_pairs(two, torch.tensor([[0], [1]]))
     with pytest.raises(ValueError, match="takes graphs of up to 1024 nodes, got 1025"):
         PPGN().encode(incidence(Graph(1025, [], [])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-300, 1e-39, 1.0, 3e38, 1e300])
+def test_the_scale_of_the_weights_is_nothing(scale: float, dtype: torch.dtype) -> None:
+    index, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)
+    encoder = PPGN(3, 2).to(dtype)
+    with torch.no_grad():
+        expected = encoder.encode(Incidence(index, 3, edge_weight=weight))
+        found = encoder.encode(Incidence(index, 3, edge_weight=weight * scale))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12)
+
+
+def test_an_edge_of_weight_zero_is_none() -> None:
+    index = torch.tensor([[0, 1, 0], [1, 2, 2]])
+    with torch.no_grad():
+        encoder = PPGN(3)
+        zero = encoder.encode(Incidence(index, 3, edge_weight=torch.tensor([1.0, 2.0, 0.0]))).node
+        without = encoder.encode(Incidence(index[:, :2], 3, edge_weight=torch.tensor([1.0, 2.0]))).node
+    assert torch.equal(zero, without)
+
+
+def test_a_model_computes_the_pairs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, features = [], PPGN._features
+    monkeypatch.setattr(PPGN, "_features", lambda self, graph: calls.append(0) or features(self, graph))
+    model = TupleTransformer(encoder=PPGN(2, 0, 3, hidden_channels=4), hidden_channels=8, heads=2, num_layers=1)
+    model(None, torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    assert len(calls) == 1

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.reset import reset_parts
 
 FEATURES = ("x", "edge_attr", "edge_weight")
@@ -126,6 +127,31 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             ValueError: if it encodes no pairs, a pair is in two graphs, or as :meth:`encode`.
         """
         raise ValueError(f"{type(self).__name__} has pair_out_channels={self.pair_out_channels}: it encodes no pairs")
+
+    def encode_with_pairs(
+        self,
+        graph: Incidence,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Encoding, Tensor]:
+        """:meth:`encode` and :meth:`encode_pairs`; an encoder for which they share work overrides it.
+
+        Args:
+            graph, pairs, x, edge_attr, generator, precomputed: as :meth:`encode_pairs`.
+
+        Returns:
+            What the two return.
+
+        Raises:
+            ValueError: as they do.
+        """
+        encoding = self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+        found = self.encode_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)
+        return encoding, found
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
         """The part of the work that depends on the graph and on no weight.
@@ -319,6 +345,29 @@ def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, 
             f"got {found}"
         )
     return encoding
+
+
+def check_pairs(graph: Incidence, pairs: Tensor) -> None:
+    """Refuse what are no pairs of nodes of one graph each.
+
+    Raises:
+        TypeError: if it is no tensor.
+        ValueError: on another dtype or shape, a number that is no node, or a pair in two graphs.
+    """
+    if not isinstance(pairs, Tensor):
+        raise TypeError(f"pairs must be an int64 tensor of shape [2, num_pairs], got {type(pairs).__name__}")
+    if pairs.dtype != torch.int64 or pairs.dim() != 2 or pairs.size(0) != 2:
+        raise ValueError(f"pairs must be int64 of shape [2, num_pairs], got {pairs.dtype} {list(pairs.shape)}")
+    checks = ValueChecks()
+    checks.in_range("pairs", pairs, graph.num_nodes)
+    checks.run()
+    first, second = graph.batch[pairs[0]], graph.batch[pairs[1]]
+    if bool((wrong := first != second).any()):
+        at = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"both nodes of a pair must be in the same graph, got {tuple(pairs[:, at].tolist())} in graph "
+            f"{int(first[at])} and graph {int(second[at])}"
+        )
 
 
 def checked_pairs(encoder: Encoder, num_pairs: int, values: Any) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, copy_tensors
+from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs, copy_tensors
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
@@ -276,6 +276,7 @@ class GramTransformer(Encoder):
         if torch.is_autocast_enabled(graph.device.type):
             with torch.autocast(graph.device.type, enabled=False):  # as in encode
                 return self.encode_pairs(graph, pairs, x, edge_attr, generator=generator)
+        check_pairs(graph, pairs)
         edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
         wider = Incidence(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
         known, asked = wider.undirected_index.split([graph.num_edges, pairs.size(1)])

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_count
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import Bucket, cut_into_buckets
+from tg_lpe.ops.segment import scatter_sum
 
 MAX_NODES = 1024
 """Largest graph that is accepted: a channel of all its pairs has 4 MiB in float32."""
@@ -122,15 +123,7 @@ class PPGN(Encoder):
             ValueError: if a graph has more than 1,024 nodes.
         """
         with torch.autocast(graph.device.type, enabled=False):
-            pairs, features, means = self._features(graph)
-            node = torch.arange(graph.num_nodes, device=graph.device)
-            own = features[pairs.number(graph, node, node)]
-            out = self.node(torch.cat([own, means[pairs.first_node[graph.batch] + graph.local_index]], dim=1))
-            if self.edge is None:
-                return Encoding(out)
-            u, v = graph.tail, graph.head
-            both = features[pairs.number(graph, u, v)] + features[pairs.number(graph, v, u)]
-            return Encoding(out, graph.spread_to_directed(self.edge(both)))
+            return self._encoding(graph, *self._features(graph))
 
     def encode_pairs(
         self,
@@ -149,12 +142,45 @@ class PPGN(Encoder):
         """
         if self.pair is None:
             return super().encode_pairs(graph, pairs, x, edge_attr)
-        if bool((graph.batch[pairs[0]] != graph.batch[pairs[1]]).any()):
-            raise ValueError("both nodes of a pair must be in the same graph")
+        check_pairs(graph, pairs)
         with torch.autocast(graph.device.type, enabled=False):
             all_pairs, features, _ = self._features(graph)
             out: Tensor = self.pair(features[all_pairs.number(graph, *pairs)])
             return out
+
+    def encode_with_pairs(
+        self,
+        graph: Incidence,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Encoding, Tensor]:
+        """:meth:`encode` and :meth:`encode_pairs` with the features of all pairs computed once.
+
+        Raises:
+            ValueError: as :meth:`encode_pairs`.
+        """
+        if self.pair is None:
+            return super().encode_with_pairs(graph, pairs)
+        check_pairs(graph, pairs)
+        with torch.autocast(graph.device.type, enabled=False):
+            all_pairs, features, means = self._features(graph)
+            encoding = self._encoding(graph, all_pairs, features, means)
+            return encoding, self.pair(features[all_pairs.number(graph, *pairs)])
+
+    def _encoding(self, graph: Incidence, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
+        """The read-outs at nodes and edges of what :meth:`_features` returns."""
+        node = torch.arange(graph.num_nodes, device=graph.device)
+        own = features[pairs.number(graph, node, node)]
+        out = self.node(torch.cat([own, means[pairs.first_node[graph.batch] + graph.local_index]], dim=1))
+        if self.edge is None:
+            return Encoding(out)
+        u, v = graph.tail, graph.head
+        both = features[pairs.number(graph, u, v)] + features[pairs.number(graph, v, u)]
+        return Encoding(out, graph.spread_to_directed(self.edge(both)))
 
     def _features(self, graph: Incidence) -> tuple[_Pairs, Tensor, Tensor]:
         """Features of all pairs ``[num_pairs, hidden_channels]``, and their means over the row and the column of each
@@ -179,15 +205,11 @@ class PPGN(Encoder):
     def _given(self, graph: Incidence, pairs: _Pairs) -> Tensor:
         """Of every pair whether it is a node, whether it is an edge, and its entry of ``P``, ``[num_pairs, 3]``."""
         like, u, v = self.embedding.weight, graph.tail, graph.head
-        degree = graph.laplacian_diagonal(like)
-        scale = torch.where(degree > 0, degree, 1.0).rsqrt()
-        p = scale[u] * scale[v]
-        if graph.conductance is not None:
-            p = p * graph.conductance.to(like.dtype)
+        p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
         node = torch.arange(graph.num_nodes, device=graph.device)
         index = [pairs.number(graph, *ends) for ends in ((node, node), (u, v), (v, u))]
         at_nodes = like.new_tensor([1.0, 0.0, 0.0]).expand(graph.num_nodes, 3)
-        at_edges = torch.stack([torch.zeros_like(p), torch.ones_like(p), p], dim=1)
+        at_edges = torch.stack([torch.zeros_like(p), is_edge, p], dim=1)
         num_pairs = sum(bucket.num_rows * bucket.max_nodes for bucket in pairs.buckets)
         return like.new_zeros(num_pairs, 3).index_copy(0, torch.cat(index), torch.cat([at_nodes, at_edges, at_edges]))
 
@@ -227,6 +249,31 @@ class _Layer(nn.Module):
 
     def _bent(self, z: Tensor) -> Tensor:
         return functional.gelu(z) if self.frequency is None else torch.sin(self.frequency * z)
+
+
+def _normalized(graph: Incidence) -> tuple[Tensor, Tensor]:
+    """Entries of ``D^-1/2 A D^-1/2`` at the edges, and whether they conduct, ``[num_edges]`` each.
+
+    In float64, with the largest weight of each graph at one: the entries do not depend on the scale of the weights.
+    """
+    one = torch.ones((), dtype=torch.float64, device=graph.device)
+    if graph.conductance is None and graph.ground is None:
+        scale = graph.laplacian_diagonal(one).rsqrt()
+        return scale[graph.tail] * scale[graph.head], one.expand(graph.num_edges)
+    u, v = graph.tail, graph.head
+    w = one.expand(graph.num_edges) if graph.conductance is None else graph.conductance.double()
+    largest = one.new_zeros(graph.num_graphs).scatter_reduce(0, graph.batch[u], w.detach(), "amax")
+    ground = None if graph.ground is None else graph.ground.double()
+    if ground is not None:
+        largest = largest.scatter_reduce(0, graph.batch, ground.detach(), "amax")
+    largest = torch.where(largest > 0, largest, 1.0)
+    is_edge = w.detach() > 0
+    w = w / largest[graph.batch[u]]
+    degree = scatter_sum(torch.cat([w, w]), torch.cat([u, v]), graph.num_nodes)
+    if ground is not None:
+        degree = degree + ground / largest[graph.batch]
+    scale = torch.where(degree > 0, degree, 1.0).rsqrt()
+    return w * scale[u] * scale[v], is_edge
 
 
 def _all_pairs(graph: Incidence) -> _Pairs:

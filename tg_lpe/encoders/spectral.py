@@ -64,8 +64,9 @@ class SpectrumEncoder(Encoder):
         options = {"normalization": self.normalization, "row_norm": self.row_norm}
         dtype = next(self.parameters()).dtype
         if self.tokens == "eigenvectors":
-            vectors, values = bottom_eigenvectors(graph, self.num_eigenpairs, **options)  # type: ignore[arg-type]
-            node, first, second = vectors, vectors[graph.tail], vectors[graph.head]
+            node, values = bottom_eigenvectors(graph, self.num_eigenpairs, **options)  # type: ignore[arg-type]
+            edges = slice(None) if self.edge_out_channels else slice(0)
+            first, second = node[graph.tail[edges]], node[graph.head[edges]]
             distance, product = (first - second).abs(), first * second
         else:
             spaces = eigenspaces(graph, self.num_eigenpairs, edges=bool(self.edge_out_channels), **options)  # type: ignore[arg-type]

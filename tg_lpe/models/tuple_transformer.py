@@ -125,6 +125,8 @@ class TupleTransformer(FeatureModel):
             check_count(name, count)
         if s is not None and s > k:
             raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
+        if level == "edge" and k == 1:
+            raise ValueError("level='edge' reads the token of both ends of an edge and needs k of at least 2, got k=1")
         if level != "graph" and pooling != "token":
             raise ValueError(f"level={level!r} does not pool, got pooling={pooling!r}")
         num_kinds = {"full": 0, "local": k, "delta": 2 * k}[attention]
@@ -132,6 +134,7 @@ class TupleTransformer(FeatureModel):
             raise ValueError(f"attention={attention!r} with k={k} needs at least {num_kinds} heads, got {heads}")
         check_share("dropout", dropout)
         check_share("attention_dropout", attention_dropout)
+        check_share("drop_path", drop_path)
         self.encoder = as_encoder(encoder)
         pe_channels, edge_pe_channels = encoding_widths(self.encoder, pe_channels, edge_pe_channels)
         self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, pooling, level
@@ -221,14 +224,15 @@ class TupleTransformer(FeatureModel):
         tokens = tuple_tokens(graph, self.k, self.s)
         pairs: tuple[Tensor, Tensor] | None = None
         if self.encoder is not None:
-            encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
-            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, edge_index.size(1), encoding)
-            if self.tokens.pairs is not None:
+            if self.tokens.pairs is None:
+                encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+            else:
                 asked, which = node_pairs(tokens, graph.num_nodes)
-                found = self.encoder.encode_pairs(
+                encoding, found = self.encoder.encode_with_pairs(
                     graph, asked, x, edge_attr, generator=generator, precomputed=precomputed
                 )
                 pairs = checked_pairs(self.encoder, asked.size(1), found).to(self.token_norm.weight.dtype), which
+            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, edge_index.size(1), encoding)
         attention, counts = self._attention(graph, tokens)
         nodes, edges = self._embed_nodes(graph, x, pe), self._embed_edges(graph, edge_attr, edge_pe)
         h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
