@@ -21,8 +21,11 @@ from tg_lpe.cli import main
 from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
 from tg_lpe.encoders import ENCODERS
+from tg_lpe.hub.files import load_tensors
 from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.options import normalized
 from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.tasks import TASKS
 
 COMMANDS = ("train", "pretrain", "encode", "predict", "show", "report", "demo")
 LINES = ["CCO ethanol", "c1ccccc1", "C1CC(", "CC(=O)O acid", "N"]
@@ -684,7 +687,72 @@ def test_an_error_inside_training_keeps_its_traceback(
         main([*command, "--out", str(tmp_path / "run")])
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 2.5}, {"seed": 1.5}, {"batch_size": "64"}])
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 2.5}, {"seed": 1.5}, {"batch_size": "64"}, {"epochs": True}, {"seed": -1}]
+)
 def test_whole_numbers(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be an integer, got"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be an integer(, | from 0 to 2.63 - 1, )got"):
         TrainConfig(**wrong)
+
+
+def test_data_belong_to_named_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.csv").write_text("smiles,y\nCC,1.5\n", encoding="utf-8")
+    for source in (str(tmp_path / "mine.csv"), "nci"):
+        said = refused(capsys, "train", source, "--data", str(tmp_path))
+        assert f"--data {tmp_path} would have no effect with {source}; it belongs to zinc, zinc12k, qm9, molhiv" in said
+
+
+def test_options_of_a_task_that_the_source_names() -> None:
+    words = normalized("train", ["molhiv", "--data", "DIR", "--task.metric", "average_precision"])
+    assert words[:2] == ["--task", TASKS["binary"].__module__ + ".Binary"]
+    words = normalized("train", ["cluster", "--task.metric", "accuracy"])
+    assert words[1].endswith(".Multiclass") and words[2:4] == ["--task.balanced", "true"]
+    assert words.index("balanced_accuracy") < words.index("accuracy")
+    assert normalized("train", ["mine.csv", "--task.metric", "rmse"])[1].endswith(".Regression")
+    assert "--task" not in normalized("train", ["mine.csv"])
+
+
+def test_a_configuration_without_an_encoder_leaves_the_default(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("seed: 3\n", encoding="utf-8")
+    words = normalized("train", ["nci", "--config", str(tmp_path / "c.yaml"), "--encoder.num_filters", "5"])
+    assert words[words.index("--encoder") + 1].endswith("GramTransformer")
+
+
+def test_molecules_are_read_as_the_encoder_was_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.smi").write_text("C[C]([N])C\nCC(N)C\n", encoding="utf-8")
+    out = tmp_path / "out.safetensors"
+    assert main(["encode", str(tmp_path / "in.smi"), str(out), "--pretrained", "transformer-qm9", "--quiet"]) == 0
+    tensors, _ = load_tensors(out)
+    first, second = tensors["linear_transformer_pe"].chunk(2)
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
+
+
+def test_a_folder_named_twice_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "a"
+    assert (
+        main(
+            [
+                "train",
+                "nci",
+                "--encoder",
+                "none",
+                "--graphs",
+                "20",
+                "--epochs",
+                "1",
+                "--model.num_layers",
+                "1",
+                "--model.hidden_channels",
+                "8",
+                "--quiet",
+                "--out",
+                str(run),
+                "--cache",
+                str(tmp_path / "cache"),
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["report", str(run), f"{run}/", f"{tmp_path}/./a", "--out", str(tmp_path / "r.html")]) == 0
+    assert "none (2)" not in capsys.readouterr().out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import logging
 import sys
 from dataclasses import asdict
@@ -28,6 +30,8 @@ ROWS = 10_000
 """Rows of a shard, if not said otherwise: some seconds of work, and some tens of MB, where the rows are molecules."""
 
 _FORMAT = 1
+_JOB = b"tg_lpe.job"
+"""In the metadata of a shard: the digest of the manifest that it was made under."""
 _LOGGER = logging.getLogger("tg_lpe.jobs")
 
 
@@ -98,6 +102,7 @@ class EncodingJob:
             raise ValueError(f"rows_per_shard must be at least 1, got {rows_per_shard}")
         self.out, self.transform, self.reader, self.strict = Path(out), transform, reader, strict
         self.rows_per_shard = rows_per_shard
+        self._digest: str | None = None
         self._files = parquet_files(source)
         if self.out.resolve() in {file.parent.resolve() for file in self._files}:
             raise ValueError(f"shards need a folder of their own, got {out}, which holds the input")
@@ -176,6 +181,7 @@ class EncodingJob:
             ValueError: if they differ, or there are shards without one.
         """
         path, manifest = self.out / MANIFEST, self.manifest()
+        self._digest = _digest(manifest)
         if not path.exists():
             if any(self.out.glob("part-*.parquet")):
                 raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
@@ -239,6 +245,10 @@ class EncodingJob:
             if name in table.column_names:
                 raise ValueError(f"{shard.source} has a column {name!r}, which would be written; choose another name")
             table = table.append_column(name, values)
+        if self._digest is not None:
+            if _digest(read_json(self.out / MANIFEST)) != self._digest:
+                raise ValueError(f"another job has begun in {self.out} meanwhile; choose another folder")
+            table = table.replace_schema_metadata({**(table.schema.metadata or {}), _JOB: self._digest.encode()})
         with replacing(self.out / shard.name) as temporary:
             arrow.parquet.write_table(table, temporary, compression="zstd")
         return JobReport(1, len(reasons), sum(reason is not None for reason in reasons))
@@ -274,10 +284,14 @@ class EncodingJob:
         try:
             with open_parquet(path) as file:
                 complete = bool(file.metadata.num_rows == shard.stop - shard.start)
+                job = (file.schema_arrow.metadata or {}).get(_JOB, b"").decode()
         except ValueError:
             complete = False
         if not complete:
             _LOGGER.warning("%s is damaged and is made anew", path)
+        elif job and self._digest is not None and job != self._digest:
+            _LOGGER.warning("%s is a shard of another job and is made anew", path)
+            complete = False
         return complete
 
     def _encoded_molecules(self, table: Any) -> _Encoded:
@@ -375,3 +389,7 @@ def _read_rows(shard: Shard) -> Any:
 
 def _total(reports: list[JobReport]) -> JobReport:
     return JobReport(*(sum(counts) for counts in zip(*reports, strict=True))) if reports else JobReport(0, 0, 0)
+
+
+def _digest(manifest: Any) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,8 @@ from torch import nn
 import tg_lpe.hub.checkpoints
 from tg_lpe import LinearTransformer, zoo
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub.checkpoints import CONFIG, DIGEST, WEIGHTS, CheckpointMixin, module_digest
-from tg_lpe.hub.files import load_tensors, read_json, replacing, save_tensors, write_json
+from tg_lpe.hub.checkpoints import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, module_digest
+from tg_lpe.hub.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
 OPTIONS = [
@@ -276,3 +277,25 @@ def test_tensors_and_metadata_round_trip(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="damaged or not a safetensors file"):
         load_tensors(tmp_path / "t")
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    for value in (1, 2):
+        write_json(tmp_path / "link.json", value)
+        assert (tmp_path / "link.json").is_symlink() and read_json(tmp_path / "real.json") == value
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_only_files_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for call in (lambda: check_writable(tmp_path / "pipe"), lambda: write_json(tmp_path / "pipe", 1)):
+        with pytest.raises(ValueError, match="pipe: it is a device or a pipe, and only files are written"):
+            call()
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_another_model_s_card_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / DESCRIPTION).write_text("{}", encoding="utf-8")
+    LinearTransformer(k=3).save_pretrained(tmp_path)
+    assert not (tmp_path / DESCRIPTION).exists()

@@ -757,3 +757,20 @@ def test_curve(make_run: MakeRun, val: Sequence[float]) -> None:
     path = draw_curve(RunFolder(folder))
     assert path == folder / "curve.png"
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_data_and_features_are_no_seeds(make_run: MakeRun) -> None:
+    unnamed = {"source": None, "bond_types": None}
+    specs = [{**unnamed, "spec": {"in_channels": width}} for width in (3, 7, 3)]
+    folders = [make_run(f"s{n}", test=0.3, seed=n, encoder=None, data=spec) for n, spec in enumerate(specs)]
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        del config["data"]["source"]
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    groups = compare([read_run(folder) for folder in folders])
+    assert [len(group.variants) for group in groups] == [1, 1]
+    assert sorted(len(group.variants[0].runs) for group in groups) == [1, 2]
+    bonds = [make_run(f"b{n}", test=0.3, seed=n, encoder=None, data={"bond_types": b}) for n, b in enumerate(([1], []))]
+    (group,) = compare([read_run(folder) for folder in bonds])
+    assert [len(variant.runs) for variant in group.variants] == [1, 1]
+    assert {variant.settings["features"] for variant in group.variants} == {"types", "ogb"}

@@ -65,3 +65,8 @@ def test_unknown_settings_are_named() -> None:
         ValueError, match=r"unknown settings \['learning_rate', 'zeal'\]; known are \[.*'batch_size', .*'lr'"
     ):
         TrainConfig.from_dict({"zeal": 1, "learning_rate": 2, "lr": 1e-3})
+
+
+def test_a_plateau_below_its_smallest_rate_is_refused() -> None:
+    with pytest.raises(ValueError, match="schedule='plateau' ends at min_lr=1e-06, got lr=5e-07, which is below it"):
+        LoopConfig(schedule="plateau", lr=5e-7)

@@ -273,7 +273,7 @@ def test_predictions_for_a_reader() -> None:
     [
         (lambda: Regression(level="edge"), r"level of regression must be one of \('graph', 'node'\), got 'edge'"),
         (lambda: Regression(metric="roc_auc"), r"metric of regression must be one of \('mae', 'rmse'\), got 'roc_auc'"),
-        (lambda: Regression(num_targets=0), "positive integer, got 0"),
+        (lambda: Regression(num_targets=0), "num_targets must be an integer of at least 1, got 0"),
         (lambda: Regression(loss_function="huber"), "'l1' or 'mse', got 'huber'"),
         (lambda: Binary(num_targets=2), "num_targets=2; use multilabel"),
         (lambda: Multiclass(num_classes=1), "at least 2, got 1"),

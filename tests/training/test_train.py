@@ -292,3 +292,26 @@ def test_predictions_are_not_rounded_to_bfloat16() -> None:
         out = training.predict(Batch.from_data_list([training.test_set[i] for i in range(10)]))
     assert out.dtype == torch.float32
     assert not torch.equal(out, out.bfloat16().float()) and len(out.unique()) > 2
+
+
+def test_training_needs_labels_to_learn_from() -> None:
+    parts = [rings(n, seed) for seed, n in enumerate((8, 4, 4))]
+    for data in parts[0]:
+        data.y = torch.full_like(data.y, torch.nan, dtype=torch.float32)
+    splits = GraphSplits.of(*parts, level="graph")
+    task = task_for(splits, "regression")
+    model = build_model(splits.spec, task, None, **MODEL)
+    with pytest.raises(ValueError, match="nothing can be learned of y: no label of it is in the training set"):
+        train(model, splits, task, QUICK, progress=False)
+    for part in parts[1:]:
+        for data in part:
+            data.y = torch.full_like(data.y, torch.nan, dtype=torch.float32)
+    with pytest.raises(ValueError, match="all labels of y are missing"):
+        task_for(GraphSplits.of(*parts, level="graph"))
+
+
+def test_to_go_on_needs_a_folder() -> None:
+    splits = splits_of_rings()
+    task = task_for(splits, "binary")
+    with pytest.raises(ValueError, match="resume=True goes on with the run in a folder: folder is missing"):
+        train(build_model(splits.spec, task, None, **MODEL), splits, task, QUICK, resume=True, progress=False)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe.cli.runs import add_process, set_threads
-from tg_lpe.cli.trained import atom_types_of, fixed_encoder
+from tg_lpe.cli.trained import fixed_encoder, reader_of
 from tg_lpe.training.options import add_encoder
 
 if TYPE_CHECKING:
-    from tg_lpe.datasets.molecules import AtomVocabulary
+    from tg_lpe.datasets.molecules import MoleculeReader
     from tg_lpe.transforms import LinearTransformerPE
 
 EDGE_ENCODING = "linear_transformer_edge_pe"
@@ -73,9 +73,9 @@ def _encode_file(args: Namespace, output: Path) -> None:
     from tg_lpe.hub.files import check_writable, replacing, save_tensors
 
     check_writable(output)
-    transform, known = _transform(args)
+    transform, reader = _transform(args)
     dataset, vocabulary, report, used = read_molecules(
-        args.input, vocabulary=known, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
+        args.input, reader=reader, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
     )
     for molecule in report.skipped:
         print(f"left out: {molecule}", file=sys.stderr)
@@ -112,19 +112,14 @@ def _encode_shards(args: Namespace, output: Path) -> None:
     part = re.fullmatch(r"(\d+)/(\d+)", args.part or "0/1")
     if part is None:
         raise ValueError(f"--part must be I/N, such as 0/2, got {args.part}")
-    transform, known = _transform(args)
+    transform, reader = _transform(args)
     with open_parquet(parquet_files(args.input)[0]) as file:
         holds_graphs = args.smiles_column is None and "edge_index" in file.schema_arrow.names
-    reader = None
-    if known is not None and not holds_graphs:
-        from tg_lpe.datasets.molecules import MoleculeReader
-
-        reader = MoleculeReader(known)
     job = EncodingJob(
         args.input,
         output,
         transform,
-        reader=reader,
+        reader=None if holds_graphs else reader,
         smiles_column=args.smiles_column,
         rows_per_shard=ROWS if args.rows_per_shard is None else args.rows_per_shard,
         strict=args.strict,
@@ -136,10 +131,10 @@ def _encode_shards(args: Namespace, output: Path) -> None:
     )
 
 
-def _transform(args: Namespace) -> tuple[LinearTransformerPE, AtomVocabulary | None]:
-    """The transform of ``encode``, and the atom types that its encoder knows by number."""
+def _transform(args: Namespace) -> tuple[LinearTransformerPE, MoleculeReader | None]:
+    """The transform of ``encode``, and how molecules are read for an encoder that knows atom types by number."""
     from tg_lpe.transforms import LinearTransformerPE
 
     encoder, name = fixed_encoder(args)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
-    return transform, atom_types_of(name) if name is not None and "x" in encoder.reads else None
+    return transform, reader_of(name) if name is not None and "x" in encoder.reads else None

@@ -24,7 +24,7 @@ def run(args: Namespace) -> None:
     for path in (args.out, args.json):
         if path is not None:
             check_writable(Path(path))
-    paths = list(dict.fromkeys(args.runs))
+    paths = list({Path(path).resolve(): path for path in args.runs}.values())
     runs = [read_run(path) for path in paths]
     print(comparison_table(runs))
     if args.json is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tg_lpe.cli.trained import atom_types_of, fixed_encoder
+from tg_lpe.cli.trained import fixed_encoder, reader_of
 from tg_lpe.training.options import add_encoder
 
 
@@ -39,7 +39,7 @@ def run(args: Namespace) -> None:
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")
     check_writable(Path(args.out))
     encoder, name = fixed_encoder(args)
-    vocabulary = atom_types_of(name) if name is not None and "x" in encoder.reads else None
+    vocabulary = reader_of(name).vocabulary if name is not None and "x" in encoder.reads else None
     picture = plot.molecule(
         args.smiles, encoder, vocabulary=vocabulary, channels=args.channels, columns=args.columns
     ).save(args.out)

@@ -84,7 +84,10 @@ def load_data(
             f"the source is one of {', '.join((*SOURCES, *GENERATED))}, or a folder or file that exists; "
             f"got {args.source!r}"
         )
-    if args.data is None and args.source in SOURCES and args.source != "nci":
+    if args.data not in (None, args.source) and (not named or args.source == "nci"):
+        takes = ", ".join(source for source in SOURCES if source != "nci")
+        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it belongs to {takes}")
+    if args.data is None and named and args.source != "nci":
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
     before = None if start is None else features_of(start.data)
     features: Any = args.features or before or ("ogb" if args.source == "molhiv" else "types")

@@ -8,10 +8,11 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tg_lpe.cli.runs import add_run, device_named, run_training, set_threads
-from tg_lpe.cli.sources import GENERATED, add_data, load_data
+from tg_lpe.cli.sources import add_data, load_data
 from tg_lpe.cli.trained import model_of, trained_model
 from tg_lpe.training.options import (
     DEFAULT_ENCODER,
+    NAMED_TASKS,
     TASK_SIZES,
     Parser,
     add_encoder,
@@ -24,12 +25,6 @@ from tg_lpe.training.options import (
     model_named,
     settings_of,
 )
-
-NAMED_TASKS: dict[str, dict[str, Any]] = {
-    "molhiv": {"name": "binary"},
-    **{source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"} for source in GENERATED},
-}
-"""Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
 
 def add_options(parser: Parser) -> None:

@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from tg_lpe.training.options import chosen_encoder, encoder_label
 
 if TYPE_CHECKING:
-    from tg_lpe.datasets.molecules import AtomVocabulary
+    from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader
     from tg_lpe.encoders.base import Encoder
     from tg_lpe.models import Model
     from tg_lpe.prediction import Predictor
@@ -72,12 +72,14 @@ def _trained_encoder(name: str) -> Encoder:
     return encoder
 
 
-def atom_types_of(encoder: str) -> AtomVocabulary:
-    """The atom types by the numbers that an encoder knows them by, from its card or the run folder that it lies in."""
+def reader_of(encoder: str) -> MoleculeReader:
+    """How the molecules of an encoder that reads atom types were read, by its card or the run folder around it."""
+    from tg_lpe.datasets.molecules import MoleculeReader
+
     descriptions = _descriptions_of(encoder)
     for _, data in descriptions:
         if (vocabulary := vocabulary_of(data)) is not None:
-            return vocabulary
+            return MoleculeReader(vocabulary, MoleculeReader.repairs(data))
     card, *_, config = (file for file, _ in descriptions)
     raise ValueError(
         f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "
@@ -101,7 +103,7 @@ def vocabulary_for(chosen: Mapping[str, Any] | str | None, features: str) -> Ato
     trained = next((data for _, data in _descriptions_of(chosen) if data.get("bond_types") is not None), {})
     if trained and (before := features_of(trained)) != features:
         raise ValueError(f"encoder {chosen} was trained with --features {before}, got --features {features}")
-    return atom_types_of(chosen) if "x" in reads and features == "types" else None
+    return reader_of(chosen).vocabulary if "x" in reads and features == "types" else None
 
 
 def vocabulary_of(data: Mapping[str, Any]) -> AtomVocabulary | None:

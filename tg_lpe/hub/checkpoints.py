@@ -124,7 +124,8 @@ class CheckpointMixin(
         """Write a checkpoint folder; each file is replaced as a whole, the configuration last.
 
         Args:
-            save_directory: the folder, made if absent.
+            save_directory: the folder, made if absent. A ``card.json`` in it, which says what another model predicts,
+                is removed.
             kwargs: as :meth:`huggingface_hub.ModelHubMixin.save_pretrained`, such as ``push_to_hub``.
 
         Raises:
@@ -138,6 +139,7 @@ class CheckpointMixin(
             kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), kwargs["repo_id"])
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=target) as temporary:
             result = super().save_pretrained(temporary, **kwargs)
+            (target / DESCRIPTION).unlink(missing_ok=True)
             for name in sorted(os.listdir(temporary), key=lambda name: name == CONFIG):
                 if name != "README.md" or not (target / name).exists():  # keep a card that was written by hand
                     (Path(temporary) / name).replace(target / name)

@@ -23,21 +23,35 @@ def check_writable(path: Path) -> None:
     """Find out before any work whether :func:`replacing` will be able to write a file; nothing is left behind.
 
     Raises:
-        ValueError: if ``path`` is a folder.
+        ValueError: if ``path`` is a folder, a device or a pipe.
         OSError: if no file can be made in its folder, or in the nearest one above that exists.
     """
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder")
-    folder = next(above for above in path.absolute().parents if os.path.lexists(above))
+    folder = next(above for above in _regular(path).absolute().parents if os.path.lexists(above))
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise type(error)(f"cannot write {path}: {error.strerror} ({folder})") from error
 
 
+def _regular(path: Path) -> Path:
+    """The file that a path names, at the end of its links; nothing but a file is ever replaced."""
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"cannot write {path}: it is a device or a pipe, and only files are written")
+    return path.resolve() if path.is_symlink() else path
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` that takes its place when the block ends without an error."""
+    """A temporary name beside ``path`` that takes its place when the block ends without an error.
+
+    A link stays one: the file that it leads to is replaced.
+
+    Raises:
+        ValueError: if ``path`` is a folder, a device or a pipe.
+    """
+    path = _regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)

@@ -16,7 +16,7 @@ from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import MODELS
 from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
-from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, Run
+from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, UNNAMED, Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import checkpoint_label
@@ -196,6 +196,8 @@ def _data_key(run: Run) -> str:
     names = (*SIZES, "normalization", "atom_types") if run.source in _NAMED else SIZES
     task = [run.task.get(name) for name in RANKED_BY]
     what = [*task, target_of(run.data)] if run.kind == "train" else []
+    if run.source == UNNAMED:
+        what.append(run.data.get("spec"))  # nothing else tells data from Python apart
     if mapping_in(run.data, "split").get("kind") == "scaffold":
         what.append("scaffold")  # a harder split of the same file
     return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names), *what], sort_keys=True)
@@ -206,6 +208,8 @@ def _effective(run: Run) -> dict[str, Any]:
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name")}
     settings = {**_encoder_settings(run), **_defaults(run), **run.settings, **task}
     settings |= _options("attention_options", settings.pop("attention_options", None))
+    if (bonds := run.data.get("bond_types")) is not None:
+        settings["features"] = "types" if bonds else "ogb"
     idle = {"seed"}
     if run.kind == "train" and run.encoder is None:
         idle |= {"pe_norm", "pe_lr", "encoder_lr"}

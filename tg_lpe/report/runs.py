@@ -61,7 +61,7 @@ class Run:
     @property
     def source(self) -> str:
         """What the data was called."""
-        return str(self.data.get("source", "unnamed data"))
+        return str(self.data.get("source", UNNAMED))
 
     @property
     def finished(self) -> bool:
@@ -173,6 +173,9 @@ def _is_pretraining(config: dict[str, Any], result: dict[str, Any] | None, rows:
         return command in PRETRAININGS
     return bool(rows) and "val_loss" in rows[0]
 
+
+UNNAMED = "unnamed data"
+"""The source of a run from Python, which has none."""
 
 NOT_SETTINGS = {"class", *FIXED}
 """Arguments of the model that follow from encoder, task and data."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
-from tg_lpe.arguments import check_choice, check_share
+from tg_lpe.arguments import check_choice, check_seed, check_share
 from tg_lpe.graph.spectral import KERNELS
 
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
@@ -54,17 +54,20 @@ class LoopConfig:
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, get_args(Schedule))
         self._at_least_one("epochs", "batch_size", "halve_every")
-        self._integers("seed", "patience")
+        check_seed(self.seed)
+        self._integers("patience")
         if self.patience < 0:
             raise ValueError(f"patience must be at least 0, got {self.patience}")
         self._positive("lr", "min_lr", "clip")
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
         check_share("ema", self.ema)
+        if self.schedule == "plateau" and self.lr < self.min_lr:
+            raise ValueError(f"schedule='plateau' ends at min_lr={self.min_lr}, got lr={self.lr}, which is below it")
 
     def _integers(self, *names: str) -> None:
         for name in names:
-            if not isinstance(getattr(self, name), int):
+            if not isinstance(getattr(self, name), int) or isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
 
     def _at_least_one(self, *names: str) -> None:

@@ -75,6 +75,8 @@ def train(
     device = join(device)
     task = task_for(splits) if task is None else task
     config = TrainConfig() if config is None else config
+    if folder is None and resume:
+        raise ValueError("resume=True goes on with the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
     run, model = RunFolder(folder), model.to(device)
@@ -147,6 +149,8 @@ class JointTraining(TrainingLoop):
     def _recalibrate(self) -> None:
         """Set the statistics of batch norms to the mean of those of batches of the first training graphs."""
         norms = [module for module in self.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        if not norms:
+            return
         momenta = [norm.momentum for norm in norms]
         self.model.eval()  # without dropout
         for norm in norms:

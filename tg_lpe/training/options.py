@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from argparse import HelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn, TypeVar
 
@@ -32,12 +32,21 @@ from tg_lpe.training.build import NoEncoder
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
-from tg_lpe.training.tasks import TASKS
+from tg_lpe.training.tasks import TASKS, Regression
 
 DEFAULT_ENCODER = "GramTransformer"
 
 REGISTRIES: dict[str, Registry] = {"--encoder": ENCODERS, "--task": TASKS}
 """Options that choose a class, and the classes with names."""
+
+NAMED_TASKS: dict[str, dict[str, Any]] = {
+    "molhiv": {"name": "binary"},
+    **{
+        source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
+        for source in ("pattern", "cluster")
+    },
+}
+"""Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
 MODEL_CLASS = "model.class"
 """The option behind ``--model``, so that a configuration says the class beside the arguments."""
@@ -168,8 +177,12 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         words = ["--pretrained" if place in places else word for place, word in enumerate(words)]
     for content in configs.values():
         _import_modules(_flat(content.get("import")))
+    if command == "train":
+        added = _default_task(words, configs.values())
+        words = [*added, *words]
+        configs = {place + len(added): content for place, content in configs.items()}
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
-    if options and not {"--encoder", "--config"} & set(words):
+    if options and "--encoder" not in words and not any("encoder" in content for content in configs.values()):
         preset = PRESETS.get(words[words.index("--preset") + 1]) if "--preset" in words[:-1] else None
         default = preset.encoder if preset else DEFAULT_ENCODER if command == "train" else None
         if default is None:
@@ -184,6 +197,16 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     for option in REGISTRIES:
         _check_options(command, option, words, list(configs.values()))
     return words
+
+
+def _default_task(words: Sequence[str], configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The options that name a task, where options ``--task.*`` were given and no task was."""
+    options = [word for word in words if word.startswith("--task.") and word != "--task.help"]
+    if not options or "--task" in words or any("task" in content for content in configs):
+        return []
+    task = next((NAMED_TASKS[word] for word in words if word in NAMED_TASKS), {"name": Regression.name})
+    settings = [("--task", task["name"]), *((f"--task.{key}", value) for key, value in task.items() if key != "name")]
+    return [str(part).lower() if isinstance(part, bool) else part for setting in settings for part in setting]
 
 
 def _read_config(text: str) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -77,13 +78,21 @@ class RunFolder:
 
         Raises:
             ValueError: if the folder holds a run and ``resume`` is not set, or holds one of other settings or of an
-                earlier release, or another process uses the folder.
+                earlier release, a part of one, or another ``config.json``, or another process uses the folder.
         """
         self._lock()
         self._remove_leftovers()
         config = {"layout": LAYOUT, "command": command, **settings}
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
-        there = self.config.exists() and any(file.exists() for file in (self.metrics, *self._states, self.result))
+        parts = [file.name for file in (self.metrics, *self._states, self.result) if file.exists()]
+        there = self.config.exists() and bool(parts)
+        if not self.config.exists() and (parts := parts or [file.name for file in (self.model,) if file.exists()]):
+            raise ValueError(
+                f"{self.path} holds {', '.join(parts)} and no {self.config.name} that says of which run: "
+                "choose another folder"
+            )
+        if self.config.exists() and not there and not _is_of_run(read_json(self.config)):
+            raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
         if there and not resume:
             raise ValueError(
                 f"{self.path} already holds a run; resume it with --resume (in Python: resume=True) or choose another "
@@ -205,6 +214,11 @@ def checkpoint_label(name_or_dir: str) -> str:
     return path.parent.name or path.name if path.name == "encoder" else path.name
 
 
+def _is_of_run(config: Any) -> bool:
+    """Whether a configuration is that of a run, of this release or of 0.1."""
+    return isinstance(config, dict) and not {"command", "train", "pretrain", "pretrain-kernels"}.isdisjoint(config)
+
+
 def environment() -> dict[str, Any]:
     """Machine, interpreter and package versions, JSON-able."""
     versions: dict[str, str | None] = {}
@@ -222,7 +236,7 @@ def environment() -> dict[str, Any]:
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.system(),
         "python": platform.python_version(),
-        "command": " ".join(["tg-lpe", *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "packages": versions,
     }
 

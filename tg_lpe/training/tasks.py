@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tg_lpe.arguments import check_count
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
 from tg_lpe.hub.registry import Registry
 from tg_lpe.training.metrics import METRICS
@@ -65,8 +66,7 @@ class Task(ABC):
         for option, allowed in (("level", LEVELS), ("metric", self.metrics)):
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} of {self.name} must be one of {allowed}, got {getattr(self, option)!r}")
-        if not isinstance(self.num_targets, int) or self.num_targets < 1:
-            raise ValueError(f"num_targets must be a positive integer, got {self.num_targets!r}")
+        check_count("num_targets", self.num_targets)
 
     @property
     def direction(self) -> str:
@@ -169,8 +169,8 @@ class Task(ABC):
         """Refuse a dataset that this task cannot be trained and tested on.
 
         Raises:
-            ValueError: if its labels are of another level or number, :meth:`check` refuses them, or :attr:`metric` is
-                defined for no column of the validation or the test set.
+            ValueError: if its labels are of another level or number, :meth:`check` refuses them, a column has none in
+                the training set, or :attr:`metric` is defined for no column of the validation or the test set.
         """
         columns, level = splits.target.columns, splits.target.level
         if not columns:
@@ -184,6 +184,9 @@ class Task(ABC):
             )
         labels = {part: splits.labels(part) for part in PARTS}
         self.check(torch.cat(list(labels.values())))
+        unlabelled = labels["train"].isnan().all(0).tolist()
+        if missing := [name for name, is_so in zip(columns, unlabelled, strict=True) if is_so]:
+            raise ValueError(f"nothing can be learned of {', '.join(missing)}: no label of it is in the training set")
         for part in ("val", "test"):
             if len(self.undefined_columns(labels[part])) < self.num_targets:
                 continue
@@ -324,8 +327,7 @@ class Multiclass(Task):
         super().__post_init__()
         if self.num_targets != 1:
             raise ValueError(f"multiclass labels are one column, got num_targets={self.num_targets}")
-        if not isinstance(self.num_classes, int) or self.num_classes < 2:
-            raise ValueError(f"num_classes must be an integer of at least 2, got {self.num_classes!r}")
+        check_count("num_classes", self.num_classes, least=2)
 
     @classmethod
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
@@ -398,6 +400,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     if labels.size(1) == 0:
         raise ValueError("the data has no target; choose one before training")
     known = labels[~labels.isnan()]
+    if not known.numel():
+        raise ValueError(f"all labels of {', '.join(splits.target.columns)} are missing")
     if name is None:
         if bool((known == known.floor()).all()):
             kind = "multiclass" if known.numel() and float(known.max()) > 1 else "binary"

@@ -19,6 +19,7 @@ from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, buil
 from tg_lpe.datasets.molecules._files import SourceFile, find_split
 from tg_lpe.datasets.molecules._pool import resolve_num_workers
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.datasets.molecules.reader import MoleculeReader
 from tg_lpe.datasets.molecules.report import LoadReport, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
@@ -198,6 +199,7 @@ def read_molecules(
     path: str | Path,
     *,
     vocabulary: AtomVocabulary | None = None,
+    reader: MoleculeReader | None = None,
     smiles_column: str | None = None,
     strict: bool = False,
     num_workers: int | None = None,
@@ -208,6 +210,7 @@ def read_molecules(
     Args:
         path: A file `NAME.smi`, `NAME.csv`, `NAME.smi.xz` or `NAME.csv.xz`.
         vocabulary: The atom types; by default those that occur.
+        reader: Reads in place of `vocabulary` as a model was trained.
         smiles_column: Column of the SMILES, as for :func:`load_molecules`.
         strict: Raise if any molecule is unusable.
         num_workers: Processes that read SMILES, as for :func:`load_molecules`.
@@ -221,7 +224,12 @@ def read_molecules(
         ValueError: If there is no SMILES column, no molecule is usable, or `strict` is set and one is not.
     """
     rows = list(SourceFile.read(Path(path)).rows((), smiles_column))
-    options = BuildOptions(vocabulary=vocabulary, num_workers=num_workers, progress=progress)
+    options = BuildOptions(
+        vocabulary=vocabulary if reader is None else reader.vocabulary,
+        repair_radicals=reader is not None and reader.repair_radicals,
+        num_workers=num_workers,
+        progress=progress,
+    )
     with _named(path):
         dataset, vocabulary, report, used = build_list(rows, options)
     _announce(path, report, strict)

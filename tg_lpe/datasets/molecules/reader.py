@@ -53,9 +53,13 @@ class MoleculeReader:
                 f"it was trained on graphs with the bonds {', '.join(bonds)}, and SMILES are read with "
                 f"{', '.join(BOND_TYPES)}; it takes graphs (Data)"
             )
+        return cls(AtomVocabulary(tuple(atoms)) if atoms else None, cls.repairs(data))
+
+    @staticmethod
+    def repairs(data: Mapping[str, Any]) -> bool:
+        """Whether the molecules that a description is of were read with QM9's clean-up."""
         # Descriptions of earlier releases name the data set alone.
-        repair = data.get("repair_radicals", data.get("source") == "qm9")
-        return cls(AtomVocabulary(tuple(atoms)) if atoms else None, bool(repair))
+        return bool(data.get("repair_radicals", data.get("source") == "qm9"))
 
     def read(
         self, smiles: Iterable[str], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
