@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import networkx as nx
@@ -280,3 +281,12 @@ def test_full_precision_under_autocast(cls: type[LPE] | type[SPE]) -> None:
 def test_refusals(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_spe_says_where_nothing_is_left() -> None:
+    paths = Incidence(torch.tensor([[0, 2, 4], [1, 3, 5]]), 6)
+    with pytest.warns(UserWarning, match="in 1 of 1 graphs the first has more than num_eigenpairs=2 dimensions"):
+        assert bool(SPE(4, num_eigenpairs=2).precompute(paths)["graph_eigenvalues"].isnan().all())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SPE(4, num_eigenpairs=3).precompute(paths)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
+from tg_lpe.graph import eigenspaces as eigenspaces_module
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 
@@ -373,3 +374,27 @@ def test_published_number_of_parameters(f: int, k: int) -> None:
 def test_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         SpectralEncoder(**options)
+
+
+def test_many_components_take_no_more_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, solve = [], eigenspaces_module.laplacian_eigenvectors
+    monkeypatch.setattr(
+        eigenspaces_module, "laplacian_eigenvectors", lambda graph, k, **o: asked.append(k) or solve(graph, k, **o)
+    )
+    parts = nx.disjoint_union_all([nx.path_graph(9), *([nx.path_graph(2)] * 40), nx.empty_graph(30)])
+    graph = incidence(from_networkx(parts))
+    found = eigenspaces(graph, 5)
+    assert asked == [5 + eigenspaces_module.SPARE]
+    assert found.values[0, 0] == 0 and bool(found.values[0, 1:].isnan().all())
+    expected = torch.cat([graph.laplacian_diagonal(torch.ones(1).double())[:9] / 16, torch.full((80,), 0.5)]).sqrt()
+    torch.testing.assert_close(found.node[:89, 0], expected)
+    assert not bool(found.node[89:].any()), "a node without edges has the eigenvalue 1"
+    torch.testing.assert_close(found.product[8:, 0], torch.full((40,), 0.5).double())
+
+
+def test_edges_of_weight_zero_join_no_null_vectors() -> None:
+    index = torch.tensor([[0, 2, 1], [1, 3, 2]])
+    found = eigenspaces(Incidence(index, 4, edge_weight=torch.tensor([1.0, 1.0, 0.0])), 2)
+    edge = (Incidence(index, 4).tail == 1).nonzero().item()
+    torch.testing.assert_close(found.product[edge], torch.tensor([0.0, 0.0]).double())
+    torch.testing.assert_close(found.distance[edge], torch.tensor([1.0, 0.0]).double())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -86,8 +88,19 @@ class SPE(SpectrumEncoder):
                 module.reset_parameters()  # type: ignore[operator]
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
-        """Eigenvalues and eigenvectors, in the dtype of the weights."""
+        """Eigenvalues and eigenvectors, in the dtype of the weights.
+
+        Warns:
+            UserWarning: if the first eigenspace of a graph has more than ``num_eigenpairs`` dimensions, as with more
+                components: it cannot be cut, nothing is left, and all nodes of the graph get one encoding.
+        """
         vectors, values = whole_eigenspaces(graph, self.num_eigenpairs, normalization=self.normalization)
+        if empty := int((values[:, 0].isnan() & (graph.ptr.diff() > 0)).sum()):
+            warnings.warn(
+                f"SPE reads whole eigenspaces, and in {empty} of {graph.num_graphs} graphs the first has more than "
+                f"num_eigenpairs={self.num_eigenpairs} dimensions: all nodes of such a graph get one encoding",
+                stacklevel=2,
+            )
         dtype = self.epsilon.dtype
         return {"graph_eigenvalues": values.to(dtype), "node_spectrum": vectors.to(dtype)}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.spectral import DEGENERATE, laplacian_eigenvectors
+from tg_lpe.graph.spectral import DEGENERATE, laplacian_eigenvectors, null_vectors
 
 SPARE = 6
 """Eigenvectors beyond the wanted ones that are computed at first, to see where the last eigenspace ends."""
@@ -95,26 +95,60 @@ def eigenspaces(
         The spectrum.
     """
     gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
+    null = null_vectors(graph, normalization)  # two columns, of many vectors each: the others do not wait behind them
+    null_values = torch.tensor([0.0, 1.0], dtype=torch.float64, device=graph.device)
+    null_values = null_values.where(null.counts > 0, torch.nan)
     width = k + SPARE
     while True:
-        vectors, values = bottom_eigenvectors(graph, width, normalization=normalization)
-        # Past the last eigenvalue of a graph there is NaN, which ends its last eigenspace too.
-        if width >= graph.max_nodes or not bool((values.diff(dim=1)[:, k - 1 :] <= gap).all(1).any()):
+        vectors, values = laplacian_eigenvectors(graph, width, normalization=normalization)
+        values = torch.cat([null_values, values.clamp(min=0.0)], dim=1)  # zero up to rounding
+        counts = torch.cat([null.counts, torch.ones_like(values[:, 2:], dtype=torch.int64)], dim=1)
+        space, is_whole = _spaces(values, counts, gap, k)
+        if width >= graph.max_nodes or bool((is_whole | values[:, 2:].isnan().any(1)).all()):
             break
         width = min(2 * width, graph.max_nodes)
-    space = (values.diff(dim=1, prepend=values[:, :1]) > gap).cumsum(1).masked_fill(values.isnan(), k)
-    space = torch.where(space <= space[:, k - 1 : k].clamp(max=k - 1), space, k)  # column k is cut off below
+    own = torch.stack([null.node * ~null.is_lone, null.node * null.is_lone], dim=1)
+    vectors = torch.cat([own, vectors], dim=1)
     if row_norm:
         vectors = _unit_rows(vectors * (space < k)[graph.batch])
     space_of_node = space[graph.batch]
     tail, head = (graph.tail, graph.head) if edges else (graph.tail[:0], graph.head[:0])
     first, second, space_of_edge = vectors[tail], vectors[head], space_of_node[tail]
+    square, product = (first - second).square(), first * second
+    # Null vectors of two components share a column and no more; an edge of weight zero joins such.
+    apart = (null.component[tail] != null.component[head]).unsqueeze(1)
+    square[:, :2] = torch.where(apart, first[:, :2].square() + second[:, :2].square(), square[:, :2])
+    product[:, :2] = product[:, :2].masked_fill(apart, 0.0)
     return Spectrum(
-        _mean_of_each(values, space, k),
+        _mean_of_each(values, counts, space, k),
         _sums(vectors.square(), space_of_node, k).sqrt(),
-        _sums((first - second).square(), space_of_edge, k).sqrt(),
-        _sums(first * second, space_of_edge, k),
+        _sums(square, space_of_edge, k).sqrt(),
+        _sums(product, space_of_edge, k),
     )
+
+
+def _spaces(values: Tensor, counts: Tensor, gap: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The number of each column's eigenspace in ascending order, ``k`` for one that is not wanted.
+
+    Args:
+        values: eigenvalues ``[num_graphs, num_columns]``, NaN where there is none.
+        counts: how many eigenvectors a column stands for.
+        gap: how far apart eigenvalues are at least, ``[num_graphs, 1]``.
+        k: how many eigenvalues are wanted, with multiplicity.
+
+    Returns:
+        The numbers, int64 ``[num_graphs, num_columns]``; and of each graph, whether another eigenspace follows the last
+        one that is wanted, so that this one is whole.
+    """
+    ordered, order = values.sort(dim=1)  # NaN last
+    absent = ordered.isnan()
+    counts = counts.gather(1, order).masked_fill(absent, 0)
+    space = (ordered.diff(dim=1, prepend=ordered[:, :1]) > gap).cumsum(1).masked_fill(absent, k)
+    begun = counts.cumsum(1) - counts < k  # columns that begin before the k-th eigenvalue
+    last = torch.where(begun & ~absent, space, -1).amax(1, keepdim=True)
+    is_whole = ((space > last) & ~absent).any(1)
+    space = torch.where(space <= last, space, k)
+    return torch.empty_like(space).scatter_(1, order, space), is_whole
 
 
 def _largest_entry(graph: Incidence, normalization: str | None) -> Tensor:
@@ -135,7 +169,9 @@ def _sums(values: Tensor, space: Tensor, k: int) -> Tensor:
     return values.new_zeros(len(values), k + 1).scatter_add_(1, space, values)[:, :k]
 
 
-def _mean_of_each(values: Tensor, space: Tensor, k: int) -> Tensor:
+def _mean_of_each(values: Tensor, counts: Tensor, space: Tensor, k: int) -> Tensor:
     """The eigenvalue of each space, ``[num_graphs, k]``, NaN where there is none."""
-    found = torch.full((len(values), k + 1), torch.nan, dtype=values.dtype, device=values.device)
-    return found.scatter_reduce_(1, space, values, "mean", include_self=False)[:, :k]
+    weight = counts.masked_fill(values.isnan(), 0).to(values.dtype)
+    sums = values.new_zeros(len(values), k + 1)
+    total = sums.scatter_add(1, space, values.nan_to_num() * weight)
+    return (total / sums.scatter_add(1, space, weight))[:, :k]  # 0 / 0 is NaN

@@ -6,6 +6,7 @@ Defined on every graph: few nodes, several components, no edges, any size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -121,14 +122,49 @@ def laplacian_eigenvectors(
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
+class NullVectors(NamedTuple):
+    """The null vectors of all components of a batch, those without ground, however many there are."""
+
+    node: Tensor
+    """Entry of the null vector of each node's component, float64 ``[num_nodes]``; zero where it has none."""
+    component: Tensor
+    """The component of each node, int64 ``[num_nodes]``."""
+    is_lone: Tensor
+    """Nodes without edges whose null vector counts as one of the eigenvalue 1, bool ``[num_nodes]``."""
+    counts: Tensor
+    """How many null vectors of the eigenvalues 0 and 1 a graph has, int64 ``[num_graphs, 2]``."""
+
+
+def null_vectors(graph: Incidence, normalization: str | None) -> NullVectors:
+    """The null vectors that :func:`laplacian_eigenvectors` leaves out, or counts with ``keep_null=True``.
+
+    Args:
+        graph: the batch.
+        normalization: of the Laplacian, ``None`` or ``"sym"``.
+    """
+    parts = Components(graph)
+    scale = None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
+    node, first = _null_vectors(parts, scale, normalization)
+    has_one = np.ones(parts.count, bool) if graph.ground is None else ~parts.grounded
+    counts = np.zeros((graph.num_graphs, 2), np.int64)
+    np.add.at(counts, (parts.graph_of[has_one], first[has_one].astype(np.int64)), 1)
+    is_lone = (first * has_one).astype(bool)[parts.label]
+    found = node * has_one[parts.label], parts.label.astype(np.int64), is_lone, counts
+    return NullVectors(*(torch.from_numpy(part).to(graph.device) for part in found))
+
+
+def _null_vectors(parts: Components, scale: Array | None, normalization: str | None) -> tuple[Array, Array]:
+    """The null vector of each component as an entry of each node, and its eigenvalue, as if there were no ground."""
+    null = np.ones(len(parts.label)) if scale is None or normalization == "rw" else 1 / scale
+    null = null / np.sqrt(np.bincount(parts.label, null**2, minlength=parts.count))[parts.label]
+    return null, np.where((parts.size == 1) & (normalization == "sym"), 1.0, 0.0)
+
+
 def _with_null_vectors(
     parts: Components, vectors: Array, values: Array, scale: Array | None, normalization: str | None
 ) -> tuple[Array, Array]:
     """The first ``k`` eigenvectors of each component, the null vector of one without ground included."""
-    null = np.ones(len(vectors)) if scale is None or normalization == "rw" else 1 / scale
-    norm = np.sqrt(np.bincount(parts.label, null**2, minlength=parts.count))
-    null /= norm[parts.label]
-    first = np.where((parts.size == 1) & (normalization == "sym"), 1.0, 0.0)
+    null, first = _null_vectors(parts, scale, normalization)
     vectors = np.concatenate([null[:, None], vectors], axis=1)
     values = np.concatenate([first[:, None], values], axis=1)
     if parts.graph.ground is not None:  # a component with ground has no null vector: its columns move back by one
