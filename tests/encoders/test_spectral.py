@@ -97,8 +97,9 @@ class TestKernel(SpectrumTestCase):
         encoder: Any = self.double()
         node, edge = self.tokens(graph)
         with torch.no_grad():
-            values = torch.tensor([value for value, _ in spaces_of(graph, "sym", M)]).double().unsqueeze(1)
-            f, edge_filters = encoder.node_net(values).numpy(), encoder.edge_net(values).numpy()
+            values = np.array([value for value, _ in spaces_of(graph, "sym", M)])
+            polynomials = torch.from_numpy(np.polynomial.chebyshev.chebvander(1 - values, 16))
+            f, edge_filters = encoder.node_net(polynomials).numpy(), encoder.edge_net(polynomials).numpy()
         at_edges = edge[:, :, 1] @ edge_filters[:, :2] + edge[:, :, 0] ** 2 @ edge_filters[:, 2:]
         return node[:, :, 0] ** 2 @ f, at_edges
 
@@ -328,8 +329,8 @@ def test_the_kernel_form_is_a_gram_read_out() -> None:
             super().__init__()
             self.unit = nn.Parameter(torch.ones(1))
 
-        def forward(self, values: Tensor) -> Tensor:
-            powers = torch.cat([(1 - values) ** t for t in range(4)], dim=2)
+        def forward(self, polynomials: Tensor) -> Tensor:
+            powers = torch.cat([polynomials[..., 1:2] ** t for t in range(4)], dim=2)
             return torch.cat([powers, torch.zeros_like(powers)], dim=2)
 
     encoder = SpectralKernel(8, 4, num_eigenpairs=12).double()
@@ -398,3 +399,12 @@ def test_edges_of_weight_zero_join_no_null_vectors() -> None:
     edge = (Incidence(index, 4).tail == 1).nonzero().item()
     torch.testing.assert_close(found.product[edge], torch.tensor([0.0, 0.0]).double())
     torch.testing.assert_close(found.distance[edge], torch.tensor([1.0, 0.0]).double())
+
+
+def test_filters_without_normalisation_are_those_of_a_bounded_variable() -> None:
+    encoder = SpectralKernel(2, 0, 4, normalization=None, num_polynomials=5).double()
+    values = torch.tensor([[0.0, 0.5, 3.0, 1e6]]).double()
+    z = ((1 - values) / (1 + values)).numpy()
+    np.testing.assert_allclose(
+        encoder._polynomials(values).numpy(), np.polynomial.chebyshev.chebvander(z, 4), atol=1e-12
+    )

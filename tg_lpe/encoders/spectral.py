@@ -271,9 +271,11 @@ class SpectralKernel(SpectrumEncoder):
     .. math:: \sum_l f_c(\lambda_l) (P_l)_{ii}, \qquad
         \sum_l f_c(\lambda_l) (P_l)_{ij} + g_c(\lambda_l) ((P_l)_{ii} + (P_l)_{jj} - 2 (P_l)_{ij}),
 
-    with small nets from an eigenvalue to all ``f_c`` and ``g_c``. It depends on no sign and no basis. With as many
-    eigenpairs as nodes and ``f(lambda) = (1 - lambda)^t`` it is the Gram read-out of ``t`` layers, see
-    :class:`~tg_lpe.GramTransformer`; here ``f`` is any function, and the spectrum is cut off at ``num_eigenpairs``.
+    with a linear map and a small net from Chebyshev polynomials of ``1 - lambda`` to all ``f_c`` and ``g_c``; without
+    normalisation, of ``(1 - lambda) / (1 + lambda)``. From ``lambda`` alone a net learns functions that are too smooth
+    to tell the eigenvalues apart. It depends on no sign and no basis. With as many eigenpairs as nodes and
+    ``f(lambda) = (1 - lambda)^t`` it is the Gram read-out of ``t`` layers, see :class:`~tg_lpe.GramTransformer`; here
+    ``f`` is any function, and the spectrum is cut off at ``num_eigenpairs``.
 
     Args:
         out_channels: width of the node encoding; 0 for none.
@@ -281,6 +283,7 @@ class SpectralKernel(SpectrumEncoder):
         num_eigenpairs: number of eigenvalues, counted with multiplicity, null ones included.
         hidden_channels: hidden width of the nets, one for nodes and one for edges.
         normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        num_polynomials: how many Chebyshev polynomials.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -293,42 +296,55 @@ class SpectralKernel(SpectrumEncoder):
         num_eigenpairs: int = 32,
         hidden_channels: int = 64,
         normalization: str | None = "sym",
+        num_polynomials: int = 17,
     ) -> None:
         super().__init__(out_channels, edge_out_channels, num_eigenpairs, "eigenspaces", normalization, row_norm=False)
         check_count("hidden_channels", hidden_channels)
-        self.hidden_channels = hidden_channels
-        self.node_net = _filter_net(hidden_channels, out_channels) if out_channels else None
-        self.edge_net = _filter_net(hidden_channels, 2 * edge_out_channels) if edge_out_channels else None
+        check_count("num_polynomials", num_polynomials)
+        self.hidden_channels, self.num_polynomials = hidden_channels, num_polynomials
+        widths = num_polynomials, hidden_channels
+        self.node_net = _Filters(*widths, out_channels) if out_channels else None
+        self.edge_net = _Filters(*widths, 2 * edge_out_channels) if edge_out_channels else None
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""
-        f = self.node_net(values.unsqueeze(2))  # type: ignore[misc]
+        f = self.node_net(self._polynomials(values))  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", node.square(), f[graph.batch])
 
     def encode_edges(
         self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
     ) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_edges`."""
-        f, g = self.edge_net(values.unsqueeze(2))[graph.batch[graph.tail]].chunk(2, dim=2)  # type: ignore[misc]
+        f, g = self.edge_net(self._polynomials(values))[graph.batch[graph.tail]].chunk(2, dim=2)  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)
+
+    def _polynomials(self, values: Tensor) -> Tensor:
+        """Chebyshev polynomials of the eigenvalues, ``[num_graphs, m, num_polynomials]``."""
+        z = 1 - values if self.normalization == "sym" else (1 - values) / (1 + values)
+        angle = z.clamp(-1.0, 1.0).arccos()  # rounding may leave the interval
+        return (angle.unsqueeze(2) * torch.arange(self.num_polynomials, device=z.device)).cos()
 
     def extra_repr(self) -> str:
         """What decides the output besides the weights."""
         return (
             f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, num_eigenpairs={self.num_eigenpairs}, "
-            f"normalization={self.normalization!r}"
+            f"normalization={self.normalization!r}, num_polynomials={self.num_polynomials}"
         )
 
 
-def _filter_net(hidden_channels: int, out_channels: int) -> nn.Sequential:
-    """From an eigenvalue to the filters' responses."""
-    return nn.Sequential(
-        nn.Linear(1, hidden_channels),
-        nn.GELU(),
-        nn.Linear(hidden_channels, hidden_channels),
-        nn.GELU(),
-        nn.Linear(hidden_channels, out_channels),
-    )
+class _Filters(nn.Module):
+    """From polynomials of an eigenvalue to the filters' responses: a linear map, and a net beside it."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_channels, out_channels)
+        self.first = nn.Linear(in_channels, hidden_channels)
+        self.second = nn.Linear(hidden_channels, out_channels)
+
+    def forward(self, polynomials: Tensor) -> Tensor:
+        """Responses ``[..., out_channels]``."""
+        out: Tensor = self.linear(polynomials) + self.second(functional.gelu(self.first(polynomials)))
+        return out
 
 
 class TokenTransformer(nn.Module):
