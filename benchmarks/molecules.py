@@ -118,16 +118,14 @@ BUDGET = {f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none",
 SLOW = ["--encoder_lr", "0.001"]
 SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
 PUBLISHED = [*SPECTRAL_ENCODER, "--encoder.tokens", "eigenvectors", "--encoder.row_norm", "true"]
-KERNEL = ["--encoder", "SpectralKernel", "--encoder.hidden_channels", "32", *SLOW]
 SPECTRA = {
     "node LPE": [*PUBLISHED, "--encoder.edge_out_channels", "0"],
     "edge LPE": [*PUBLISHED, "--encoder.out_channels", "0"],
     "eigenspaces": SPECTRAL_ENCODER,
-    "spectral kernel": KERNEL,
-    "spectral kernel, whole spectrum": [*KERNEL, "--encoder.num_eigenpairs", "38"],
+    "spectral kernel": ["--encoder", "SpectralKernel", "--encoder.hidden_channels", "32", *SLOW],
 }
-"""Learned encodings of the ten smallest eigenvalues, and in one row of all 38 of the largest molecule: published tokens
-with feed-forward nets of 64 channels, and forms without bases."""
+"""Learned encodings of the spectrum: published tokens of ten eigenvalues with feed-forward nets of 64 channels, and
+forms without bases, tokens of ten eigenvalues and functions of 32."""
 
 SAN = [
     *["--model.attention", "spectral", "--model.attention_options", '{"full": true, "gamma": 1e-5}'],
