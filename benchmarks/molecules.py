@@ -122,7 +122,7 @@ SPECTRA = {
     "node LPE": [*PUBLISHED, "--encoder.edge_out_channels", "0"],
     "edge LPE": [*PUBLISHED, "--encoder.out_channels", "0"],
     "eigenspaces": SPECTRAL_ENCODER,
-    "spectral kernel": ["--encoder", "SpectralKernel", "--encoder.hidden_channels", "32", *SLOW],
+    "spectral kernel": ["--encoder", "SpectralKernel", "--encoder.hidden_channels", "32"],
 }
 """Learned encodings of the spectrum: published tokens of ten eigenvalues with feed-forward nets of 64 channels, and
 forms without bases, tokens of ten eigenvalues and functions of 32."""
