@@ -140,13 +140,13 @@ def test_what_is_no_pair_is_refused(encoder: Encoder) -> None:
         ([[1, 0], [2, 5]], r"in the same graph, got \(0, 5\) in graph 0 and graph 1"),
         ([[-1], [0]], r"pairs must lie in 0\.\.5, got -1\.\.0"),
         ([[6], [5]], r"pairs must lie in 0\.\.5, got 5\.\.6"),
-        ([[0, 1], [1, 2], [2, 0]], r"pairs must be int64 of shape \[2, num_pairs\], got torch.int64 \[3, 2\]"),
-        ([[0.0], [1.0]], r"pairs must be int64 of shape \[2, num_pairs\], got torch.float32 \[2, 1\]"),
+        ([[0, 1], [1, 2], [2, 0]], r"pairs must be int64 or int32 of shape \[2, num_pairs\], got torch.int64 \[3, 2\]"),
+        ([[0.0], [1.0]], r"pairs must be int64 or int32 of shape \[2, num_pairs\], got torch.float32 \[2, 1\]"),
     ):
         for call in (encoder.encode_pairs, encoder.encode_with_pairs):
             with pytest.raises(ValueError, match=message):
                 call(two, torch.tensor(pairs))
-    with pytest.raises(TypeError, match=r"pairs must be an int64 tensor of shape \[2, num_pairs\], got list"):
+    with pytest.raises(TypeError, match=r"pairs must be an int64 or int32 tensor of shape \[2, num_pairs\], got list"):
         encoder.encode_pairs(two, [[0], [1]])
 
 
@@ -157,6 +157,7 @@ def test_encodings_with_pairs_are_both(encoder: Encoder) -> None:
         encoding, found = encoder.encode_with_pairs(graph, pairs)
         assert all(torch.equal(a, b) for a, b in zip(encoding, encoder.encode(graph), strict=True))
         assert torch.equal(found, encoder.encode_pairs(graph, pairs))
+        assert torch.equal(found, encoder.encode_pairs(graph, pairs.int()))
 
 
 class Wrong(Degrees):

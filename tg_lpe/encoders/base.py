@@ -116,8 +116,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         Args:
             graph: the graph or batch.
-            pairs: int64 ``[2, num_pairs]``, in any order; both nodes of a pair are in the same graph, and may be the
-                same.
+            pairs: int64 or int32 ``[2, num_pairs]``, in any order; both nodes of a pair are in the same graph, and may
+                be the same.
             x, edge_attr, generator, precomputed: as :meth:`encode`.
 
         Returns:
@@ -355,9 +355,9 @@ def check_pairs(graph: Incidence, pairs: Tensor) -> None:
         ValueError: on another dtype or shape, a number that is no node, or a pair in two graphs.
     """
     if not isinstance(pairs, Tensor):
-        raise TypeError(f"pairs must be an int64 tensor of shape [2, num_pairs], got {type(pairs).__name__}")
-    if pairs.dtype != torch.int64 or pairs.dim() != 2 or pairs.size(0) != 2:
-        raise ValueError(f"pairs must be int64 of shape [2, num_pairs], got {pairs.dtype} {list(pairs.shape)}")
+        raise TypeError(f"pairs must be an int64 or int32 tensor of shape [2, num_pairs], got {type(pairs).__name__}")
+    if pairs.dtype not in (torch.int64, torch.int32) or pairs.dim() != 2 or pairs.size(0) != 2:
+        raise ValueError(f"pairs must be int64 or int32 of shape [2, num_pairs], got {pairs.dtype} {list(pairs.shape)}")
     checks = ValueChecks()
     checks.in_range("pairs", pairs, graph.num_nodes)
     checks.run()
