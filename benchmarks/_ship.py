@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,14 @@ def any_size(encoder: Encoder) -> Encoder:
 
 def command(pretrained: str | None, environment: dict[str, Any]) -> str:
     """The command of a run, without local paths."""
-    words = environment["command"].split()
+    words = shlex.split(environment["command"])
     for option in ("--data", "--out", "--cache", "--threads", "--device"):
         if option in words:
             place = words.index(option)
             del words[place : place + 2]
     words = [word for word in words if word not in ("--quiet", "--resume", "--strict")]
     words = ["PRETRAINED" if word == pretrained and "/" in word else word for word in words]
-    return " ".join(Path(word).name if word.startswith("/") else word for word in words)
+    return shlex.join(Path(word).name if word.startswith("/") else word for word in words)
 
 
 def pretraining(encoder: str | None) -> str | None:
