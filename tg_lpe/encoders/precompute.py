@@ -50,7 +50,7 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset) -> InMe
 
     Args:
         encoder: the encoder; ``None`` for none.
-        dataset: one for which :func:`~tg_lpe.data.storage.is_collated` holds. It is not changed.
+        dataset: one in memory, such as a :class:`~tg_lpe.data.GraphDataset`. It is not changed.
 
     Returns:
         A dataset that shares its storage, with one attribute more for each precomputed tensor; ``dataset`` itself if
