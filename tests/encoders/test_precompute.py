@@ -11,7 +11,7 @@ from torch_geometric.loader import DataLoader
 
 from tg_lpe import Encoder, Encoding, Incidence
 from tg_lpe.data import GraphDataset
-from tg_lpe.encoders import ENCODERS, precompute
+from tg_lpe.encoders import ENCODERS, LPE, precompute
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 
 
@@ -87,3 +87,13 @@ class Named(Encoder):
 def test_what_cannot_be_stored_is_refused(encoder: Encoder, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         store_precomputed(encoder, dataset())
+
+
+def test_a_list_of_graphs_is_taken_and_not_changed() -> None:
+    index = torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(edge_index=index, num_nodes=2), Data(edge_index=index, num_nodes=3)]
+    stored = store_precomputed(LPE(3, num_eigenpairs=2), graphs)
+    assert len(stored) == 2 and stored[1].precomputed_node_spectrum.shape == (3, 2)
+    assert all(set(data.keys()) == {"edge_index", "num_nodes"} for data in graphs)
+    with pytest.raises(TypeError, match="got one Data"):
+        store_precomputed(LPE(3), graphs[0])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from tg_lpe.data.storage import iterate_chunks, with_attribute
+from tg_lpe.data.storage import iterate_chunks, whole, with_attribute
 from tg_lpe.encoders.base import LEVELS, Encoder
 from tg_lpe.graph.incidence import Incidence
 
@@ -45,22 +45,27 @@ def incidences(
         )
 
 
-def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset) -> InMemoryDataset:
+def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequence[Data]) -> InMemoryDataset:
     """A copy of a dataset that holds what :meth:`Encoder.precompute <tg_lpe.Encoder.precompute>` returns.
 
     Args:
         encoder: the encoder; ``None`` for none.
-        dataset: one in memory, such as a :class:`~tg_lpe.data.GraphDataset`. It is not changed.
+        dataset: a PyG dataset or a sequence of ``Data``. It is not changed.
 
     Returns:
-        A dataset that shares its storage, with one attribute more for each precomputed tensor; ``dataset`` itself if
-        the encoder precomputes nothing.
+        A dataset with one attribute more for each precomputed tensor. It shares the storage of ``dataset`` where that
+        is in memory as a whole, and is ``dataset`` itself there if the encoder precomputes nothing.
 
     Raises:
-        ValueError: if a precomputed tensor has a name that does not begin with its level, or one that PyTorch
-            Geometric reads as node numbers, or another number of rows than its level has.
+        TypeError: if an element is no ``Data``.
+        ValueError: if there is no graph, or ``dataset`` has a ``transform``; or a precomputed tensor has a name that
+            does not begin with its level, or one that PyTorch Geometric reads as node numbers, or another number of
+            rows than its level has.
     """
-    if encoder is None or type(encoder).precompute is Encoder.precompute or not len(dataset):
+    if isinstance(dataset, InMemoryDataset) and not len(dataset):
+        return dataset
+    dataset = whole(dataset)
+    if encoder is None or type(encoder).precompute is Encoder.precompute:
         return dataset
     parts: dict[str, list[Tensor]] = {}
     with torch.no_grad():
