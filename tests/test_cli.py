@@ -125,6 +125,9 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "train nci --schedule cosine",
             "--schedule must be one of one-cycle, halving, decay, plateau, constant, got cosine",
         ),
+        ("train nci --patience 9", "--patience would have no effect with --schedule one-cycle: --schedule plateau"),
+        ("pretrain nci --schedule=plateau --warmup=0.2", "--warmup would have no effect with --schedule plateau"),
+        ("train zinc12k --preset san --halve-every 9", "--halve_every would have no effect with --schedule plateau"),
         ("train", "source"),
         ("pretrain nci --encoder.num_filters 3", "--encoder CLASS is missing"),
         (

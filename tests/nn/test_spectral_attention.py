@@ -228,6 +228,9 @@ def test_layers_share_the_feature_of_missing_edges() -> None:
     [
         ({"gamma": 0.0}, "gamma must be positive and finite, got 0.0"),
         ({"softmax": "one"}, r"softmax must be one of \('joint', 'separate'\), got 'one'"),
+        ({"gamma": 0.1}, "gamma=0.1 would have no effect with full=False"),
+        ({"learn_gamma": True}, "learn_gamma=True would have no effect with full=False"),
+        ({"softmax": "separate"}, "softmax='separate' would have no effect with full=False"),
         ({"hidden": 3}, "attention 'spectral' takes the options .*full.*, got hidden=3"),
     ],
 )

@@ -215,7 +215,8 @@ def test_settings_with_effect_separate_runs(make_run: MakeRun) -> None:
     ("shared", "idle"),
     [
         ({"encoder": NONE}, {"pe_norm": False, "pe_lr": 0.5, "encoder_lr": 0.5, "halve_every": 400}),
-        ({"encoder": LAPLACIAN}, {"encoder_lr": 0.5}),
+        ({"encoder": LAPLACIAN}, {"encoder_lr": 0.5, "patience": 5, "min_lr": 0.1}),
+        ({"schedule": "plateau"}, {"warmup": 0.5, "halve_every": 400}),
         ({"encoder": WALK}, {"encoder": {**WALK, "edge_out_channels": None, "method": "auto"}}),
         ({}, {"encoder": {**GRAM, "num_node_types": 9, "num_filters": 4}, "halve_every": 400}),
         ({"pretrained": "heat-k8"}, {"encoder": {**GRAM, "num_filters": 2}}),

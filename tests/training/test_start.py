@@ -150,6 +150,27 @@ def test_from_pairs_of_nodes_to_triples(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("files", "threads")
+def test_options_of_the_encoder_belong_to_the_class_of_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its other options stay those of the trained encoder."""
+    small = ["--model.hidden_channels", "8", "--model.num_layers", "1"]
+    train = ["train", "large.csv", *COMMON, "--target", "size", *small]
+    assert main([*train, "--encoder", "RandomWalk", "--encoder.steps", "5", "--out", "first"]) == 0
+    assert main([*train, "--encoder", "none", "--out", "bare"]) == 0
+    started = [*train, "--start", "first"]
+    assert main([*started, "--encoder.method", "dense", "--out", "second"]) == 0
+    encoder = json.loads(Path("second", "config.json").read_text())["encoder"]
+    assert (encoder["class"], encoder["steps"], encoder["method"]) == ("RandomWalk", 5, "dense")
+    for options, message in (
+        (["--start", "first", "--encoder.num_filters", "2"], "--encoder.num_filters: RandomWalk takes"),
+        (["--start", "bare", "--encoder.steps", "5"], "--start bare has no encoder that the options --encoder.*"),
+        (["--start", "nowhere", "--encoder.steps", "5"], "'nowhere' is no checkpoint"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*train, *options])
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files", "threads")
 def test_what_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     train = ["train", "large.csv", *COMMON, "--target", "size", *TRAINED]
     assert main([*train, "--out", "first"]) == 0

@@ -15,7 +15,15 @@ from jsonargparse import ArgumentParser, Namespace
 from tg_lpe.cli import encode, predict, pretrain, report, show, train, zoo
 from tg_lpe.cli.runs import add_process
 from tg_lpe.cli.trained import model_of, trained_model
-from tg_lpe.training.options import Parser, last_given, model_class, normalized, preset_defaults, start_defaults
+from tg_lpe.training.options import (
+    Parser,
+    check_schedule,
+    last_given,
+    model_class,
+    normalized,
+    preset_defaults,
+    start_defaults,
+)
 
 if TYPE_CHECKING:
     from tg_lpe.prediction import Predictor
@@ -96,6 +104,11 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
             chosen.error(str(error))
     if preset is not None or start is not None or plain != argv:
         args = parser.parse_args(argv)
+    if "schedule" in args[args.command]:
+        try:
+            check_schedule(argv, args[args.command].schedule)
+        except ValueError as error:
+            commands.choices[args.command].error(str(error))
     return args.command, args[args.command]
 
 

@@ -18,7 +18,7 @@ from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, UNNAMED, Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in
-from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.config import READ_BY, TrainConfig
 from tg_lpe.training.run_folder import checkpoint_label
 
 ENTRY = ("edge_encoding", "pe_norm")
@@ -215,10 +215,7 @@ def _effective(run: Run) -> dict[str, Any]:
         idle |= {"pe_norm", "pe_lr", "encoder_lr"}
     if number_in(run.result, "encoder_parameters") == 0:
         idle.add("encoder_lr")
-    if settings.get("schedule", "halving") != "halving":
-        idle.add("halve_every")
-    if settings.get("schedule", "one-cycle") != "one-cycle":
-        idle.add("warmup")
+    idle |= {name for name, schedule in READ_BY.items() if settings.get("schedule", schedule) != schedule}
     if run.precision is not None:
         settings["precision"] = run.precision
     return {name: value for name, value in settings.items() if name not in idle}

@@ -12,6 +12,14 @@ from tg_lpe.graph.spectral import KERNELS
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
+READ_BY: dict[str, Schedule] = {
+    "warmup": "one-cycle",
+    "halve_every": "halving",
+    "patience": "plateau",
+    "min_lr": "plateau",
+}
+"""Settings that one schedule alone reads."""
+
 T = TypeVar("T", bound="LoopConfig")
 
 

@@ -23,13 +23,14 @@ from tg_lpe.data.splits import LEVELS
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.hub import zoo
+from tg_lpe.hub.checkpoints import read_config
 from tg_lpe.hub.registry import Registry
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models import register as register_model
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.build import NoEncoder
-from tg_lpe.training.config import LoopConfig
+from tg_lpe.training.config import READ_BY, LoopConfig
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
 from tg_lpe.training.tasks import TASKS, Regression
@@ -183,11 +184,7 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         configs = {place + len(added): content for place, content in configs.items()}
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if options and "--encoder" not in words and not any("encoder" in content for content in configs.values()):
-        preset = PRESETS.get(words[words.index("--preset") + 1]) if "--preset" in words[:-1] else None
-        default = preset.encoder if preset else DEFAULT_ENCODER if command == "train" else None
-        if default is None:
-            raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
-        words = ["--encoder", default, *words]
+        words = ["--encoder", _default_class(command, words), *words]
         configs = {place + 2: content for place, content in configs.items()}
     words = _with_import_paths(words)
     for place, content in configs.items():
@@ -197,6 +194,26 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     for option in REGISTRIES:
         _check_options(command, option, words, list(configs.values()))
     return words
+
+
+def _default_class(command: str, words: Sequence[str]) -> str:
+    """The name of the class that the options ``--encoder.*`` belong to, where none is given.
+
+    Raises:
+        ValueError: if nothing says it.
+    """
+    preset = PRESETS.get(words[words.index("--preset") + 1]) if "--preset" in words[:-1] else None
+    if preset is not None:
+        return preset.encoder
+    start = last_given(words, "start") if command == "train" else None
+    if start is not None:
+        encoder = read_config(str(start)).get("encoder")
+        if not encoder:
+            raise ValueError(f"--start {start} has no encoder that the options --encoder.* could belong to")
+        return str(encoder["class"])
+    if command != "train":
+        raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
+    return DEFAULT_ENCODER
 
 
 def _default_task(words: Sequence[str], configs: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -514,6 +531,21 @@ def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
     """
     given = {field.name: args[field.name] for field in fields(cls) if field.name in args}
     return cls(**{**{name: value for name, value in given.items() if value is not None}, **more})
+
+
+def check_schedule(argv: Sequence[str], schedule: str) -> None:
+    """Refuse options that only another schedule reads, where they are given one by one; presets and files may say more.
+
+    Args:
+        argv: the arguments that :func:`normalized` returns.
+        schedule: the one that they choose.
+
+    Raises:
+        ValueError: with the schedule that reads the option.
+    """
+    for name, reader in READ_BY.items():
+        if schedule != reader and any(word.partition("=")[0] == f"--{name}" for word in argv):
+            raise ValueError(f"--{name} would have no effect with --schedule {schedule}: --schedule {reader} reads it")
 
 
 def arguments_of(cls: type) -> set[str]:

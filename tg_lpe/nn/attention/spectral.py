@@ -18,6 +18,9 @@ from tg_lpe.nn.norms import make_norm
 
 SOFTMAXES = ("joint", "separate")
 
+GAMMA = 1e-5
+"""Weight of pairs without an edge where none is given: the published one on ZINC."""
+
 FLOOR = 1e-6
 """Added to the sum of weights, as in the published code: nodes without edges get zero."""
 
@@ -128,7 +131,7 @@ class SpectralAttention(nn.Module):
     Args:
         hidden_channels: width of node and edge features.
         heads: number of heads; divides ``hidden_channels``.
-        full: whether pairs without an edge take part.
+        full: whether pairs without an edge take part; without them the arguments below keep their defaults.
         gamma: their weight, positive.
         learn_gamma: whether it is learned from there.
         softmax: ``"joint"`` or ``"separate"``.
@@ -144,7 +147,7 @@ class SpectralAttention(nn.Module):
         hidden_channels: int,
         heads: int,
         full: bool = False,
-        gamma: float = 1e-5,
+        gamma: float = GAMMA,
         learn_gamma: bool = False,
         softmax: str = "joint",
     ) -> None:
@@ -156,6 +159,14 @@ class SpectralAttention(nn.Module):
         if not 0 < gamma < math.inf:
             raise ValueError(f"gamma must be positive and finite, got {gamma}")
         check_choice("softmax", softmax, SOFTMAXES)
+        if not full:
+            for name, value, default in (
+                ("gamma", gamma, GAMMA),
+                ("learn_gamma", learn_gamma, False),
+                ("softmax", softmax, "joint"),
+            ):
+                if value != default:
+                    raise ValueError(f"{name}={value!r} would have no effect with full=False")
         self.heads, self.full, self.gamma, self.softmax = heads, full, gamma, softmax
         self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
         if full:
@@ -328,7 +339,7 @@ class SpectralAttentionLayer(nn.Module):
         hidden_channels: int,
         heads: int,
         full: bool = False,
-        gamma: float = 1e-5,
+        gamma: float = GAMMA,
         learn_gamma: bool = False,
         softmax: str = "joint",
         dropout: float = 0.0,
