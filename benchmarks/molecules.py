@@ -92,6 +92,7 @@ WITHOUT_FEATURES: dict[str, list[str]] = {
     "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
     "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
     "eigen-k8, frozen": ["--pretrained", "eigen-k8", "--encoder_lr", "1e-12"],
+    "gram-k16, frozen, nodes alone": ["--pretrained", "gram-k16", "--encoder_lr", "1e-12", *NODES_ALONE],
 }
 SMALL: dict[str, list[str]] = {
     f"{name}, {channels} channels": [*ENCODINGS[name], "--model.hidden_channels", channels]
@@ -182,6 +183,7 @@ GROUPS = {
     "ablations": [GRAM, *ABLATIONS],
     "without-features": list(WITHOUT_FEATURES),
     "small": list(SMALL),
+    "fixed": ["none", "laplacian, nodes alone", "random-walk, nodes alone", "gram-k16, frozen, nodes alone"],
     "summed": list(SUMMED),
     "gps": list(GPS),
     "budget": list(BUDGET),
