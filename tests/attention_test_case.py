@@ -184,7 +184,9 @@ class AttentionTestCase:
             assert seen[0] == seen[1] and grads[0].keys() == grads[1].keys()
             assert not any(bool(grad.any()) for grad in grads[1].values())
 
-    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1), (torch.float16, 0.1)]
+    )
     def test_dtypes(self, dtype: torch.dtype, tolerance: float) -> None:
         for layer in self.layers():
             h, e = self.inputs()

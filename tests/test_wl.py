@@ -94,7 +94,8 @@ class Reference:
                     if row[w] and moved(place, w) is not None
                 ]
             else:
-                values = [(moved(place, w), self.delta and row[w]) for w in range(self.n)]
+                step = [(row[w], self.label.get((nodes[place], w)) if self.k == 1 else None) for w in range(self.n)]
+                values = [(moved(place, w), self.delta and step[w]) for w in range(self.n)]
             found.append(multiset(values))
         return found
 
@@ -139,7 +140,10 @@ def test_colours_are_those_of_the_definition(name: str, data: st.DataObject) -> 
     )
 
 
-@pytest.mark.parametrize("name", ["1-WL", "2-WL", "delta-2-WL", "delta-2-LWL", "(2,1)-LWL", "2-FWL"])
+LABELLED = ["1-WL", "delta-1-WL", "delta-1-LWL", "2-WL", "delta-2-WL", "delta-2-LWL", "(2,1)-LWL", "2-FWL"]
+
+
+@pytest.mark.parametrize("name", LABELLED)
 @few
 @given(st.data())
 def test_labels_of_nodes_and_edges(name: str, data: st.DataObject) -> None:

@@ -299,6 +299,15 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
             return _of_listed_tuples(labels, nodes)
         member = np.zeros((n,) * k, np.uint64)
         member[tuple(nodes)] = 1
+    if k == 1 and rule.local:  # nodes, whose steps the edges' labels mark
+        listed = _of_listed_tuples(labels, np.arange(n)[None])
+        if not rule.everywhere:
+            return listed
+
+        def with_all(color: Colors) -> Colors:
+            return _combine(listed.refine(color), _mixed(color).sum(0, keepdims=True))
+
+        return _Refinement(listed.initial, with_all, nodes=listed.nodes)
     initial = labels.atomic_types(np.ogrid[(slice(n),) * k] if k > 1 else [np.arange(n)])
     if rule.folklore:
         return _Refinement(initial, _folklore)

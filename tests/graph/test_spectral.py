@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import networkx as nx
@@ -17,7 +18,7 @@ from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import Incidence
 from tg_lpe.graph.heat import heat_kernel_entries
-from tg_lpe.graph.resistance import effective_resistances, resistive_embedding
+from tg_lpe.graph.resistance import effective_resistances, resistance_pairs, resistive_embedding
 from tg_lpe.graph.solvers import factorized
 from tg_lpe.graph.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
 
@@ -273,3 +274,74 @@ def test_iterated_heat_and_resistances(parts: list[Graph]) -> None:
     directions = normal(graph.num_nodes, 2)
     dense, iterated = (resistive_embedding(graph, directions, method=method) for method in ("dense", "iterative"))
     assert relative_error(iterated, dense) < 1e-6
+
+
+@pytest.mark.parametrize("weight", [1e-17, 1e-9, 1e20])
+@pytest.mark.parametrize("n", [6, 300])
+def test_resistances_are_exact_for_weights_of_any_size(n: int, weight: float) -> None:
+    """A ring with one other weight: resistors in series and in parallel, by hand."""
+    ends = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
+    w = torch.ones(n, dtype=torch.float64)
+    w[n // 2] = weight
+    graph = Incidence(ends, n, edge_weight=w)
+    own = 1 / graph.root_conductance(w[:0]).square()
+    rest = torch.where(own == own.median(), n - 2 + 1 / weight, n - 1.0)
+    nodes, edges = effective_resistances(graph)
+    torch.testing.assert_close(edges, own * rest / (own + rest), rtol=1e-10, atol=0)
+    pairs, values = resistance_pairs(graph)
+    torch.testing.assert_close(torch.zeros(n).double().index_add(0, pairs[0], values) / n, nodes, rtol=1e-9, atol=0)
+    embedding = resistive_embedding(graph, torch.eye(n).double())
+    gram = embedding @ embedding.T
+    distance = gram.diagonal()[graph.tail] + gram.diagonal()[graph.head] - 2 * gram[graph.tail, graph.head]
+    largest = float(values.max())
+    torch.testing.assert_close(distance, edges, rtol=1e-8, atol=1e-12 * largest)
+
+
+def test_sparse_factorisations_refuse_weights_that_differ_too_much() -> None:
+    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3, edge_weight=torch.tensor([1.0, 1e-11]).double())
+    calls = (
+        lambda method: effective_resistances(graph, method=method),
+        lambda method: resistance_pairs(graph, method=method),
+        lambda method: resistive_embedding(chain, torch.eye(20).double(), method=method),
+    )
+    weights = torch.ones(19, dtype=torch.float64)
+    weights[7] = 1e-11
+    chain = Incidence(torch.stack([torch.arange(19), torch.arange(1, 20)]), 20, edge_weight=weights)
+    for call in calls:
+        call("dense")
+        with pytest.raises(ValueError, match=r"edge_weight of a component of \d+ nodes goes from 1e-11 to 1; sparse"):
+            call("iterative")
+
+
+def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -> None:
+    index, weight = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([1.0, 1e-17, 0.0], dtype=torch.float64)
+    graph = Incidence(index, 3, edge_weight=weight)
+    edges = effective_resistances(graph)[1]
+    expected = torch.tensor([1.0, 1e17, 1e17], dtype=torch.float64)[torch.argsort(3 * index[0] + index[1])]
+    torch.testing.assert_close(edges, expected, rtol=1e-12, atol=0)
+
+
+def test_heat_stays_where_weights_are_large() -> None:
+    """A null eigenvalue is zero, not what rounding leaves of 1e13."""
+    nodes, edges = heat_kernel_entries(
+        Incidence(torch.tensor([[0, 1], [1, 2]]), 3, edge_weight=torch.full((2,), 1e13)), [9.0]
+    )
+    torch.testing.assert_close(nodes, torch.full((3, 1), 1 / 3).double())
+    torch.testing.assert_close(edges, torch.full((2, 1), 1 / 3).double())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda graph: heat_kernel_entries(graph, [1.0, -1.0]), "times must be finite and not negative, got -1.0"),
+        (lambda graph: heat_kernel_entries(graph, [float("inf")]), "times must be finite and not negative, got inf"),
+        (lambda graph: random_walk_probabilities(graph, 0), "steps must be an integer of at least 1, got 0"),
+        (lambda graph: random_walk_probabilities(graph, 2.5), "steps must be an integer of at least 1, got 2.5"),
+        (lambda graph: resistive_embedding(graph, torch.ones(2, 3)), r"shape \[4, k\], got torch.float32 \[2, 3\]"),
+        (lambda graph: resistive_embedding(graph, torch.ones(4)), r"shape \[4, k\], got torch.float32 \[4\]"),
+        (lambda graph: resistive_embedding(graph, torch.full((4, 1), math.nan)), "directions must be finite"),
+    ],
+)
+def test_numbers_are_checked(call: Callable[[Incidence], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(Incidence(torch.tensor([[0, 1], [1, 2]]), 4))

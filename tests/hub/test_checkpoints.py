@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import tg_lpe.hub.checkpoints
-from tg_lpe import LinearTransformer, zoo
+from tg_lpe import GraphTransformer, LinearTransformer, zoo
 from tg_lpe.encoders import load_encoder
 from tg_lpe.hub.checkpoints import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, module_digest
 from tg_lpe.hub.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
@@ -59,6 +59,31 @@ def test_round_trip_is_exact(tmp_path: Path, options: dict, dtype: torch.dtype) 
     assert all(p.requires_grad for p in loaded.parameters())
     assert module_digest(loaded) == module_digest(model)
     assert not torch.equal(encode(LinearTransformer(**options).to(dtype)), encode(model))
+
+
+def test_parts_of_different_dtypes_stay_so(tmp_path: Path) -> None:
+    model = GraphTransformer(encoder=LinearTransformer(k=4), hidden_channels=8, heads=2, num_layers=1)
+    randomize_(model).encoder.double()  # type: ignore[union-attr]
+    model.readout[-1].bias.data = model.readout[-1].bias.data.double()
+    model.save_pretrained(tmp_path)
+    loaded = GraphTransformer.from_pretrained(tmp_path).state_dict()
+    assert {name: value.dtype for name, value in loaded.items()} == {
+        name: value.dtype for name, value in model.state_dict().items()
+    }
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+
+
+def test_a_configuration_is_no_one_else_s(tmp_path: Path) -> None:
+    """Neither what the caller does with a dictionary later, nor with the configuration, changes the other."""
+    options = {"full": True, "gamma": 0.5}
+    model = GraphTransformer(attention="spectral", attention_options=options, hidden_channels=8, heads=2, num_layers=1)
+    options["gamma"] = 0.1
+    config = model.config_dict()
+    assert config["attention_options"] == {"full": True, "gamma": 0.5}
+    config["attention_options"]["softmax"] = "separate"
+    assert options == {"full": True, "gamma": 0.1}
+    model.save_pretrained(tmp_path)
+    assert GraphTransformer.from_pretrained(tmp_path).layers[0].attention.gamma == 0.5
 
 
 def test_round_trip_of_feature_probes(tmp_path: Path) -> None:

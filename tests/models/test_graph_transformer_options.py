@@ -166,6 +166,7 @@ def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> No
         ),
         ({}, {"edge_index": EDGES.T}, r"got torch.int64 \[8, 2\]"),
         ({}, {"edge_index": EDGES + 3}, r"edge_index must lie in 0..5, got 3..7"),
+        ({}, {"batch": torch.tensor([0, 1, 1, 1, 1, 2])}, r"edge \(0, 1\) joins graph 0 and graph 1 of the batch"),
         ({}, {"batch": BATCH.flip(0)}, "batch must be sorted ascending"),
         ({}, {"batch": BATCH.float()}, r"batch must be int64 of shape \(6,\), got torch.float32 \(6,\)"),
         ({}, {"num_graphs": 2}, r"batch must lie in 0..1, got 0..2"),
@@ -201,6 +202,10 @@ def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], mes
         ({"attention_options": {"norm": "layer"}}, ValueError, "norm is an argument of the model"),
         ({"pe_merge": "sum"}, ValueError, r"pe_merge must be one of \('add', 'concat', 'apart'\), got 'sum'"),
         ({"pe_merge": "apart"}, ValueError, "pe_merge='apart' needs attention layers that read encodings"),
+        ({"heads": 2.0}, ValueError, "heads must be an integer of at least 1, got 2.0"),
+        ({"dropout": 1.0}, ValueError, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"residual": "no"}, TypeError, "residual must be True or False, got 'no'"),
+        ({"readout": 3}, TypeError, "readout must be one of .* or hidden widths, got 3"),
         ({"readout": [8, 0]}, ValueError, r"readout\[1\] must be an integer of at least 1, got 0"),
         (
             {"pe_merge": "concat", "pe_channels": 8},

@@ -107,6 +107,7 @@ def test_neighbourhoods(data: st.DataObject) -> None:
     n = len(batch)
     ends = st.integers(0, max(n - 1, 0))
     pairs = data.draw(st.lists(st.tuples(ends, ends), max_size=10 if n else 0))
+    pairs = [(u, v) for u, v in pairs if batch[u] == batch[v]]
     index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous()
     found = Neighbourhoods(index, batch, len(sizes))
     assert (found.num_nodes, found.num_edges, found.num_graphs) == (n, len(pairs), len(sizes))

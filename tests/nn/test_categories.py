@@ -7,7 +7,7 @@ import torch
 from helpers import normal
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
-from tg_lpe.nn.categories import Categories
+from tg_lpe.nn.categories import MAX_PRODUCT_ROWS, Categories
 from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.conductances import LearnedConductances
 
@@ -27,6 +27,15 @@ def test_rows_of_all_columns_are_added(by_product: bool) -> None:
         *(torch.autograd.grad((out * weight).sum(), table) for out in (found, expected)), strict=True
     ):
         torch.testing.assert_close(mine, other)
+
+
+def test_large_tables_are_looked_up_row_by_row() -> None:
+    """A product would write out a column for every category."""
+    table, types = normal(MAX_PRODUCT_ROWS + 1, 2).requires_grad_(), torch.tensor([0, MAX_PRODUCT_ROWS, 0])
+    found = Categories("x", MAX_PRODUCT_ROWS + 1).look_up(table, types, by_product=True)
+    assert torch.equal(found, table[types]) and "EmbeddingBackward" in repr(found.grad_fn.next_functions)
+    small = Categories("x", MAX_PRODUCT_ROWS).look_up(table[:-1], types.clamp(max=3), by_product=True)
+    assert "Mm" in repr(small.grad_fn)
 
 
 @pytest.mark.parametrize("by_product", [False, True])

@@ -23,6 +23,16 @@ def test_all_is_read_at_once() -> None:
     assert ValueChecks().run() == []
 
 
+def test_edges_between_graphs() -> None:
+    checks, batch = ValueChecks(), torch.tensor([0, 0, 1])
+    checks.within_graphs(torch.tensor([[0, 2], [1, 2]]), batch)
+    checks.within_graphs(torch.tensor([[7], [-1]]), batch[:0])
+    checks.run()
+    checks.within_graphs(torch.tensor([[0, 1, 9], [1, 2, -1]]), batch)
+    with pytest.raises(ValueError, match=r"^edge \(1, 2\) joins graph 0 and graph 1 of the batch$"):
+        checks.run()
+
+
 def test_the_first_that_fails_is_named() -> None:
     checks = ValueChecks()
     checks.in_range("good types", torch.tensor([0, 2]), 3)

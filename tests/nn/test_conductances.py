@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,16 @@ def test_start() -> None:
         assert abs(logs.std() / spread - 1) < 5 / math.sqrt(2 * logs.size)
     linear = LearnedConductances(3, edge_dim=2, in_channels=5)
     torch.testing.assert_close(torch.nn.functional.softplus(linear.edge.table[0, 0]), torch.tensor(1.0))
+
+
+def test_a_copy_through_pickle_starts_likewise() -> None:
+    model = LearnedConductances(3, num_edge_types=4, num_node_types=3)
+    copy = pickle.loads(pickle.dumps(model))
+    for part in (model, copy):
+        torch.manual_seed(0)
+        for module in (part.edge, part.ground):
+            module.reset_parameters()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
 
 
 def test_blocks_start_alike_and_each_learns_its_own() -> None:

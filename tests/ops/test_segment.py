@@ -128,6 +128,15 @@ def test_half_precision_falls_back(backend) -> None:
     assert rows.sum(torch.ones(3, 1, dtype=torch.bfloat16)).tolist() == [[1.0], [2.0]]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(2000,), (2000, 1), (2000, 3, 2)], ids=str)
+def test_long_sums_in_half_precision(backend, shape, dtype) -> None:
+    """Added one by one, ones in bfloat16 stop at 256."""
+    src, index = torch.ones(shape, dtype=dtype), torch.zeros(2000, dtype=torch.int64)
+    for found in (scatter_sum(src, index, 1), segment_sum(src, torch.tensor([0, 2000]), index)):
+        assert found.dtype == dtype and bool((found == 2000).all())
+
+
 def test_arguments_are_not_changed(backend) -> None:
     index, src = torch.tensor([2, 0, 1]), normal(3, 2)
     index_before, src_before = index.clone(), src.clone()

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.solvers import GroundedSolver, check_method, inverse_root, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.graph.solvers import (
+    DENSE_LIMIT,
+    GroundedSolver,
+    check_method,
+    inverse_root,
+    is_dense,
+    sparse_eigenvectors,
+    stacked_eigh,
+)
 
 RESISTANCE_NODES = 2048
 """Nodes of a component up to which an inverse is written out, by ``method="auto"``."""
@@ -23,8 +31,14 @@ EMBEDDING_NODES = 1024
 SIMILAR = 1e3
 """Ratio of the largest weight to the smallest up to which Cholesky's factor is accurate to ten digits."""
 
-ELIMINATED_NODES = 512
-"""Nodes of a component up to which nodes are eliminated one by one if its weights differ by more than that."""
+LARGEST_RATIO = 1e10
+"""Ratio of weights up to which sparse factorisations are tried: their relative error is about 1e-16 times the ratio."""
+
+STACKED_NODES = 64
+"""Nodes up to which components are eliminated side by side."""
+
+ELIMINATED_AT_ONCE = 64
+"""Nodes of a larger component whose elimination reaches the nodes below them in one product."""
 
 SMALL = 8
 """Nodes below which no method of :func:`resistive_embedding` iterates."""
@@ -40,7 +54,8 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
     """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
 
     With the conductance of one node's edges left out, ``L`` of a connected graph is invertible and diagonally dominant.
-    Its factors give resistances without telling an eigenvalue apart from zero, whatever the sizes of the weights.
+    Its factors give resistances without telling an eigenvalue apart from zero. Dense factors are accurate to rounding
+    whatever the sizes of the weights, sparse ones to about 1e-16 times the ratio of the largest to the smallest.
 
     Args:
         graph: the batch.
@@ -53,7 +68,8 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
         ``[num_edges]``, infinite at an edge of weight zero between two components. Float64.
 
     Raises:
-        ValueError: on ground conductances, an unknown method, or a component too large for ``method="dense"``.
+        ValueError: on ground conductances, an unknown method, a component too large for ``method="dense"``, or weights
+            that differ by more than a factor of 1e10 in one that is not dense.
     """
     parts = _checked(graph, method)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, np.nan if with_edges else 0.0)
@@ -70,7 +86,7 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
         for part in group.each():
             nodes[part.nodes[0]], edges[part.edges] = _sparse_resistances(parts, part, with_edges)
     if np.isnan(edges).any():  # edges of weight zero
-        _absent_edges(graph, parts, edges)
+        _absent_edges(graph, parts, edges, method)
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
@@ -123,11 +139,18 @@ def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "
         ``[num_nodes, k]``, float64, of mean zero on each component.
 
     Raises:
-        ValueError: as :func:`effective_resistances`.
+        ValueError: as :func:`effective_resistances`, or if ``directions`` have another shape or are not finite.
         RuntimeError: if the largest or the smallest eigenvalue of a large component is not found.
     """
     parts = _checked(graph, method)
+    if directions.dim() != 2 or directions.size(0) != graph.num_nodes or not directions.is_floating_point():
+        raise ValueError(
+            f"directions must be floating point of shape [{graph.num_nodes}, k], got {directions.dtype} "
+            f"{list(directions.shape)}"
+        )
     given = directions.detach().double().cpu().numpy()
+    if not np.isfinite(given).all():
+        raise ValueError("directions must be finite")
     out = np.zeros_like(given)
     for group in parts.groups:
         if group.size == 1:
@@ -135,13 +158,7 @@ def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "
         psi = given[group.nodes]
         psi = psi - psi.mean(1, keepdims=True)
         if is_dense(group.size, method, EMBEDDING_NODES) or group.size < SMALL:
-            matrix = group.matrices(parts.diagonal)
-            # The null vector is moved above all others, so that all that are left have positive eigenvalues.
-            matrix += (4 * matrix.diagonal(axis1=1, axis2=2).max(1) / group.size)[:, None, None]
-            values, vectors = stacked_eigh(matrix, group.size - 1)
-            tiny = np.finfo(float).eps * values[:, -1:]
-            root = 1 / np.sqrt(np.maximum(values, tiny))
-            found = vectors @ (root[:, :, None] * (vectors.transpose(0, 2, 1) @ psi))
+            found = _scaled_root(parts, group, psi)
         else:
             found = np.stack([_root(parts, part, own) for part, own in zip(group.each(), psi, strict=True)])
         out[group.nodes] = found - found.mean(1, keepdims=True)
@@ -155,7 +172,7 @@ def _checked(graph: Incidence, method: str) -> Components:
     return Components(graph)
 
 
-def _absent_edges(graph: Incidence, parts: Components, edges: Array) -> None:
+def _absent_edges(graph: Incidence, parts: Components, edges: Array, method: str) -> None:
     """Resistances at edges of weight zero, which may join two components or lie within one."""
     absent = np.flatnonzero(np.isnan(edges))
     edges[absent] = math.inf
@@ -171,8 +188,11 @@ def _absent_edges(graph: Incidence, parts: Components, edges: Array) -> None:
             mine = np.flatnonzero(within == component)
             place = {node: row for row, node in enumerate(part.nodes[0].tolist())}
             first, second = (np.array([place[node] for node in end[mine].tolist()]) for end in (tail, head))
-            solver = GroundedSolver(part.sparse_matrix(parts.diagonal))
-            edges[absent[mine]] = _resistances_of(solver, first, second, part.size)
+            if is_dense(part.size, method, RESISTANCE_NODES):
+                embedding = _embedding(parts, part)[0]
+                edges[absent[mine]] = np.square(embedding[first] - embedding[second]).sum(-1)
+            else:
+                edges[absent[mine]] = _resistances_of(_solver(parts, part), first, second, part.size)
 
 
 def _resistances_of(solver: GroundedSolver, tail: Array, head: Array, num_nodes: int) -> Array:
@@ -194,8 +214,7 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     ``L`` without the first node is ``C C^T``, and the rows are those of ``C^-T``: no difference of large numbers is
     taken but between two rows.
     """
-    w = group.weights
-    if group.size <= ELIMINATED_NODES and len(w) and w.max() > SIMILAR * w.min():
+    if _differ(group):
         return _star_mesh_embedding(group)
     matrix = group.matrices(parts.diagonal)
     count, n, _ = matrix.shape
@@ -209,6 +228,12 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     return out
 
 
+def _differ(group: ComponentGroup) -> bool:
+    """Whether weights differ so much that Cholesky's factor would lose digits."""
+    w = group.weights
+    return bool(len(w) and w.max() > SIMILAR * w.min())
+
+
 def _star_mesh_embedding(group: ComponentGroup) -> Array:
     """As :func:`_embedding`, to rounding for weights of any size: only positive numbers are added.
 
@@ -218,6 +243,8 @@ def _star_mesh_embedding(group: ComponentGroup) -> Array:
     count, n = group.nodes.shape
     w = np.zeros((count, n, n))
     w[group.position, group.tail, group.head] = w[group.position, group.head, group.tail] = group.weights
+    if n > STACKED_NODES:
+        return np.stack([_large_star_mesh_embedding(one) for one in w])
     total, out = np.zeros((count, n)), np.zeros((count, n, n - 1))
     for node in range(n - 1, 0, -1):
         row = w[:, node, :node].copy()
@@ -232,6 +259,26 @@ def _star_mesh_embedding(group: ComponentGroup) -> Array:
     return out
 
 
+def _large_star_mesh_embedding(w: Array) -> Array:
+    """The same for one component of weights ``[n, n]``, which are overwritten, in products of matrices."""
+    n = len(w)
+    total = np.ones(n)
+    for last in range(n, 1, -ELIMINATED_AT_ONCE):
+        first = max(last - ELIMINATED_AT_ONCE, 1)
+        rows = np.zeros((last - first, first))
+        for node in range(last - 1, first - 1, -1):
+            row = w[node, :node].copy()
+            total[node] = row.sum()
+            share = row / total[node]
+            w[first:node, :node] += row[first:, None] * share
+            rows[node - first], w[node, :node] = row[:first], share
+        w[:first, :first] += rows.T @ w[first:last, :first]
+    # Forward substitution adds what is positive alone, since all entries off the diagonal are negative.
+    directions = np.diag(total[1:] ** -0.5)
+    found, _ = scipy.linalg.lapack.dtrtrs(-w[1:, 1:], directions, lower=1, unitdiag=1)
+    return np.concatenate([np.zeros((1, n - 1)), found])
+
+
 def _distances(embedding: Array) -> Array:
     """Squared distances between rows, ``[num_components, n, n]``."""
     out = np.empty((*embedding.shape[:2], embedding.shape[1]))
@@ -242,7 +289,7 @@ def _distances(embedding: Array) -> Array:
 
 def _inverse_columns(parts: Components, part: ComponentGroup) -> Iterator[tuple[Array, Array, Array]]:
     """Columns ``[n, num_columns]`` of an inverse on vectors of sum zero, which they are, and its whole diagonal."""
-    solver, n = GroundedSolver(part.sparse_matrix(parts.diagonal)), part.size
+    solver, n = _solver(parts, part), part.size
     chunks = [np.arange(first, min(first + COLUMNS, n)) for first in range(0, n, COLUMNS)]
 
     def solve(columns: Array) -> Array:
@@ -257,7 +304,7 @@ def _inverse_columns(parts: Components, part: ComponentGroup) -> Iterator[tuple[
 
 def _sparse_resistances(parts: Components, part: ComponentGroup, with_edges: bool) -> tuple[Array, Array]:
     """Mean resistances ``[n]`` and, if wanted, those of the edges of one component."""
-    solver, n = GroundedSolver(part.sparse_matrix(parts.diagonal)), part.size
+    solver, n = _solver(parts, part), part.size
     diagonal, sums = np.zeros(n), np.zeros(n)
     for first in range(0, n, COLUMNS):
         columns = np.arange(first, min(first + COLUMNS, n))
@@ -269,8 +316,45 @@ def _sparse_resistances(parts: Components, part: ComponentGroup, with_edges: boo
     return diagonal + diagonal.mean() - 2 * sums / n, edges
 
 
+def _scaled_root(parts: Components, group: ComponentGroup, psi: Array) -> Array:
+    """``L^(-1/2) psi`` of components that are treated by dense algebra, ``[num_components, n, k]``."""
+    if _differ(group):
+        # L^+ is the square of the centred embedding, whose large singular values are those of small eigenvalues.
+        embedding = _star_mesh_embedding(group)
+        vectors, values, _ = np.linalg.svd(embedding - embedding.mean(1, keepdims=True), full_matrices=False)
+        return vectors @ (values[:, :, None] * (vectors.transpose(0, 2, 1) @ psi))
+    matrix = group.matrices(parts.diagonal)
+    # The null vector is moved above all others, so that all that are left have positive eigenvalues.
+    matrix += (4 * matrix.diagonal(axis1=1, axis2=2).max(1) / group.size)[:, None, None]
+    values, vectors = stacked_eigh(matrix, group.size - 1)
+    tiny = np.finfo(float).eps * values[:, -1:]
+    root = 1 / np.sqrt(np.maximum(values, tiny))
+    return vectors @ (root[:, :, None] * (vectors.transpose(0, 2, 1) @ psi))
+
+
+def _solver(parts: Components, part: ComponentGroup) -> GroundedSolver:
+    """The solver of one component.
+
+    Raises:
+        ValueError: if its weights differ too much for a sparse factorisation.
+    """
+    _check_weights(part)
+    return GroundedSolver(part.sparse_matrix(parts.diagonal))
+
+
+def _check_weights(part: ComponentGroup) -> None:
+    w = part.weights
+    if len(w) and not w.max() <= LARGEST_RATIO * w.min():
+        raise ValueError(
+            f"edge_weight of a component of {part.size} nodes goes from {w.min():.3g} to {w.max():.3g}; sparse "
+            f"factorisations are accurate up to a ratio of {LARGEST_RATIO:.0e}. method='dense' takes any, up to "
+            f"{DENSE_LIMIT} nodes"
+        )
+
+
 def _root(parts: Components, part: ComponentGroup, psi: Array) -> Array:
     """``L^(-1/2) psi`` of one component."""
+    _check_weights(part)
     laplacian = part.sparse_matrix(parts.diagonal)
     lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, seed=0)
     upper = 2 * float(parts.diagonal[part.nodes[0]].max())

@@ -82,8 +82,8 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
 class GroundedSolver:
     """``L^+ b`` of one connected graph: a sparse factorisation of ``L`` without the row and column of one node.
 
-    Without that node the matrix is a diagonally dominant M-matrix, so the factors are accurate for conductances of any
-    size, and no eigenvalue has to be told apart from zero.
+    Without that node the matrix is a diagonally dominant M-matrix, and no eigenvalue has to be told apart from zero.
+    The relative error is about 1e-16 times the ratio of the largest conductance to the smallest.
 
     Args:
         laplacian: ``L``, ``[n, n]``.

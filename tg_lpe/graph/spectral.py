@@ -279,9 +279,10 @@ def random_walk_probabilities(
         ``(D^-1/2 A D^-1/2)^t``. Both float64, without gradient.
 
     Raises:
-        ValueError: on an unknown method, or a graph too large for ``method="dense"``.
+        ValueError: on an unknown method, fewer than one step, or a graph too large for ``method="dense"``.
     """
     check_method(method)
+    check_count("steps", steps)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
     adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import itertools
@@ -93,6 +94,9 @@ class CheckpointMixin(
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         """Take down the constructor's arguments, and which of them a configuration cannot hold."""
         instance: T = super().__new__(cls, *args, **kwargs)
+        instance._hub_mixin_config = copy.deepcopy(
+            instance._hub_mixin_config
+        )  # the caller's own dictionaries may change
         given = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}
         lost = {name: value for name, value in given.items() if is_dataclass(value) or not cls._is_jsonable(value)}
         quoted = {name: _quoted(value) for name, value in lost.items() if name not in cls._modules_in_config}
@@ -118,7 +122,7 @@ class CheckpointMixin(
         arguments = self._hub_mixin_config or {}
         if not isinstance(arguments, dict):
             raise TypeError(f"{type(self).__name__} takes a dataclass, but a checkpoint holds plain arguments only")
-        return dict(arguments)
+        return copy.deepcopy(arguments)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
         """Write a checkpoint folder; each file is replaced as a whole, the configuration last.
@@ -219,7 +223,9 @@ class CheckpointMixin(
             dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
             if not dtypes and stored is not None:
                 dtypes.add(_floating_dtype(stored))
-            if len(dtypes) == 1:
+            if tensors:
+                _cast_as_stored(model, tensors)  # type: ignore[arg-type]
+            elif dtypes:
                 model.to(dtypes.pop())  # type: ignore[attr-defined]
             model.load_state_dict(tensors)  # type: ignore[attr-defined]
         except (TypeError, ValueError, RuntimeError) as error:
@@ -412,6 +418,21 @@ def _import_path(cls: type) -> str:
 def _quoted(value: Any) -> str:
     text = f"a {type(value).__name__}" if isinstance(value, nn.Module) else repr(value)
     return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
+
+
+def _cast_as_stored(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Bring a module, or parts of it that differ, to the floating point dtype of their stored tensors."""
+    dtypes = {
+        tensor.dtype for name, tensor in tensors.items() if name.startswith(prefix) and tensor.is_floating_point()
+    }
+    if len(dtypes) == 1:
+        module.to(dtypes.pop())
+        return
+    for name, value in itertools.chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+        if value.is_floating_point() and prefix + name in tensors:
+            value.data = value.data.to(tensors[prefix + name].dtype)
+    for name, part in module.named_children():
+        _cast_as_stored(part, tensors, f"{prefix}{name}.")
 
 
 def _floating_dtype(name: str) -> torch.dtype:

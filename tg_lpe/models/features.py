@@ -87,6 +87,8 @@ class FeatureModel(Model):
         checks.ascending("batch", batch)
         checks.in_range("batch", batch, num_graphs)
         checks.in_range("edge_index", edge_index, num_nodes)
+        if num_graphs > 1:
+            checks.within_graphs(edge_index, batch)
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)

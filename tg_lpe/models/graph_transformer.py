@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count
+from tg_lpe.arguments import check_choice, check_count, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
@@ -117,9 +117,19 @@ class GraphTransformer(FeatureModel):
         check_choice("pe_merge", pe_merge, PE_MERGES)
         check_choice("level", level, LEVELS)
         check_choice("pe_norm", pe_norm, ENCODING_NORMS)
+        check_share("dropout", dropout)
+        if not isinstance(residual, bool):
+            raise TypeError(f"residual must be True or False, got {residual!r}")
+        if not isinstance(readout, (str, Sequence)):
+            raise TypeError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
         if isinstance(readout, str) and readout not in READOUTS:
             raise ValueError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
-        counts = {"hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
+        counts = {
+            "hidden_channels": hidden_channels,
+            "heads": heads,
+            "num_layers": num_layers,
+            "out_channels": out_channels,
+        }
         given_widths = {"pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
         counts |= {name: width for name, width in given_widths.items() if width is not None}
         counts |= {f"readout[{i}]": width for i, width in enumerate(() if isinstance(readout, str) else readout)}

@@ -39,6 +39,9 @@ STD = 0.02
 KEPT = ("hidden_channels", "heads", "num_layers")
 """Arguments that the layers depend on."""
 
+OF_NO_WEIGHT = {"out_channels", "level", "pooling", "dropout", "attention_dropout", "drop_path"}
+"""Arguments that change no weight but the read-out's."""
+
 OF_ANY_ORDER = ("token_norm", "layers")
 """Parts that know nothing of the order."""
 
@@ -314,7 +317,7 @@ class TupleTransformer(FeatureModel):
 
         Order transfer, section 4.2: train with few tokens, go on with many. The layers and the norm before them keep
         their weights bit by bit; the encoder, the tokens and the read-out start anew. With the same order, only the
-        read-out does: for another task.
+        read-out does, for another task, if ``changes`` are of the task and of dropout alone.
 
         Args:
             k, s: the order.
@@ -337,7 +340,7 @@ class TupleTransformer(FeatureModel):
             model = type(self)(**arguments)
         weight = self.token_norm.weight
         model = model.to(weight.device, weight.dtype).train(self.training)
-        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= {"out_channels", "level", "pooling"}
+        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT
         own = (name for name, _ in self.named_children() if name not in self.head)
         model._copy_parts(self, own if same_order else OF_ANY_ORDER)
         return model

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from tg_lpe.nn.checks import ValueChecks
 
+MAX_PRODUCT_ROWS = 256
+"""Rows of a table up to which it is looked up by products: a zero-one matrix of all rows is written out for them."""
+
 
 class Categories:
     """The columns of an integer feature, and where the categories of each lie in one table.
@@ -69,7 +72,7 @@ class Categories:
         else:
             first = [sum(self.counts[:number]) for number in range(len(self.counts))]
             rows = feature + torch.tensor(first, device=feature.device)
-        if not by_product:
+        if not by_product or self.num_rows > MAX_PRODUCT_ROWS:
             found = torch.nn.functional.embedding(rows, table)
             return found.squeeze(1) if len(self.counts) == 1 else found.sum(1)
         categories = torch.arange(self.num_rows, device=rows.device)  # one_hot() would wait for the device

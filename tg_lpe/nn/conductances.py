@@ -201,7 +201,7 @@ class _PositiveMap(nn.Module):
         """Draw the values anew: the first filter starts as a random walk, the others are spread around the median."""
         median, spread = self.start
         value = median * (spread * self.table.new_empty(self.table.size(0), self.num_filters).normal_()).exp()
-        value[:, 0] = 1.0 if self.start is EDGE_START else 0.01
+        value[:, 0] = 1.0 if self.start == EDGE_START else 0.01
         self.table.copy_(value.expm1().log().repeat(1, self.num_blocks))  # the inverse of softplus
         categories = self.feature.categories
         if categories is not None:

@@ -94,7 +94,7 @@ class FeatureEmbedding(nn.Module):
             ``[num_rows, channels]``.
         """
         if self.linear is not None:
-            return self.linear(feature)
+            return self.linear(feature.to(self.linear.weight.dtype))  # type: ignore[union-attr]
         table = self.rows.weight  # type: ignore[union-attr]
         if feature is None or self.categories is None:
             return table.expand(num_rows, -1)

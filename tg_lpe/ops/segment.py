@@ -83,7 +83,10 @@ def scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
 
 
 def _run_scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
-    return src.new_zeros(num_groups, *src.shape[1:]).index_add(0, index, src)
+    # In half precision, torch adds some shapes one by one, and a sum of ones stops at 256 in bfloat16.
+    wide = torch.promote_types(src.dtype, torch.float32) if src.is_floating_point() else src.dtype
+    zeros = torch.zeros(num_groups, *src.shape[1:], dtype=wide, device=src.device)
+    return zeros.index_add(0, index, src.to(wide)).to(src.dtype)
 
 
 def _keep_index(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

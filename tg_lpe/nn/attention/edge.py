@@ -84,8 +84,8 @@ class EdgeAttention(nn.Module):
         logits = self._sum_within_heads(score)
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
         weight = precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp().to(value.dtype)
-        # The sum of weights is at least exp(-5) wherever there is an edge; the floor only serves nodes without one.
-        total = target.sum(weight).clamp(min=1e-6)
+        # At least exp(-5) wherever there is an edge; the floor serves nodes without one, and float16 can invert it.
+        total = target.sum(weight).clamp(min=1e-3)
         weighted = target.sum(self._scale_heads(value, self.dropout(weight)))
         return self._scale_heads(weighted, total.reciprocal()), score
 

@@ -32,7 +32,8 @@ class Neighbourhoods:
 
     Raises:
         TypeError, ValueError: on a wrong type, dtype or shape; on the CPU, unless ``max_nodes`` says that the caller
-            has looked at the values, also on indices out of range and an unsorted ``batch``.
+            has looked at the values, also on indices out of range, an unsorted ``batch`` and edges
+            between two graphs.
     """
 
     def __init__(self, edge_index: Tensor, batch: Tensor, num_graphs: int, max_nodes: int | None = None) -> None:
@@ -66,7 +67,7 @@ class Neighbourhoods:
 
     @property
     def edge_graphs(self) -> RowGroups:
-        """The graph of each edge, as :attr:`graphs`; an edge between two graphs belongs to that of its target."""
+        """The graph of each edge, as :attr:`graphs`; which is that of both its ends."""
         if self._edge_graphs is None:
             graph = self.batch.index_select(0, self.edge_index[1])
             self._edge_graphs = RowGroups(graph, self.num_graphs, is_sorted=True)
@@ -137,4 +138,5 @@ def _check(edge_index: Tensor, batch: Tensor, num_graphs: int, values: bool) -> 
         checks.ascending("batch", batch)
         checks.in_range("batch", batch, num_graphs)
         checks.in_range("edge_index", edge_index, batch.numel())
+        checks.within_graphs(edge_index, batch)
         checks.run()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.nn import parallel
 from tg_lpe.nn.attention.global_attention import check_heads, register_global_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -466,6 +466,8 @@ class KernelSVDAttention(nn.Module):
     def shared(hidden_channels: int, heads: int, *, num_rows: int | None = None, **options: Any) -> SharedProjection:
         """What the layers of a model share."""
         check_heads(hidden_channels, heads)
+        if num_rows is not None:
+            check_count("num_rows", num_rows)
         return SharedProjection(num_rows or hidden_channels // heads, hidden_channels // heads)
 
     def __init__(self, hidden_channels: int, heads: int, num_rows: int | None = None, ridge: float = 1e-3) -> None:

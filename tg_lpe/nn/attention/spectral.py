@@ -193,7 +193,7 @@ class SpectralAttention(nn.Module):
         gamma = self.log_gamma.exp().to(value.dtype)
         if len(e) and e.stride(0) == 0:
             # The mean of equal rows, whose gradient is that of the one row spread evenly, and no table of zeros.
-            found, total, other, rest = self._over_pairs(h, e.sum(0) / len(e), value, pairs, gamma)
+            found, total, other, rest = self._over_pairs(h, _mean(e), value, pairs, gamma)
         else:
             found, total = self._over_edges(h, e, value, neighbourhoods)
             other, rest = self._over_missing(h, value, pairs)
@@ -254,6 +254,11 @@ class SpectralAttention(nn.Module):
 
     def _scale(self, h: Tensor) -> float:
         return 1.0 / math.sqrt(h.size(1) // self.heads)
+
+
+def _mean(rows: Tensor) -> Tensor:
+    """The mean of rows; their sum may exceed what half precision holds."""
+    return (rows.sum(0, dtype=torch.promote_types(rows.dtype, torch.float32)) / len(rows)).to(rows.dtype)
 
 
 def _linear(channels: int) -> nn.Linear:
