@@ -23,6 +23,8 @@ from tg_lpe.data.tables import read_graphs
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.jobs import MANIFEST, EncodingJob, JobReport
+from tg_lpe.transforms import AddLaplacianEigenvectors
+from tg_lpe.transforms.base import GraphTransform
 
 pa = pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -151,6 +153,60 @@ def test_malformed_graphs_are_named_and_the_others_encoded(tmp_path: Path) -> No
     assert names(tmp_path / "strict") == [MANIFEST]
 
 
+@pytest.mark.parametrize("refused_by", ["transform", "encoder"])
+def test_molecules_that_the_transform_refuses_are_named_and_the_others_encoded(tmp_path: Path, refused_by: str) -> None:
+    pytest.importorskip("rdkit", reason="molecules need RDKit")
+    from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader
+
+    transform: GraphTransform
+    if refused_by == "transform":
+        transform, reader = AddLaplacianEigenvectors(3, attr_name="pe", method="layers", max_layers=20), None
+        smiles, bad, said = ["CC", "C1", "C" * 60, "c1ccccc1", "C" * 61, None], (1, 2, 4, 5), "layers"
+    else:
+        encoder = randomize_(GramTransformer(3, 0, num_filters=2, num_layers=4, num_node_types=3))
+        transform, reader = AddPositionalEncoding(encoder), MoleculeReader(AtomVocabulary(("C", "O", "N", "F")))
+        smiles, bad, said = ["CC", "CF", "CO", "CBr", "FC", "CN"], (1, 3, 4), "0..2"
+    pq.write_table(pa.table({"smiles": smiles}), tmp_path / "in.parquet")
+    job = EncodingJob(tmp_path / "in.parquet", tmp_path / "out", transform, reader=reader)
+    assert job.run(progress=False) == JobReport(1, 6, len(bad))
+    rows = rows_of(tmp_path / "out")
+    assert [number for number, row in enumerate(rows) if row["reason"] is not None] == list(bad)
+    assert said in rows[bad[-1 if reader else 1]]["reason"] and [row["smiles"] for row in rows] == smiles
+    assert all(rows[number][name] is None for number in bad for name in ("num_nodes", "edge_index", "pe"))
+    usable = [row for row in rows if row["reason"] is None]
+    for row, data in zip(usable, read_graphs(tmp_path / "out"), strict=True):
+        assert row["num_nodes"] == data.num_nodes and row["edge_index"] == data.edge_index.tolist()
+        torch.testing.assert_close(torch.tensor(row["pe"]), transform(data).pe)
+    with pytest.raises(ValueError, match=rf"in.parquet: row {bad[0]}: "):
+        EncodingJob(tmp_path / "in.parquet", tmp_path / "strict", transform, reader=reader, strict=True).run()
+
+
+def test_a_bad_row_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows beside it are encoded in large batches, not one by one."""
+    source = write_graphs(
+        tmp_path / "in.parquet",
+        rings(*[4] * 64),
+        edge_weight=[[-1.0 if number == 21 else 1.0] * 4 for number in range(64)],
+    )
+    sizes: list[int] = []
+
+    def encode_dataset(self: GraphTransform, dataset: Any, progress: bool = True) -> Any:
+        sizes.append(len(dataset))
+        return plain(self, dataset, progress)
+
+    plain = GraphTransform.encode_dataset
+    monkeypatch.setattr(GraphTransform, "encode_dataset", encode_dataset)
+    done = EncodingJob(source, tmp_path / "out", AddPositionalEncoding(RandomWalk(4))).run(progress=False)
+    assert done == JobReport(1, 64, 1) and rows_of(tmp_path / "out")[21]["pe"] is None
+    assert len(sizes) == 13 and sum(sizes) == 64 + 2 * 63
+
+
+def test_weights_that_all_rows_have_wrong_are_the_reason_given(tmp_path: Path) -> None:
+    source = write_graphs(tmp_path / "in.parquet", rings(3, 4), edge_weight=[[1] * 3, [1] * 4])
+    with pytest.raises(ValueError, match=r"in.parquet: row 0: edge_weight must be floating point of shape \[3\]"):
+        EncodingJob(source, tmp_path / "out", AddPositionalEncoding(RandomWalk(4))).run(progress=False)
+
+
 @pytest.mark.parametrize("kind", ["molecules", "graphs"])
 def test_a_shard_without_a_usable_row_has_the_columns_of_the_others(
     tmp_path: Path, transform: AddPositionalEncoding, kind: str
@@ -226,8 +282,9 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
     out = tmp_path / "out"
     with pytest.raises(TypeError, match="transform must be one of tg_lpe"):
         EncodingJob(molecules, out, RandomWalk(4))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="rows_per_shard must be at least 1, got 0"):
-        EncodingJob(molecules, out, transform, rows_per_shard=0)
+    for rows in (0, 2.5, "3", True):
+        with pytest.raises(ValueError, match=f"rows_per_shard must be an integer of at least 1, got {rows!r}"):
+            EncodingJob(molecules, out, transform, rows_per_shard=rows)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="shards need a folder of their own"):
         EncodingJob(molecules, molecules, transform)
     with pytest.raises(ValueError, match="has no column 'structure'; there are"):
@@ -239,9 +296,22 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
     pq.write_table(pa.table({"smiles": ["C"], "reason": ["none"]}), tmp_path / "reason.parquet")
     with pytest.raises(ValueError, match="has a column 'reason' already"):
         EncodingJob(tmp_path / "reason.parquet", out, transform)
+    pq.write_table(pa.table({"smiles": [1, 2]}), tmp_path / "numbers.parquet")
+    with pytest.raises(ValueError, match=r"the SMILES must be strings, got a column 'smiles' of int64 in "):
+        EncodingJob(tmp_path / "numbers.parquet", out, transform)
+    weighted = AddPositionalEncoding(RandomWalk(4), edge_weight="weight")
+    with pytest.raises(ValueError, match="molecules have no edge weights, and the transform reads"):
+        EncodingJob(molecules, out, weighted)
     from tg_lpe.datasets.molecules import MoleculeReader
 
     graphs = write_graphs(tmp_path / "graphs.parquet", rings(3))
+    with pytest.raises(ValueError, match=r"has no column 'weight'; there are \['edge_index', 'num_nodes'\]"):
+        EncodingJob(graphs, out, weighted)
+    (tmp_path / "some").mkdir()
+    write_graphs(tmp_path / "some" / "0.parquet", rings(3), edge_weight=[[1.0] * 3])
+    write_graphs(tmp_path / "some" / "1.parquet", rings(3))
+    with pytest.raises(ValueError, match=r"1.parquet has no column 'edge_weight'"):
+        EncodingJob(tmp_path / "some", out, transform)
     with pytest.raises(ValueError, match="a reader is for SMILES"):
         EncodingJob(graphs, out, transform, reader=MoleculeReader(None))
     job = EncodingJob(graphs, out, transform)

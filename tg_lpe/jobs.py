@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from tqdm import tqdm
 
+from tg_lpe.arguments import check_count
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.data.tables import REASON, columns_of_graphs, graphs_of_table, import_pyarrow, open_parquet, parquet_files
 from tg_lpe.hub.files import digest_of_file, read_json, replacing, write_json
@@ -29,6 +31,8 @@ MANIFEST = "_manifest.json"
 ROWS = 10_000
 """Rows of a shard, if not said otherwise: some seconds of work, and some tens of MB, where the rows are molecules."""
 
+_EDGE_WEIGHT = "edge_weight"
+"""The default of transforms, for graphs that may have weights; a name that is chosen must be there."""
 _FORMAT = 1
 _JOB = b"tg_lpe.job"
 """In the metadata of a shard: the digest of the manifest that it was made under."""
@@ -81,8 +85,9 @@ class EncodingJob:
     Raises:
         ModuleNotFoundError: if pyarrow, or for molecules RDKit, is not installed.
         TypeError: if ``transform`` is no transform of this library.
-        ValueError: if there is no input, it lacks a column that is needed or has one that would be written, or
-            ``rows_per_shard`` is less than 1.
+        ValueError: if there is no input, it lacks a column that is needed, such as one that ``edge_weight`` of the
+            transform names, or has one that would be written, the column of the SMILES holds no strings, or
+            ``rows_per_shard`` is no integer of at least 1.
     """
 
     def __init__(
@@ -98,23 +103,22 @@ class EncodingJob:
     ) -> None:
         if not isinstance(transform, GraphTransform):
             raise TypeError(f"transform must be one of tg_lpe, such as LinearTransformerPE(), got {transform!r}")
-        if rows_per_shard < 1:
-            raise ValueError(f"rows_per_shard must be at least 1, got {rows_per_shard}")
+        check_count("rows_per_shard", rows_per_shard)
         self.out, self.transform, self.reader, self.strict = Path(out), transform, reader, strict
         self.rows_per_shard = rows_per_shard
         self._digest: str | None = None
         self._files = parquet_files(source)
         if self.out.resolve() in {file.parent.resolve() for file in self._files}:
             raise ValueError(f"shards need a folder of their own, got {out}, which holds the input")
-        columns, self._rows = [], []
+        schemas, self._rows = [], []
         for file in self._files:
             with open_parquet(file) as opened:
-                columns.append(opened.schema_arrow.names)
+                schemas.append(opened.schema_arrow)
                 self._rows.append(opened.metadata.num_rows)
         self.smiles_column = smiles_column
-        if smiles_column is None and "edge_index" not in columns[0]:
+        if smiles_column is None and "edge_index" not in schemas[0].names:
             self.smiles_column = "smiles"
-        self._check(columns)
+        self._check(schemas)
         pieces = [
             (file, start, min(start + rows_per_shard, rows))
             for file, rows in zip(self._files, self._rows, strict=True)
@@ -235,11 +239,19 @@ class EncodingJob:
         """
         arrow = import_pyarrow()
         table = _read_rows(shard)
-        own, encoded, reasons = self._encoded_molecules(table) if self.smiles_column else self._encoded_graphs(table)
+        graphs_of, reasons = self._molecules(table) if self.smiles_column else self._graphs(table)
+        pieces = self._encoded(graphs_of, reasons, 0, len(reasons))
         wrong = next((row for row, reason in enumerate(reasons) if reason is not None), None)
-        if self.strict and wrong is not None:
-            raise ValueError(f"{shard.source}: row {shard.start + wrong}: {reasons[wrong]}")
-        columns = columns_of_graphs(encoded, own, [reason is None for reason in reasons])
+        if wrong is not None and (self.strict or not pieces):
+            refusal = f"{shard.source}: row {shard.start + wrong}: {reasons[wrong]}"
+            if self.strict:
+                raise ValueError(refusal)
+            try:
+                graphs = _one_without_nodes(graphs_of(0, 0))
+                pieces = [_Piece(0, graphs, self.transform.encode_dataset(graphs, progress=False))]
+            except (ValueError, TypeError) as error:  # what is wrong with the rows is wrong with this graph too
+                raise ValueError(f"{refusal}; no other row could be encoded either") from error
+        columns = self._columns(pieces, [reason is None for reason in reasons])
         columns[REASON] = arrow.array(reasons, arrow.string())
         for name, values in columns.items():
             if name in table.column_names:
@@ -253,9 +265,12 @@ class EncodingJob:
             arrow.parquet.write_table(table, temporary, compression="zstd")
         return JobReport(1, len(reasons), sum(reason is not None for reason in reasons))
 
-    def _check(self, columns: list[list[str]]) -> None:
+    def _check(self, schemas: list[Any]) -> None:
         """Refuse input without the columns that are read, or with those that are written."""
-        features = [*self.transform.features]
+        features, weight = [*self.transform.features], self.transform.edge_weight
+        # The default names a column that need not be there; another name, or one that some files have, is meant.
+        if weight is not None and (weight != _EDGE_WEIGHT or any(weight in schema.names for schema in schemas)):
+            features.append(weight)
         if self.smiles_column is None:
             if self.reader is not None:
                 raise ValueError("a reader is for SMILES, and the input has graphs: a column edge_index")
@@ -265,14 +280,19 @@ class EncodingJob:
 
             if "x" in features and self.reader is None:
                 raise ValueError("the encoder reads atom types: pass reader=MoleculeReader(...), which numbers them")
+            if weight in features and weight != _EDGE_WEIGHT:
+                raise ValueError(f"molecules have no edge weights, and the transform reads edge_weight={weight!r}")
             needed, added = [self.smiles_column], [*self._own_columns(), REASON]
-        for file, there in zip(self._files, columns, strict=True):
+        for file, schema in zip(self._files, schemas, strict=True):
+            there = schema.names
             for name in needed:
                 if name not in there:
                     raise ValueError(f"{file} has no column {name!r}; there are {there}")
             for name in added:
                 if name in there:
                     raise ValueError(f"{file} has a column {name!r} already, which would be written")
+            if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
+                raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")
 
     def _own_columns(self) -> list[str]:
         return ["num_nodes", "edge_index", "edge_attr", *([] if self.reader is None else ["x"])]
@@ -294,8 +314,8 @@ class EncodingJob:
             complete = False
         return complete
 
-    def _encoded_molecules(self, table: Any) -> _Encoded:
-        """The usable SMILES of a table as graphs with encodings."""
+    def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
+        """The usable SMILES of a table as graphs, and why others are not usable."""
         from tg_lpe.datasets.molecules import MoleculeDataset
         from tg_lpe.datasets.molecules._pool import read_smiles
 
@@ -309,49 +329,91 @@ class EncodingJob:
             usable = [found for found in answer["molecules"] if not isinstance(found, str)]
             atoms, bonds = [found[0] for found in usable], [found[1] for found in usable]
             graphs = MoleculeDataset.from_graphs(atoms, bonds, [float("nan")] * len(usable))
-        return self._encoded(graphs, self._own_columns(), reasons)
+        place = list(accumulate((reason is None for reason in reasons), initial=0))
+        return lambda start, stop: _part(graphs, place[start], place[stop]), list(reasons)
 
-    def _encoded_graphs(self, table: Any) -> _Encoded:
-        """The usable graphs of a table with encodings; they are tried one by one if there are others."""
+    def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
+        """The graphs of a table."""
         weight = self.transform.edge_weight
         columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
-        try:
-            return self._encoded(graphs_of_table(table, columns), [], [None] * len(table))
-        except (ValueError, TypeError):
-            reasons = [self._reason(table.slice(row, 1), columns) for row in range(len(table))]
-        usable = table.filter(import_pyarrow().array([reason is None for reason in reasons]))
-        return self._encoded(graphs_of_table(usable, columns), [], reasons)
+        return lambda start, stop: graphs_of_table(table.slice(start, stop - start), columns), [None] * len(table)
 
-    def _reason(self, row: Any, columns: list[str]) -> str | None:
-        """Why the graph of a row cannot be encoded; ``None`` if it can."""
+    def _encoded(self, graphs_of: _GraphsOf, reasons: list[str | None], start: int, stop: int) -> list[_Piece]:
+        """Rows with encodings; one that is refused gets its reason in ``reasons``. Halves are tried until it is alone.
+
+        Args:
+            graphs_of: the graphs of those rows from the first to the second number that have no reason yet.
+            reasons: for each row, why it is not usable; ``None`` if nothing is known against it.
+            start, stop: which rows.
+        """
+        untried = reasons[start:stop].count(None)
+        if not untried:
+            return []
         try:
-            self.transform.encode_dataset(graphs_of_table(row, columns), progress=False)
+            graphs = graphs_of(start, stop)
+            return [_Piece(start, graphs, self.transform.encode_dataset(graphs, progress=False))]
         except (ValueError, TypeError) as error:
-            return str(error)
-        return None
+            if untried == 1:
+                reasons[reasons.index(None, start)] = str(error)
+                return []
+        middle = (start + stop) // 2
+        first = self._encoded(graphs_of, reasons, start, middle)
+        return first + self._encoded(graphs_of, reasons, middle, stop)
 
-    def _encoded(self, graphs: GraphDataset, own: list[str], reasons: list[str | None]) -> _Encoded:
-        given = graphs._data.keys()
-        encoded: Any = self.transform.encode_dataset(
-            graphs if len(graphs) else _one_without_nodes(graphs), progress=False
-        )
-        written = [name for name in encoded._data.keys() if name not in given]  # noqa: SIM118 (not a mapping)
+    def _columns(self, pieces: list[_Piece], usable: list[bool]) -> dict[str, Any]:
+        """What is written, by its name; null in rows that are not usable."""
+        given = pieces[0].graphs._data.keys()
+        written = [name for name in pieces[0].encoded._data.keys() if name not in given]  # noqa: SIM118 (not a mapping)
         if not written:
             raise ValueError(
                 f"the transform must write an attribute of its own, as attr_name= says, got {self.transform}"
             )
-        return _Encoded([*own, *written], encoded, reasons)
+        names = [*(self._own_columns() if self.smiles_column else []), *written]
+        # Rows between two pieces are not usable: nulls at the end of the first.
+        starts = [0, *(piece.start for piece in pieces[1:]), len(usable)]
+        columns = [
+            columns_of_graphs(piece.encoded, names, usable[low:high])
+            for piece, low, high in zip(pieces, starts[:-1], starts[1:], strict=True)
+        ]
+        return {name: import_pyarrow().chunked_array([part[name] for part in columns]) for name in names}
 
 
-class _Encoded(NamedTuple):
-    """The usable rows of a table."""
+_GraphsOf = Callable[[int, int], GraphDataset]
+"""Of two numbers of rows, the usable graphs from the one up to the other."""
 
-    names: list[str]
-    """Attributes to write."""
-    graphs: Any
-    """A collated dataset; one graph without nodes if no row is usable."""
-    reasons: list[str | None]
-    """For each row of the table, why it is not usable."""
+
+class _Piece(NamedTuple):
+    """Consecutive rows of a table with their encodings."""
+
+    start: int
+    """The first row."""
+    graphs: GraphDataset
+    """The usable ones of the rows; one graph without nodes if no row of the table is usable."""
+    encoded: Any
+    """The same with what the transform writes, collated."""
+
+
+def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
+    """Consecutive graphs of a dataset whose attributes all have slices, without a copy of their values."""
+    data, slices = copy.copy(graphs._data), {}
+    for name, ptr in (graphs.slices or {}).items():
+        value, low = data[name], int(ptr[start])
+        data[name] = value.narrow(data.__cat_dim__(name, value), low, int(ptr[stop]) - low)
+        slices[name] = ptr[start : stop + 1] - low
+    return GraphDataset(data, slices)
+
+
+def _holds_strings(kind: Any) -> bool:
+    """Whether a column of this type holds strings, perhaps all null."""
+    import pyarrow.types as types
+
+    # By name: pyarrow 15 knows no string_view.
+    return str(kind.value_type if types.is_dictionary(kind) else kind) in (
+        "string",
+        "large_string",
+        "string_view",
+        "null",
+    )
 
 
 def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:

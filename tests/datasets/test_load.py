@@ -19,15 +19,19 @@ from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import (
+    AtomVocabulary,
     MoleculeDataset,
+    MoleculeReader,
     SkippedMolecule,
     SolubilityNormalization,
     _cache,
     _pool,
     constrained_solubility,
     load_molecules,
+    read_molecules,
     smiles_to_data,
 )
+from tg_lpe.datasets.molecules._files import StreamedFile
 
 SMI = {"train.smi": "CCO ethanol\nCC=O\nC1CCCCCCC1 a ring\nCCN\n", "val.smi": "CO\nCS\n", "test.smi": "[Na+].[Cl-]\n"}
 CSV = {f"{split}.csv": "smiles,y\nCCO,1.5\nCN,-2\n" for split in ("train", "val", "test")}
@@ -102,6 +106,7 @@ def test_everything_left_out_is_reported(
     assert capfd.readouterr().err == ""
     assert splits.report.skipped == (
         SkippedMolecule("train.csv", 3, "C1CC", "RDKit cannot read it as SMILES"),
+        SkippedMolecule("train.csv", 5, "# note", "RDKit cannot read it as SMILES"),
         SkippedMolecule("train.csv", 6, "CN", "its label is missing"),
         SkippedMolecule("train.csv", 7, "CC", "its label is missing"),
         SkippedMolecule("train.csv", 9, "CS", "unknown atom type 'S'"),
@@ -110,16 +115,53 @@ def test_everything_left_out_is_reported(
     )
     assert splits.train.y.tolist() == [1.0]
     assert splits.train[0].x.view(-1).tolist() == [0, 0, 1]
-    assert splits.report.num_read == 11
-    short, record = caplog.records
-    assert short.getMessage().startswith("train.csv: 1 line has fewer cells than the header")
-    assert record.levelno == logging.WARNING
-    assert "5 of 11 molecules used; left out: 3 its label is missing" in record.getMessage()
+    assert splits.report.num_read == 12
+    short, record, untrained = caplog.records
+    assert short.getMessage().startswith("train.csv: 2 lines have fewer cells than the header")
+    assert record.levelno == untrained.levelno == logging.WARNING
+    assert "5 of 12 molecules used; left out: 3 its label is missing" in record.getMessage()
     assert "\n" not in record.getMessage()
     assert "train.csv:9: 'CS': unknown atom type 'S'" in str(splits.report)
     # From the cache now, with the same report.
-    with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 1 more"):
+    with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 2 more"):
         load_molecules(folder, cache_dir=tmp_path / "cache", strict=True, progress=False)
+
+
+def test_atom_types_that_training_lacks_are_named(
+    write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_folder(SMI)
+    for _ in range(2):  # as read, then from the cache
+        caplog.clear()
+        load_molecules(folder, targets=(), cache_dir=tmp_path / "cache", progress=False)
+        assert "atom types that the training set does not have, so nothing trains them: 'Cl -', 'Na +', 'S'" in (
+            caplog.text
+        )
+    caplog.clear()
+    (folder / "train.smi").write_text("CSO.[Na+].[Cl-]\n", encoding="utf-8")
+    load_molecules(folder, targets=(), cache_dir=tmp_path / "cache", progress=False)
+    assert "nothing trains them" not in caplog.text
+
+
+def test_number_signs_in_csv_are_data(tmp_path: Path) -> None:
+    """No row and no header is taken for a comment."""
+    (tmp_path / "ids.csv").write_text("id,smiles\n#1,CC\n2,CO\n#3,CN\n", encoding="utf-8")
+    (tmp_path / "header.csv").write_text("#id,smiles\n1,CC\n2,CO\n3,CN\n", encoding="utf-8")
+    for name in ("ids.csv", "header.csv"):
+        used = read_molecules(tmp_path / name, progress=False)[3]
+        assert used == [(2, "CC"), (3, "CO"), (4, "CN")]
+        assert [row.smiles for row in StreamedFile(tmp_path / name).rows()] == ["CC", "CO", "CN"]
+
+
+def test_molecules_are_read_with_a_readers_atom_types(tmp_path: Path) -> None:
+    (tmp_path / "one.smi").write_text("CCO\n", encoding="utf-8")
+    vocabulary = AtomVocabulary(("O", "N", "C"))
+    dataset, types, _, _ = read_molecules(tmp_path / "one.smi", reader=MoleculeReader(vocabulary), progress=False)
+    assert dataset[0].x.view(-1).tolist() == [2, 2, 0] and types == vocabulary
+    with pytest.raises(ValueError, match=r"vocabulary=None.* reads ogb's features: reader.read\(strings\) does so"):
+        read_molecules(tmp_path / "one.smi", reader=MoleculeReader(None), progress=False)
+    with pytest.raises(ValueError, match=r"those of vocabulary= or those of reader=, got both: .*'N'.*MoleculeReader"):
+        read_molecules(tmp_path / "one.smi", vocabulary=vocabulary, reader=MoleculeReader(vocabulary), progress=False)
 
 
 def test_strict_accepts_clean_sources(write_folder: Write, tmp_path: Path) -> None:
@@ -283,6 +325,10 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     assert sizes(0) == drawn
     assert sizes(1) != drawn
     assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(
+        ValueError, match=r"train_files=\('train', 'more'\) is for a folder; the single file .*chains.smi"
+    ):
+        load_molecules(path, computed="solubility", train_files=("train", "more"), cache_dir=tmp_path / "cache")
     path.write_text("C\nCC\n")
     with pytest.raises(ValueError, match="no usable molecule for train"):
         sizes(0)

@@ -225,6 +225,26 @@ def test_a_scaffold_is_in_one_part_alone(tmp_path: Path) -> None:
     assert load(path, tmp_path, split="random").test.y.tolist() == load(path, tmp_path).test.y.tolist()
 
 
+def test_a_scaffold_that_most_molecules_share_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "chains.csv"
+
+    def write(*smiles: str) -> None:
+        path.write_text("smiles,y\n" + "".join(f"{text},1\n" for text in smiles), encoding="utf-8")
+
+    write(*("C" * n for n in range(1, 18)), "c1ccccc1", "Cc1ccccc1", "C1CCCCC1")
+    said = r"split='scaffold' leaves no molecule for test: 17 of the 20 usable molecules have no ring, .*split='random'"
+    with pytest.raises(ValueError, match=said):
+        load(path, tmp_path, split="scaffold")
+    write(*(f"{'C' * n}c1ccccc1" for n in range(9)), "C")
+    with pytest.raises(
+        ValueError, match=r"no molecule for .*: 9 of the 10 usable molecules have the scaffold 'c1ccccc1'"
+    ):
+        load(path, tmp_path, split="scaffold")
+    write("C1", "CC", "C2")
+    with pytest.raises(ValueError, match="no usable molecule for train, test"):
+        load(path, tmp_path, split="scaffold")
+
+
 def test_a_named_column_of_pygs_datasets() -> None:
     from torch_geometric.data import Data
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tg_lpe.report import benchmark_json, compare, comparison_table, draw_curve, read_run, write_report
+from tg_lpe.report.runs import UNNAMED
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
@@ -499,6 +500,30 @@ def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
     assert said not in apart and "my/molecules.smi (2)" in apart, "scaffold splits are other data"
 
 
+def test_digests_tell_data_apart(make_run: MakeRun) -> None:
+    """Where the words about it are the same; but not where another split, or other features, gives another digest."""
+
+    def tables(*data: dict[str, Any]) -> list[str]:
+        names = [f"d{next(numbers)}" for _ in data]
+        runs = [read_run(make_run(name, seed=0, test=0.3, data=own)) for name, own in zip(names, data, strict=True)]
+        at = {str(run.path): number for number, run in enumerate(runs)}
+        groups = [[at[str(run.path)] for v in group.variants for run in v.runs] for group in compare(runs)]
+        return ["".join(map(str, sorted(group))) for group in groups]
+
+    numbers = iter(range(99))
+    for split in ({"source": "my/data", "split": {"kind": "given"}}, {"source": UNNAMED, "split": None}):
+        assert tables({**split, "digest": "a"}, {**split, "digest": "b"}, {**split, "digest": "a"}) == ["02", "1"]
+        assert tables({**split, "digest": "a"}, split) == ["01"], "earlier releases wrote none"
+        assert tables(
+            {**split, "digest": "a", "bond_types": ["SINGLE"]}, {**split, "digest": "b", "bond_types": []}
+        ) == ["01"], "of one file, with other features"
+    seeds = [{"source": "my/data", "split": {"kind": "random", "seed": seed}} for seed in range(3)]
+    digests = [{**split, "digest": digest} for split, digest in zip(seeds, "abc", strict=True)]
+    assert tables(*digests) == ["012"], "seeds of one file"
+    assert tables(digests[0], {**seeds[0], "digest": "other"}) == ["0", "1"], "two files, split alike"
+    assert tables(*digests[:2], {**seeds[0], "digest": "other"}) == ["0", "1", "2"], "whose seed 1 is, is not known"
+
+
 def test_heading_says_what_is_predicted(make_run: MakeRun, page: Callable[..., Page]) -> None:
     columns = {"target": {"columns": ["size", "b", "c", "d", "e"], "level": "graph", "computed": None}}
     folder = make_run("a", test=0.3, data=columns)
@@ -692,6 +717,9 @@ def test_no_run_folder(tmp_path: Path, make_run: MakeRun) -> None:
         read_run(tmp_path)
     with pytest.raises(ValueError, match="at least one run folder"):
         write_report([], tmp_path / "report.html")
+    for path in (tmp_path / "inside", str(tmp_path / "inside")):
+        with pytest.raises(TypeError, match=r"paths must be a sequence of run folders such as \['.*inside'\], got one"):
+            write_report(path, tmp_path / "report.html")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tg_lpe.models import MODELS
 from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, UNNAMED, Run
-from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in
+from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in, text_in
 from tg_lpe.training.config import READ_BY, TrainConfig
 from tg_lpe.training.run_folder import checkpoint_label
 
@@ -27,6 +27,8 @@ ENTRY = ("edge_encoding", "pe_norm")
 SIZES = tuple(f"num_{part}" for part in PARTS)
 # Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9")
+# Besides the data itself, a digest depends on how it was divided and read.
+_DIGEST_FOLLOWS = ("split", "atom_types", "bond_types", "target")
 
 
 RANKED_BY = ("level", "num_targets", "metric")
@@ -181,7 +183,7 @@ def compare(runs: Sequence[Run]) -> list[Group]:
         by_data.setdefault(_data_key(run), []).append(run)
     names: Counter[tuple[str, str]] = Counter()
     groups = []
-    for group in map(_group, by_data.values()):
+    for group in (_group(part) for alike in by_data.values() for part in _by_digest(alike)):
         names[group.kind, group.source] += 1
         number = names[group.kind, group.source]
         groups.append(group if number == 1 else replace(group, source=f"{group.source} ({number})"))
@@ -189,7 +191,7 @@ def compare(runs: Sequence[Run]) -> list[Group]:
 
 
 def _data_key(run: Run) -> str:
-    """Equal for runs on the same data.
+    """Equal for runs on the same data, as far as words tell; :func:`_by_digest` tells the rest apart.
 
     A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
     """
@@ -197,10 +199,29 @@ def _data_key(run: Run) -> str:
     task = [run.task.get(name) for name in RANKED_BY]
     what = [*task, target_of(run.data)] if run.kind == "train" else []
     if run.source == UNNAMED:
-        what.append(run.data.get("spec"))  # nothing else tells data from Python apart
+        what.append(run.data.get("spec"))  # no path tells data from Python apart
     if mapping_in(run.data, "split").get("kind") == "scaffold":
         what.append("scaffold")  # a harder split of the same file
     return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names), *what], sort_keys=True)
+
+
+def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that are alike in all words about their data, by the digest of it, if that tells any two of them apart.
+
+    A digest covers the split and the numbers of atom types: two of them tell data apart where these agree, such as two
+    files split by one seed. Which of the other seeds belong to which file is not known then, so each digest is apart.
+    """
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        if (digest := text_in(run.data, "digest")) is not None:
+            how = json.dumps([run.data.get(name) for name in _DIGEST_FOLLOWS], sort_keys=True)
+            found.setdefault(how, set()).add(digest)
+    if all(len(digests) == 1 for digests in found.values()):
+        return [list(runs)]
+    parts: dict[str | None, list[Run]] = {}
+    for run in runs:
+        parts.setdefault(text_in(run.data, "digest"), []).append(run)
+    return list(parts.values())
 
 
 def _effective(run: Run) -> dict[str, Any]:

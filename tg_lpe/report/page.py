@@ -32,9 +32,12 @@ def write_report(paths: Sequence[str | Path], out: str | Path = "report.html") -
         The page's path.
 
     Raises:
+        TypeError: if ``paths`` is one path.
         ValueError: if there is no run, or a folder holds none.
         ModuleNotFoundError: if matplotlib is not installed.
     """
+    if isinstance(paths, str | Path):
+        raise TypeError(f"paths must be a sequence of run folders such as [{str(paths)!r}], got one path")
     runs = [read_run(path) for path in {Path(path).resolve(): path for path in paths}.values()]
     if not runs:
         raise ValueError("a report needs at least one run folder")

@@ -260,6 +260,7 @@ def _members(
     report: LoadReport,
 ) -> dict[str, list[int]]:
     """Positions of the usable rows of each split."""
+    scaffolds: list[str] = []
     if "all" not in rows:
         members, start = {}, 0
         allowed = set(usable)
@@ -278,6 +279,13 @@ def _members(
             for split, part in zip(("train", "val", "test"), drawn, strict=True)
         }
     empty = [split for split, part in members.items() if not part]
+    if empty and options.split == "scaffold" and "all" in rows and len(usable) >= 3:
+        scaffold, count = Counter(scaffolds).most_common(1)[0]
+        what = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
+        raise ValueError(
+            f"split='scaffold' leaves no molecule for {', '.join(empty)}: {count:,} of the {len(usable):,} usable "
+            f"molecules {what}, and a scaffold is in one part alone; split='random' divides these"
+        )
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         raise ValueError(f"no usable molecule for {', '.join(empty)}: {lines}")

@@ -81,7 +81,8 @@ class MoleculeFile(ABC):
     def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> Iterator[Row]:
         """The molecules of the file.
 
-        Blank lines, lines that start with `#` and headers (also repeated ones, as in concatenated files) are skipped.
+        Blank lines and headers (also repeated ones, as in concatenated files) are skipped, and lines of a .smi file
+        that start with `#`; csv has no comments.
 
         Args:
             labels: The columns that hold the labels.
@@ -111,14 +112,14 @@ class MoleculeFile(ABC):
                     yield Row(self.name, number, words[0], ())
 
     def _csv_lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Line numbers and cells, the header first; blank lines, comments and repeated headers are left out."""
+        """Line numbers and cells, the header first; blank lines and repeated headers are left out."""
         with self._open(newline="") as text:
             reader = csv.reader(text)
             header: list[str] | None = None
             try:
                 for cells in reader:
                     cells = [cell.strip() for cell in cells]
-                    if not any(cells) or cells[0].startswith("#") or cells == header:
+                    if not any(cells) or cells == header:
                         continue
                     header = header or cells
                     yield reader.line_num, cells

@@ -30,6 +30,8 @@ ComputedTarget = Literal["solubility"]
 _COMPUTED_BY_NAME = ("zinc", "qm9", "nci")
 """Published sets whose target is computed if their files have no labels."""
 
+_TRAIN_FILES = ("train",)
+
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
 
@@ -44,7 +46,7 @@ def load_molecules(
     features: Features = "types",
     vocabulary: AtomVocabulary | None = None,
     split: Split | None = None,
-    train_files: Sequence[str] = ("train",),
+    train_files: Sequence[str] = _TRAIN_FILES,
     cache_dir: str | Path | None = None,
     strict: bool = False,
     seed: int = 0,
@@ -79,7 +81,7 @@ def load_molecules(
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
             MoleculeNet does, which draws nothing.
-        train_files: Names of the files that make up the training set.
+        train_files: Names of a folder's files that make up the training set.
         cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
         seed: Draws the random split of a single file.
@@ -94,8 +96,9 @@ def load_molecules(
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
         TypeError: If `seed` is not an integer, or `targets` or `train_files` is one string.
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
-            differs from `atom_dict.txt` or comes with ogb's features, a file is malformed, a label is not a number, a
-            split has no usable molecule, or `strict` is set and a molecule is unusable.
+            differs from `atom_dict.txt` or comes with ogb's features, `split` is for a folder or `train_files` for a
+            single file, a file is malformed, a label is not a number, a split has no usable molecule, or `strict` is
+            set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
@@ -111,6 +114,8 @@ def load_molecules(
     if split is not None and "all" not in files:
         raise ValueError(f"split={split!r} is for a single file; the folder {source} brings its own split")
     every = [file for part in files.values() for file in part]
+    if tuple(train_files) != _TRAIN_FILES and "all" in files:
+        raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
     target = _choose_target(every, source, name, targets, computed, normalization, smiles_column)
     wanted = normalization or (name if name in ("zinc", "qm9") else None)
     constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
@@ -136,6 +141,7 @@ def load_molecules(
             splits = build_splits(rows, options)
         _cache.store(splits, path)
     _announce(source, splits.report, strict)
+    _name_untrained(source, splits)
     if "all" not in files:
         how: dict[str, object] = {"kind": "given"}
     else:
@@ -210,7 +216,7 @@ def read_molecules(
     Args:
         path: A file `NAME.smi`, `NAME.csv`, `NAME.smi.xz` or `NAME.csv.xz`.
         vocabulary: The atom types; by default those that occur.
-        reader: Reads in place of `vocabulary` as a model was trained.
+        reader: Reads as a model was trained, with its atom types in place of `vocabulary`.
         smiles_column: Column of the SMILES, as for :func:`load_molecules`.
         strict: Raise if any molecule is unusable.
         num_workers: Processes that read SMILES, as for :func:`load_molecules`.
@@ -221,8 +227,15 @@ def read_molecules(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If there is no SMILES column, no molecule is usable, or `strict` is set and one is not.
+        ValueError: If there is no SMILES column, no molecule is usable, `strict` is set and one is not, both
+            `vocabulary` and `reader` are given, or the reader has no atom types.
     """
+    if reader is not None and vocabulary is not None:
+        raise ValueError(f"atom types are those of vocabulary= or those of reader=, got both: {vocabulary}, {reader}")
+    if reader is not None and reader.vocabulary is None:
+        raise ValueError(
+            f"read_molecules numbers atom types, and {reader} reads ogb's features: reader.read(strings) does so"
+        )
     rows = list(SourceFile.read(Path(path)).rows((), smiles_column))
     options = BuildOptions(
         vocabulary=vocabulary if reader is None else reader.vocabulary,
@@ -251,6 +264,16 @@ def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         raise ValueError(f"{source} holds unusable molecules, and strict is set: {lines}")
     _LOGGER.log(logging.WARNING if report.skipped else logging.INFO, "%s: %s", source, report.summary())
+
+
+def _name_untrained(source: str | Path, splits: MoleculeSplits) -> None:
+    """One log line about atom types that the training set lacks: they have numbers, and nothing trains them."""
+    if splits.vocabulary is None:
+        return
+    train, *others = ({int(code) for code in part.x.unique()} for part in (splits.train, splits.val, splits.test))
+    if codes := sorted(set().union(*others) - train):
+        names = ", ".join(repr(splits.vocabulary.types[code]) for code in codes)
+        _LOGGER.warning("%s: atom types that the training set does not have, so nothing trains them: %s", source, names)
 
 
 def _check_options(

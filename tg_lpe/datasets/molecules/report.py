@@ -49,7 +49,7 @@ class LoadReport:
     """Which molecules of a source are in the dataset, and why the others are not. `str()` is meant for reading.
 
     Args:
-        files: Counts per file, without blank lines, comments and headers.
+        files: Counts per file, without blank lines, comments of .smi files and headers.
         skipped: Every molecule that was left out, in the order of the files.
         missing_labels: Counts of missing labels among the molecules in the dataset, for each column that has any.
     """
