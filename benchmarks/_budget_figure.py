@@ -1,10 +1,10 @@
 """Draw the test error over the number of epochs, from run folders.
 
-    python benchmarks/_budget_figure.py RUN [RUN ...] [--json FILE]
+    python benchmarks/_budget_figure.py RUN [RUN ...] [--json FILE] [--keep]
 
 RUN is a folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs of one
 encoder and one number of epochs are the seeds of one point; runs that are not complete are left out. The figure is
-written beside the JSON file.
+written beside the JSON file. With --keep, points of other encoders that are in that file stay there, unchecked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from tg_lpe.hub.files import replacing, write_json
+from tg_lpe import zoo
+from tg_lpe.hub.files import read_json, replacing, write_json
 from tg_lpe.report.runs import Run, read_run
 
 NAMES = {
@@ -28,19 +29,32 @@ NAMES = {
     "RandomWalk": "random-walk",
     "GramTransformer": "linear-transformer",
 }
-COLORS = {"none": "#8a8a8a", "laplacian": "#b04a5a", "random-walk": "#3b7dd8", "linear-transformer": "#1f8a5b"}
+COLORS = {
+    "none": "#8a8a8a",
+    "laplacian": "#b04a5a",
+    "random-walk": "#3b7dd8",
+    "linear-transformer": "#1f8a5b",
+    "gram-k16, frozen": "#d98324",
+}
+FROZEN = 1e-9
+"""Learning rate of the encoder below which it stays as it was."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_budget.json)")
+    parser.add_argument("--keep", action="store_true", help="keep points of other encoders in the file")
     args = parser.parse_args()
     runs = [run for run in map(read_run, args.runs) if run.finished]
     if not runs:
         sys.exit("none of these runs is complete")
     rows = points(runs)
     file = Path(args.json or f"benchmarks/results/{runs[0].source}_budget.json")
+    if args.keep:
+        names = {row["row"] for row in rows}
+        rows += [row for row in read_json(file)["results"] if row["row"] not in names]
+        rows.sort(key=lambda row: (row["row"], row["epochs"]))
     draw(rows, runs[0].source, file.with_suffix(".png"))
     write_json(file, {"set": runs[0].source, "results": rows})
 
@@ -56,7 +70,7 @@ def points(runs: list[Run]) -> list[dict[str, Any]]:
     for run in runs:
         if (run.source, _shared(run)) != (runs[0].source, _shared(runs[0])):
             raise ValueError(f"{run.path} and {runs[0].path} differ in more than encoder, epochs and seed")
-        name = "none" if run.encoder is None else NAMES.get(run.encoder["class"], run.encoder["class"])
+        name = _name(run)
         first = of_encoder.setdefault(name, run)
         if (run.encoder, run.pretrained is None) != (first.encoder, first.pretrained is None):
             raise ValueError(f"{run.path} and {first.path} have the same encoder with other arguments")
@@ -67,8 +81,14 @@ def points(runs: list[Run]) -> list[dict[str, Any]]:
     return [_point(name, epochs, groups[name, epochs]) for name, epochs in sorted(groups)]
 
 
+def _name(run: Run) -> str:
+    if run.pretrained in zoo.names() and run.settings["encoder_lr"] < FROZEN:
+        return f"{run.pretrained}, frozen"
+    return "none" if run.encoder is None else NAMES.get(run.encoder["class"], run.encoder["class"])
+
+
 def _shared(run: Run) -> dict[str, Any]:
-    return {name: value for name, value in run.settings.items() if name not in ("epochs", "seed")}
+    return {name: value for name, value in run.settings.items() if name not in ("epochs", "seed", "encoder_lr")}
 
 
 def _point(name: str, epochs: int, runs: dict[int, Run]) -> dict[str, Any]:

@@ -92,7 +92,6 @@ WITHOUT_FEATURES: dict[str, list[str]] = {
     "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
     "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
     "eigen-k8, frozen": ["--pretrained", "eigen-k8", "--encoder_lr", "1e-12"],
-    "gram-k16, frozen, nodes alone": ["--pretrained", "gram-k16", "--encoder_lr", "1e-12", *NODES_ALONE],
 }
 SMALL: dict[str, list[str]] = {
     f"{name}, {channels} channels": [*ENCODINGS[name], "--model.hidden_channels", channels]
@@ -115,7 +114,13 @@ REGULAR = [
 ]
 """Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
 
-BUDGET = {f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)}
+FIXED_NODES = ["--pretrained", "gram-k16", "--encoder_lr", "1e-12", *NODES_ALONE]
+"""What LinearTransformerPE(k=16) writes."""
+
+BUDGET = {
+    **{f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)},
+    "gram-k16, frozen, nodes alone, 9 layers": [*FIXED_NODES, *REGULAR],
+}
 SLOW = ["--encoder_lr", "0.001"]
 SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
 PUBLISHED = [*SPECTRAL_ENCODER, "--encoder.tokens", "eigenvectors", "--encoder.row_norm", "true"]
@@ -169,6 +174,7 @@ ROWS = {
     **ENCODINGS,
     **ABLATIONS,
     **WITHOUT_FEATURES,
+    "gram-k16, frozen, nodes alone": FIXED_NODES,
     **SMALL,
     **SUMMED,
     **GPS,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import DataSpec, GraphDataset, GraphSplits, TargetSpec, random_node_masks, random_split
@@ -240,6 +240,7 @@ def test_masks_become_missing_labels() -> None:
         ({"val_mask": torch.zeros(4)}, r"val_mask must be bool \[4\], got torch.float32 \(4,\); see random_node_masks"),
         ({"val_mask": None}, "got None"),
         ({"y": torch.zeros(1)}, r"one row for each of the 4 nodes, got \(1,\)"),
+        ({"y": torch.tensor(1.0)}, r"one row for each of the 4 nodes, got \(\)"),
         ({"y": None}, "got None"),
     ],
 )
@@ -263,6 +264,15 @@ def test_random_split(store: Any) -> None:
     assert sorted(value for part in parts for value in part) == list(range(30))
     assert torch.equal(torch.get_rng_state(), state)
     assert GraphSplits.of(*random_split(dataset, 0)).labels("val").flatten().tolist() == parts[1]
+
+
+def test_one_graph_is_no_dataset_to_split() -> None:
+    with pytest.raises(TypeError, match="got one Data; random_node_masks divides the nodes of one graph"):
+        random_split(graph(), 0)
+    with pytest.raises(TypeError, match="got one HeteroData"):
+        random_split(HeteroData(), 0)
+    with pytest.raises(TypeError, match=r"got one DataBatch; .*batch\.to_data_list\(\) gives the graphs"):
+        random_split(Batch.from_data_list([graph()] * 20), 0)
 
 
 def test_shares_of_a_split() -> None:

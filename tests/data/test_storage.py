@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
+from tg_lpe.data import DataSpec, GraphDataset
 from tg_lpe.data.storage import (
     is_collated,
     iterate_chunks,
     node_slices,
+    whole,
     with_edge_attribute,
     with_node_attribute,
 )
@@ -151,3 +153,72 @@ def test_one_graph_is_stored_without_slices(size: int) -> None:
     only = [as_data(Graph(4, [(0, 1), (2, 3)], [1.0, 2.0]))]
     assert Stored(only).slices is None
     check_chunks(Stored(only), only, size, ("x", "edge_weight"))
+
+
+def path_of(size: int, **more) -> Data:
+    node = torch.arange(size - 1)
+    return Data(edge_index=torch.stack([node, node + 1]), num_nodes=size, **more)
+
+
+@pytest.mark.parametrize("store", [list, Stored])
+@pytest.mark.parametrize("node", [2, 5, -1])
+def test_an_edge_to_a_node_of_the_next_graph_is_refused(store, node: int) -> None:
+    bad = Data(edge_index=torch.tensor([[0, 1], [1, node]]), num_nodes=2)
+    got = rf"edge_index must lie in 0\.\.1 \(num_nodes=2\), got {min(node, 0)}\.\.{max(node, 1)}"
+    for parts, place in (
+        ([path_of(3), bad, path_of(4)], 1),
+        ([bad, path_of(4)], 0),
+        ([path_of(6), bad], 1),
+        ([bad], 0),
+    ):
+        for size in (1, 2, 5):
+            with pytest.raises(ValueError, match=f"^graph {place}: {got}$"):
+                list(iterate_chunks(store(parts), size))
+    graphs = [path_of(3), path_of(6), bad]
+    chunk = next(iterate_chunks(store(graphs), 3, check_edges=False))
+    assert chunk.misplaced() is not None and chunk.edge_ptr.tolist() == [0, 2, 7, 9]
+    assert next(iterate_chunks(store(graphs[:2]), 3)).misplaced() is None
+
+
+def test_a_number_of_nodes_that_is_given_comes_first() -> None:
+    graphs = [path_of(size, pos=torch.zeros(2 * size, 3)) for size in (4, 5)]
+    assert node_slices(Stored(graphs)).tolist() == [0, 4, 9]
+    assert DataSpec.of(Stored(graphs)).max_nodes == DataSpec.of(graphs).max_nodes == 5
+    check_chunks(Stored(graphs), graphs, 2, ())
+    # As an attribute like any other, with slices of its own.
+    data = Data(edge_index=torch.tensor([[0, 0], [1, 1]]), pos=torch.zeros(9, 3))
+    data._store["num_nodes"] = torch.tensor([2, 3])
+    slices = {"edge_index": torch.arange(3), "pos": torch.tensor([0, 4, 9]), "num_nodes": torch.arange(3)}
+    dataset = GraphDataset(data, slices)
+    assert (
+        node_slices(dataset).tolist() == [0, *torch.tensor([int(d.num_nodes) for d in dataset]).cumsum(0)] == [0, 2, 5]
+    )
+
+
+def test_a_batch_is_no_graph() -> None:
+    batch = Batch.from_data_list([path_of(2), path_of(3)])
+    for dataset in (batch, [path_of(3), batch]):
+        with pytest.raises(TypeError, match=r"is a DataBatch; batch\.to_data_list\(\) gives its graphs"):
+            whole(dataset)
+    with pytest.raises(TypeError, match="but graph 1 is a DataBatch"):
+        list(iterate_chunks([path_of(3), batch], 2))
+    own = [path_of(3, batch=torch.tensor([0, 1, 1])), path_of(2, batch=torch.tensor([0, 0]))]
+    for dataset, what in ((own, "graph 0"), (Stored(own), "the dataset"), (Stored(own[:1]), "the dataset")):
+        with pytest.raises(TypeError, match=f"but {what} has an attribute batch with numbers up to 1"):
+            list(iterate_chunks(dataset, 2))
+    assert next(iterate_chunks(own[1:], 1)).num_nodes == 2, "all in one graph"
+
+
+def test_what_a_dataset_does_to_its_elements_is_read() -> None:
+    class Doubled(Stored):
+        def get(self, index: int) -> Data:
+            data = super().get(index)
+            data.x = 2 * data.x
+            return data
+
+    graphs = [path_of(size, x=torch.ones(size, 1)) for size in (2, 3)]
+    dataset = Doubled(graphs)
+    assert not is_collated(dataset) and is_collated(Stored(graphs))
+    chunk = next(iterate_chunks(dataset, 2, ("x",)))
+    assert chunk.attributes["x"].flatten().tolist() == [2.0] * 5
+    assert whole(dataset)._data.x.flatten().tolist() == [2.0] * 5

@@ -109,3 +109,15 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     assert [file.name for file in parquet_files(tmp_path)] == ["a.parquet", "b.parquet"]
     with pytest.raises(ValueError, match=r"a\.parquet is damaged or not a Parquet file"):
         read_graphs(tmp_path)
+
+
+def test_columns_that_are_named(tmp_path: Path) -> None:
+    table = pa.table({"edge_index": EDGES, "num_nodes": [2], "pe": [[1.0, 2.0]], "y": [3.0]})
+    pq.write_table(table, tmp_path / "graphs.parquet")
+    once = read_graphs(tmp_path, (name for name in ("edge_index", "pe", "num_nodes")))
+    for dataset in (once, graphs_of_table(table, iter(["num_nodes", "pe", "edge_index"]))):
+        assert dataset[0].pe.tolist() == [1.0, 2.0] and dataset[0].num_nodes == 2 and "y" not in dataset[0]
+        assert dataset[0].edge_index.tolist() == EDGES[0]
+    for read in (lambda: read_graphs(tmp_path, "pe"), lambda: graphs_of_table(table, "pe")):
+        with pytest.raises(TypeError, match=r"columns must be a list of names, got the string 'pe'; \['pe'\] will do"):
+            read()

@@ -52,6 +52,17 @@ def test_values_of_features(tmp_path: Path) -> None:
         ({"edge_index": np.array([[0], [5]])}, r"entries in 0..4"),
         ({"x_indices": X.indices + 1}, r"x_indices must lie in 0..2"),
         ({"y": np.array([{"a": 1}] * 5, dtype=object)}, "plain arrays"),
+        ({"y": np.array([0.2, 0.7, 1.9, 1, 0])}, r"y must hold whole numbers, got \[0\.2, 0\.7, 1\.9\] of float64"),
+        ({"y": np.array([0, np.nan, 1, 1, 0])}, r"y must hold whole numbers, got \[nan\] of float64"),
+        ({"y": np.array(["a"] * 5)}, "y must hold whole numbers, got <U1"),
+        (
+            {"x_indptr": np.array([0, 3, 2, 3, 6, 7])},
+            r"x_indptr must begin with 0 and not decrease, got \[0, 3, 2, 3, 6",
+        ),
+        ({"x_indptr": X.indptr + (np.arange(6) == 0)}, r"x_indptr must begin with 0 and not decrease, got \[1, 2"),
+        ({"x_shape": np.array([5])}, r"x_shape must be num_nodes and num_features, got \[5\]"),
+        ({"x_data": np.ones(3)}, r"x_data must be 7 numbers, got float64 \(3,\)"),
+        ({"x_data": np.array(["a"] * 7)}, r"x_data must be 7 numbers, got <U1 \(7,\)"),
     ],
 )
 def test_archives_that_do_not_fit(tmp_path: Path, changes: dict[str, np.ndarray | None], message: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, GraphTransformer, zoo
-from tg_lpe.data import GraphSplits
+from tg_lpe.data import GraphDataset, GraphSplits
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import TrainConfig, build_model, task_for, train
 from tg_lpe.training.tasks import Task, make_task
@@ -99,6 +99,33 @@ def test_a_graph_that_the_model_refuses_leaves_its_neighbours_alone(zinc: Predic
     torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
     with pytest.raises(ValueError, match="graph at place 0: node types must lie in"):
         zinc.predict(graphs, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+@pytest.mark.parametrize("collated", [False, True])
+def test_an_edge_to_a_node_of_the_next_graph_refuses_its_graph(batch_size: int, collated: bool) -> None:
+    model = GraphTransformer(num_node_types=3, num_edge_types=2, hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(size) for size in (4, 2, 5, 4)]
+    for graph in graphs:
+        graph.edge_attr = torch.arange(graph.num_edges).unsqueeze(1) % 2
+    expected = Predictor(model).predict(graphs).values
+    graphs[1].edge_index = torch.tensor([[0, 3], [1, 5]])
+    dataset = GraphDataset.from_data_list(graphs) if collated else graphs
+    got = Predictor(model).predict(dataset, on_error="nan", batch_size=batch_size)
+    reason = "edge_index must lie in 0..1 (num_nodes=2), got 0..5"
+    assert [(refusal.index, refusal.reason) for refusal in got.refused] == [(1, reason)]
+    expected[1] = torch.nan
+    torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    with pytest.raises(ValueError, match=r"graph at place 1: edge_index must lie in 0\.\.1"):
+        Predictor(model).predict(dataset, batch_size=batch_size)
+
+
+def test_a_batch_is_no_graph(zinc: Predictor) -> None:
+    batch = Batch.from_data_list([ring(3), ring(4)])
+    for given in (batch, [batch], [ring(3), batch]):
+        for on_error in ("raise", "nan"):
+            with pytest.raises(TypeError, match=r"DataBatch[:;] batch\.to_data_list\(\)"):
+                zinc.predict(given, on_error=on_error)
 
 
 def test_rows_of_a_table(zinc: Predictor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import sys
 
 import networkx as nx
 import numpy as np
@@ -529,6 +530,102 @@ def test_refuses_arguments_that_mean_nothing() -> None:
     for build in (AddEffectiveResistance, AddHeatKernelPE, lambda **more: AddResistiveEmbeddingPE(2, **more)):
         with pytest.raises(ValueError, match=r"method must be one of .*'layers'\), got 'fast'"):
             build(method="fast")
+    for build in (AddResistiveEmbeddingPE, AddLaplacianEigenvectors):
+        for seed in ("a", -1, True):
+            with pytest.raises(ValueError, match=rf"seed must be an integer from 0 to 2\^63 - 1, got {seed!r}"):
+                build(2, seed=seed)
+        for layers in (-3, 2.5):
+            with pytest.raises(ValueError, match=f"max_layers must be an integer of at least 1, got {layers}"):
+                build(2, max_layers=layers)
+    for transform, _ in TRANSFORMS.values():
+        options = {"k": 2} if hasattr(transform, "k") else {}
+        for tolerance in (-5, 0.0, math.nan, math.inf, "small"):
+            with pytest.raises(ValueError, match=f"tolerance must be positive and finite, got {tolerance!r}"):
+                type(transform)(**options, tolerance=tolerance)
+
+
+def test_refuses_names_that_are_taken() -> None:
+    for name in ("", "adj_t", "num_nodes", "ptr"):
+        for build in (AddHeatKernelPE, AddEffectiveResistance, lambda **more: AddLaplacianEigenvectors(2, **more)):
+            with pytest.raises(ValueError, match=f"attr_name must be a name that is none of .*, got {name!r}"):
+                build(attr_name=name)
+    with pytest.raises(ValueError, match=r"edge_attr_name must be a name .*, got 'ptr'"):
+        AddHeatKernelPE(edge_attr_name="ptr")
+    with pytest.raises(ValueError, match=r"eigenvalue_attr_name must be a name .*, got ''"):
+        AddLaplacianEigenvectors(2, eigenvalue_attr_name="")
+
+
+@every_transform
+def test_refuses_what_is_no_dataset(name: str) -> None:
+    transform, _ = TRANSFORMS[name]
+    data = data_of(SPECTRUM)
+    with pytest.raises(TypeError, match=r"got one Data; call the transform itself, or pass a list of one"):
+        transform.encode_dataset(data, progress=False)
+    with pytest.raises(TypeError, match=r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"):
+        transform.encode_dataset(Batch.from_data_list([data]), progress=False)
+    for given in (DataLoader([data]), iter([data]), None):
+        with pytest.raises(TypeError, match=rf"sequence of Data, got {type(given).__name__}; pass the dataset that it"):
+            transform.encode_dataset(given, progress=False)
+    with pytest.raises(TypeError, match=r"[Gg]raph 1 is str|got str"):
+        transform.encode_dataset([data, "x"], progress=False)
+
+
+@pytest.mark.parametrize("pairs", ["edges", "all"])
+def test_datasets_are_encoded_with_a_bar(pairs: str, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for shown in (False, True):
+        AddEffectiveResistance(pairs).encode_dataset([data_of(SPECTRUM)] * 3, progress=shown)
+        assert ("encoding: 100%" in capsys.readouterr().err) == shown
+
+
+def test_a_malformed_graph_leaves_its_neighbours_alone() -> None:
+    bad = Data(edge_index=torch.tensor([[0, 3], [1, 5]]), num_nodes=2)
+    good = data_of(Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0] * 3))
+    del good.edge_weight
+    for dataset in ([good, bad, good], Stored([good, bad, good])):
+        with pytest.raises(ValueError, match=r"graph 1: edge_index must lie in 0\.\.1 \(num_nodes=2\), got 0\.\.5"):
+            AddEffectiveResistance().encode_dataset(dataset, progress=False)
+
+
+def test_weights_that_are_named_must_be_there() -> None:
+    with_it, without = data_of(SPECTRUM, conductance=torch.ones(14)), data_of(SPECTRUM)
+    transform = AddHeatKernelPE(edge_weight="conductance")
+    for call in (
+        lambda: transform(without),
+        lambda: transform.encode_dataset([without] * 2, progress=False),
+        lambda: transform.encode_dataset(Stored([without] * 2), progress=False),
+    ):
+        message = r"edge_weight='conductance' names an attribute that no graph has, got \['edge_index', 'edge_weight',"
+        with pytest.raises(ValueError, match=message):
+            call()
+    mixed = transform.encode_dataset([without, with_it], progress=False)
+    torch.testing.assert_close(mixed[0].heat_kernel_pe, mixed[1].heat_kernel_pe)
+    torch.testing.assert_close(mixed[1].heat_kernel_pe, transform(with_it).heat_kernel_pe)
+    del without.edge_weight
+    assert "heat_kernel_pe" in AddHeatKernelPE()(without), "the default name need not be there"
+
+
+def test_features_that_nothing_can_be_put_beside() -> None:
+    for x, got in (
+        (torch.ones(6, 2, 2), r"torch\.strided \[6, 2, 2\]"),
+        (torch.eye(6).to_sparse(), r"torch\.sparse_coo \[6, 6\]"),
+        (torch.ones(5, 2), r"torch\.strided \[5, 2\]"),
+    ):
+        data = data_of(SPECTRUM, x=x)
+        for call in (AddHeatKernelPE(attr_name=None), lambda d: AddHeatKernelPE(attr_name=None).encode_dataset([d])):
+            with pytest.raises(ValueError, match=rf"attr_name=None appends .*dense \[6\] or \[6, num_.*, got {got};"):
+                call(data)
+
+
+@every_node_transform
+def test_batches_among_graphs_are_refused(name: str) -> None:
+    transform, _ = NODE_TRANSFORMS[name]
+    batch = Batch.from_data_list([data_of(SPECTRUM), data_of(SPECTRUM)])
+    with pytest.raises(TypeError, match=r"but graph 1 is a DataBatch; batch\.to_data_list\(\)"):
+        transform.encode_dataset([data_of(SPECTRUM), batch], progress=False)
+    parts = data_of(SPECTRUM, batch=torch.tensor([0, 0, 0, 1, 1, 1]))
+    with pytest.raises(TypeError, match="but graph 0 has an attribute batch with numbers up to 1"):
+        transform.encode_dataset([parts], progress=False)
 
 
 @every_transform

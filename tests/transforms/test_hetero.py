@@ -175,6 +175,15 @@ def test_graphs_that_cannot_be_encoded() -> None:
         whole(data)
 
 
+def test_weights_that_are_named_must_be_there() -> None:
+    transform, data = AddHeatKernelPE(attr_name="pe", edge_weight="rate", hetero="edge_type"), films()
+    for call in (transform, lambda graph: transform.encode_dataset([graph], progress=False)):
+        with pytest.raises(ValueError, match=r"edge_weight='rate' names an attribute that no graph has, got \['edge_"):
+            call(data)
+    data[KNOWS].rate = data[KNOWS].edge_weight
+    assert transform(data)["user"].pe_user__knows__user.shape == (4, 6)
+
+
 @pytest.mark.parametrize("hetero", ["whole", "edge_type"])
 @pytest.mark.parametrize(("row", "node"), [(0, 4), (0, -1), (1, 3), (1, -1)])
 def test_an_edge_to_a_node_of_another_type_is_refused(hetero: str, row: int, node: int) -> None:

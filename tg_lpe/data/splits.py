@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, node_slices, whole
@@ -134,7 +134,7 @@ class GraphSplits:
             raise TypeError(f"of_masks needs one graph as Data, got {type(data).__name__}")
         num_nodes = data.num_nodes or 0
         y = data.get("y")
-        if not isinstance(y, Tensor) or y.size(0) != num_nodes:
+        if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != num_nodes:
             shape = tuple(y.shape) if isinstance(y, Tensor) else y
             raise ValueError(f"y must have one row for each of the {num_nodes} nodes, got {shape}")
         masks = {part: data.get(f"{part}_mask") for part in PARTS}
@@ -204,8 +204,14 @@ def random_split(
         Selections of a PyG dataset, or lists: arguments of :meth:`GraphSplits.of`.
 
     Raises:
+        TypeError: if ``dataset`` is one graph.
         ValueError: if the shares leave nothing for training.
     """
+    if isinstance(dataset, Data | HeteroData):
+        raise TypeError(
+            f"random_split takes a dataset or a sequence of Data, got one {type(dataset).__name__}; random_node_masks "
+            "divides the nodes of one graph, batch.to_data_list() gives the graphs of a Batch"
+        )
     parts = split_indices(len(dataset), seed, val, test)
     if isinstance(dataset, InMemoryDataset):
         return cast(Any, tuple(dataset[part] for part in parts))

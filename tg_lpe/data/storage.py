@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 """Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
@@ -24,42 +24,105 @@ class GraphChunk:
 
     Attributes:
         edge_index: int64 ``[2, num_edges]``, counted within the chunk.
+        edge_ptr: first edge of each graph, int64 ``[num_graphs + 1]``.
         num_nodes, num_graphs: counts.
         batch: graph of each node, int64 ``[num_nodes]``, from 0.
         attributes: the requested node and edge attributes, those that the graphs have.
     """
 
     edge_index: Tensor
+    edge_ptr: Tensor
     num_nodes: int
     num_graphs: int
     batch: Tensor
     attributes: dict[str, Tensor]
 
+    def misplaced(self) -> tuple[int, str] | None:
+        """The first graph that has an edge to a node outside of it, and words about it; ``None`` without one."""
+        if self.edge_index.dim() != 2 or self.edge_index.layout != torch.strided:
+            return None  # no edge_index at all, which Incidence says
+        graph = torch.arange(self.num_graphs + 1, device=self.batch.device)
+        node_ptr = torch.searchsorted(self.batch, graph)
+        owner = torch.repeat_interleave(graph[:-1], self.edge_ptr.diff())
+        wrong = (self.edge_index < node_ptr[owner]) | (self.edge_index >= node_ptr[owner + 1])
+        if not bool(wrong.any()):
+            return None
+        first = int(owner[wrong.any(0)].min())
+        start, size = int(node_ptr[first]), int(node_ptr[first + 1] - node_ptr[first])
+        own = self.edge_index[:, int(self.edge_ptr[first]) : int(self.edge_ptr[first + 1])] - start
+        low, high = int(own.min()), int(own.max())
+        return first, f"edge_index must lie in 0..{size - 1} (num_nodes={size}), got {low}..{high}"
+
 
 def iterate_chunks(
-    dataset: Any, chunk_size: int, attributes: Sequence[str] = (), max_pairs: int | None = None
+    dataset: Any,
+    chunk_size: int,
+    attributes: Sequence[str] = (),
+    max_pairs: int | None = None,
+    *,
+    check_edges: bool = True,
 ) -> Iterator[GraphChunk]:
     """A dataset as batches of ``chunk_size`` graphs in order.
 
     Args:
-        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform`` is read
-            straight from its storage; everything else is collated.
+        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform``, or a
+            ``get`` of its own, is read straight from its storage; everything else is collated.
         chunk_size: graphs per batch, the last may have fewer.
         attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``.
         max_pairs: the squared numbers of nodes of a batch's graphs add up to no more, unless it is a single graph:
             bounds what each batch takes where that grows with the square of a graph's size.
+        check_edges: whether to look for edges that leave their graph; without, :meth:`GraphChunk.misplaced` does.
+
+    Raises:
+        TypeError: if an element is a batch of several graphs.
+        ValueError: if a graph has no ``edge_index``, or an edge to a node that it does not have, which would be one of
+            the next graph.
     """
+    start = 0
+    for chunk in _chunks(dataset, chunk_size, attributes, max_pairs):
+        found = chunk.misplaced() if check_edges else None
+        if found is not None:
+            raise ValueError(f"graph {start + found[0]}: {found[1]}")
+        start += chunk.num_graphs
+        yield chunk
+
+
+def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs: int | None) -> Iterator[GraphChunk]:
     if is_collated(dataset):
+        check_single(dataset._data, "the dataset")
         yield from _from_storage(dataset, chunk_size, attributes, max_pairs)
         return
+
+    def single(index: int) -> Data:
+        data = dataset[index]
+        check_single(data, f"graph {index}")
+        return data  # type: ignore[no-any-return]
 
     def present(data: Data) -> tuple[str, ...]:
         return tuple(name for name in attributes if isinstance(data.get(name), Tensor))
 
     # Collating keeps the first graph's attributes only, so graphs that have others begin a batch of their own.
-    for names, alike in itertools.groupby((dataset[i] for i in range(len(dataset))), key=present):
+    for names, alike in itertools.groupby(map(single, range(len(dataset))), key=present):
         for graphs, sizes in _take(alike, chunk_size, max_pairs):
             yield _from_list(graphs, sizes, names)
+
+
+def check_single(data: Data, name: str) -> None:
+    """Refuse a batch, or a graph whose own ``batch`` tells parts apart, where it would be read as one graph.
+
+    Raises:
+        TypeError: if it is one.
+    """
+    if isinstance(data, Batch):
+        raise TypeError(
+            f"expected single graphs, but {name} is a {type(data).__name__}; batch.to_data_list() gives its graphs"
+        )
+    batch = data.get("batch")
+    if isinstance(batch, Tensor) and bool(batch.any()):
+        raise TypeError(
+            f"expected single graphs, but {name} has an attribute batch with numbers up to {int(batch.max())}; make "
+            "each a Data of its own, as batch.to_data_list() of a Batch does, or remove the attribute"
+        )
 
 
 def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
@@ -89,9 +152,10 @@ def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> Gr
     count = torch.tensor(sizes, device=device)
     listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=device)
     offset = torch.repeat_interleave(count.cumsum(0) - count, listed)
+    edge_ptr = torch.cat([listed.new_zeros(1), listed.cumsum(0)])
     batch = torch.repeat_interleave(torch.arange(len(graphs), device=device), count)
     kept = {name: torch.cat([data[name] for data in graphs]) for name in names}
-    return GraphChunk(torch.cat(edges, dim=1) + offset, sum(sizes), len(graphs), batch, kept)
+    return GraphChunk(torch.cat(edges, dim=1) + offset, edge_ptr, sum(sizes), len(graphs), batch, kept)
 
 
 class GraphDataset(InMemoryDataset):
@@ -115,7 +179,7 @@ class GraphDataset(InMemoryDataset):
         """Collate single graphs.
 
         Raises:
-            TypeError: if an element is not a ``Data``.
+            TypeError: if an element is not a ``Data``, or a batch of several graphs.
             ValueError: if there are no graphs, or they differ in their attributes.
         """
         if not graphs:
@@ -123,6 +187,7 @@ class GraphDataset(InMemoryDataset):
         for number, graph in enumerate(graphs):
             if not isinstance(graph, Data):
                 raise TypeError(f"graphs must be Data, graph {number} is {type(graph).__name__}")
+            check_single(graph, f"graph {number}")
             # Collating takes the attributes of the first graph and drops what others have besides.
             if set(graph.keys()) != set(graphs[0].keys()):
                 raise ValueError(
@@ -156,7 +221,7 @@ def whole(dataset: Any) -> InMemoryDataset:
         The dataset itself where it is such a one; else a collated copy of its elements.
 
     Raises:
-        TypeError: if an element is not a ``Data``.
+        TypeError: if an element is not a ``Data``, or a batch of several graphs.
         ValueError: if it is empty, an in-memory dataset has a ``transform``, a graph has no ``edge_index``, or graphs
             differ in their attributes.
     """
@@ -168,6 +233,7 @@ def whole(dataset: Any) -> InMemoryDataset:
             "as pre_transform, or pass list(dataset) to apply it once, now"
         )
     if isinstance(dataset, Data):
+        check_single(dataset, "it")
         raise TypeError("expected a dataset or a sequence of Data, got one Data; a list of one graph will do")
     result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
     if result._data.edge_index is None:
@@ -181,6 +247,7 @@ def is_collated(dataset: Any) -> bool:
         isinstance(dataset, InMemoryDataset)
         and dataset._indices is None
         and dataset.transform is None
+        and type(dataset).get is InMemoryDataset.get
         and isinstance(dataset._data, Data)
         and dataset._data.edge_index is not None
     )
@@ -191,11 +258,13 @@ def node_slices(dataset: InMemoryDataset) -> Tensor:
     slices, data = dataset.slices, dataset._data
     if slices is None:  # PyG's way to store a single graph
         return torch.tensor([0, data.num_nodes])
-    for name in _NODE_ATTRIBUTES:
-        if name in slices and isinstance(data[name], Tensor):
-            return slices[name]
-    stored = data._store.__dict__.get("_num_nodes")  # PyG's place for the num_nodes of each collated graph
-    counts = stored if stored is not None else [dataset.get(i).num_nodes for i in range(len(dataset))]
+    counts = data._store.__dict__.get("_num_nodes")  # PyG's place for the num_nodes of each collated graph
+    if counts is None and "num_nodes" not in slices:
+        for name in _NODE_ATTRIBUTES:
+            if name in slices and isinstance(data[name], Tensor):
+                return slices[name]
+    if counts is None:
+        counts = [int(dataset.get(i).num_nodes) for i in range(len(dataset))]
     return torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64).cumsum(0)])
 
 
@@ -252,7 +321,8 @@ def _from_storage(
     if slices is None:
         kept = {name: data[name] for name in attributes if isinstance(data.get(name), Tensor)}
         batch = torch.zeros(data.num_nodes, dtype=torch.int64, device=data.edge_index.device)
-        yield GraphChunk(data.edge_index, data.num_nodes, 1, batch, kept)
+        edge_ptr = torch.tensor([0, data.edge_index.size(-1)], device=data.edge_index.device)
+        yield GraphChunk(data.edge_index, edge_ptr, data.num_nodes, 1, batch, kept)
         return
     device = data.edge_index.device
     node_ptr, edge_ptr = node_slices(dataset).to(device), slices["edge_index"].to(device)
@@ -273,6 +343,7 @@ def _from_storage(
         }
         yield GraphChunk(
             edge_index=data.edge_index[:, int(edges[0]) : int(edges[-1])] + offset,
+            edge_ptr=edges - edges[0],
             num_nodes=int(nodes[-1] - nodes[0]),
             num_graphs=stop - start,
             batch=batch,

@@ -62,9 +62,11 @@ def read_graphs(path: str | Path, columns: Iterable[str] | None = None) -> Graph
 
     Raises:
         ModuleNotFoundError: if pyarrow is not installed.
+        TypeError: if ``columns`` is one string.
         ValueError: if there is no such file, it is no Parquet file, or a row is no graph.
     """
     arrow = import_pyarrow()
+    columns = None if columns is None else _names(columns)
     wanted = None if columns is None else {"edge_index", "num_nodes", REASON, *columns}
     tables = []
     for part in parquet_files(path):
@@ -106,6 +108,7 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
         The graphs, their integers as int64.
 
     Raises:
+        TypeError: if ``columns`` is one string.
         ValueError: if a column is missing or has another form, a value is null, or features have other rows than
             their graph has nodes or edges.
     """
@@ -114,8 +117,7 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
     edge_index, edge_ptr = _edges(table["edge_index"])
     values: dict[str, Tensor] = {"edge_index": edge_index}
     slices = {"edge_index": edge_ptr}
-    others = [name for name in table.column_names if name not in ("edge_index", "num_nodes")]
-    for name in others if columns is None else columns:
+    for name in _names(table.column_names if columns is None else columns):
         if name not in table.column_names:
             raise ValueError(f"there is no column {name!r}, only {table.column_names}")
         read = _attribute(name, table[name])
@@ -140,6 +142,13 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
     elif "x" not in slices:
         raise ValueError(f"graphs need a column num_nodes, or node features x, got {table.column_names}")
     return GraphDataset(data, slices)
+
+
+def _names(columns: Iterable[str]) -> list[str]:
+    """The columns besides those that are read always; a generator is read once."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns must be a list of names, got the string {columns!r}; [{columns!r}] will do")
+    return [name for name in columns if name not in ("edge_index", "num_nodes")]
 
 
 def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no archive, lacks an array, or the arrays do not fit each other.
+        ValueError: if it is no archive, lacks an array, one holds no whole numbers, or they do not fit each other.
     """
     path = Path(path)
     if not path.is_file():
@@ -42,25 +42,46 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
-    num_nodes, num_features = (int(size) for size in arrays["x_shape"])
-    indptr, indices = (torch.from_numpy(arrays[name].astype(np.int64)) for name in ("x_indptr", "x_indices"))
-    edge_index, y = (torch.from_numpy(arrays[name].astype(np.int64)) for name in ("edge_index", "y"))
+    edge_index, indptr, indices, shape, y = (_whole_numbers(path, name, arrays[name]) for name in _ARRAYS)
+    if shape.shape != (2,):
+        raise ValueError(f"{path}: x_shape must be num_nodes and num_features, got {shape.tolist()}")
+    num_nodes, num_features = shape.tolist()
     if indptr.shape != (num_nodes + 1,) or y.shape != (num_nodes,) or int(indptr[-1]) != indices.numel():
         raise ValueError(
             f"{path}: {num_nodes} rows of x need x_indptr [{num_nodes + 1}] that ends in the length of x_indices, and "
             f"y [{num_nodes}]; got {tuple(indptr.shape)}, {indices.numel()} indices and {tuple(y.shape)}"
         )
+    if int(indptr[0]) != 0 or bool((indptr.diff() < 0).any()):
+        raise ValueError(f"{path}: x_indptr must begin with 0 and not decrease, got {_brief(indptr)}")
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or not _within(edge_index, num_nodes):
         raise ValueError(f"{path}: edge_index must be [2, num_edges] with entries in 0..{num_nodes - 1}")
     if not _within(indices, num_features):
         raise ValueError(f"{path}: x_indices must lie in 0..{num_features - 1}")
     if not 0 <= num_nodes * num_features <= MAX_ENTRIES:
         raise ValueError(f"{path}: x must have at most {MAX_ENTRIES:,} entries, got {num_nodes} x {num_features}")
-    x = torch.zeros(num_nodes, num_features)
-    values = torch.from_numpy(arrays["x_data"].astype(np.float32)) if "x_data" in arrays else torch.ones(len(indices))
+    data = arrays.get("x_data", np.ones(len(indices), np.float32))
+    if data.shape != (len(indices),) or data.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: x_data must be {len(indices)} numbers, got {data.dtype} {data.shape}")
+    x, values = torch.zeros(num_nodes, num_features), torch.from_numpy(data.astype(np.float32))
     x[torch.repeat_interleave(torch.arange(num_nodes), indptr.diff()), indices] = values
     make = to_undirected if undirected else coalesce
     return Data(x=x, edge_index=make(edge_index, num_nodes=num_nodes), y=y)
+
+
+def _whole_numbers(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
+    """An array as int64; what that would change is refused."""
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: {name} must hold whole numbers, got {array.dtype}")
+    with np.errstate(invalid="ignore"):
+        whole = torch.from_numpy(array.astype(np.int64))
+    wrong = whole.numpy() != array
+    if wrong.any():
+        raise ValueError(f"{path}: {name} must hold whole numbers, got {array[wrong][:3].tolist()} of {array.dtype}")
+    return whole
+
+
+def _brief(values: torch.Tensor) -> str:
+    return str(values[:5].tolist()) + (" ..." if len(values) > 5 else "")
 
 
 def _within(index: torch.Tensor, size: int) -> bool:

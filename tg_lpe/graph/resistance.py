@@ -188,7 +188,7 @@ def _absent_edges(graph: Incidence, parts: Components, edges: Array, method: str
             mine = np.flatnonzero(within == component)
             place = {node: row for row, node in enumerate(part.nodes[0].tolist())}
             first, second = (np.array([place[node] for node in end[mine].tolist()]) for end in (tail, head))
-            if is_dense(part.size, method, RESISTANCE_NODES):
+            if _differ(part) and is_dense(part.size, method, RESISTANCE_NODES):
                 embedding = _embedding(parts, part)[0]
                 edges[absent[mine]] = np.square(embedding[first] - embedding[second]).sum(-1)
             else:

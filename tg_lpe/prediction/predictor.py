@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice, check_count
@@ -155,12 +155,17 @@ class Predictor:
             progress: whether to show a progress bar.
 
         Raises:
-            TypeError: if ``graphs`` is one string or graph, or holds something else than strings or ``Data``.
+            TypeError: if ``graphs`` is one string, graph or batch, or holds something else than strings or ``Data``,
+                each a single graph.
             ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or SMILES are given
                 to a model that was not trained on molecules.
             ModuleNotFoundError: if SMILES are given and RDKit is not installed.
         """
         check_choice("on_error", on_error, ON_ERROR)
+        if isinstance(graphs, Batch):
+            raise TypeError(
+                f"predict takes a list of SMILES or graphs, got a {type(graphs).__name__}: batch.to_data_list() will do"
+            )
         if isinstance(graphs, str | Data):
             raise TypeError(f"predict takes a list of SMILES or graphs, got one {type(graphs).__name__}: [...] will do")
         if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
@@ -228,9 +233,9 @@ class Predictor:
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         check_count("batch_size", batch_size)
         start = 0
-        for chunk in iterate_chunks(
-            graphs if is_collated(graphs) else _Graphs(graphs), batch_size, tuple(LEVELS), MAX_PAIRS
-        ):
+        source = graphs if is_collated(graphs) else _Graphs(graphs)
+        # Edges are checked batch by batch in _run, so that a graph with wrong ones is refused alone.
+        for chunk in iterate_chunks(source, batch_size, tuple(LEVELS), MAX_PAIRS, check_edges=False):
             rows, reasons = self._rows(chunk)
             yield rows, [Refusal(start + i, "graph", reason) for i, reason in reasons.items()], chunk.num_graphs
             start += chunk.num_graphs
@@ -252,6 +257,8 @@ class Predictor:
         return self.task.level if self.task is not None else str(getattr(self.model, "level", "graph"))
 
     def _run(self, chunk: GraphChunk) -> Tensor:
+        if (found := chunk.misplaced()) is not None:
+            raise ValueError(found[1])
         device = next(self.model.parameters()).device
         given = {name: values.to(device) for name, values in chunk.attributes.items()}
         with torch.inference_mode():
@@ -355,9 +362,10 @@ def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
     """The graphs ``start..stop - 1`` of a chunk."""
     first, last = torch.searchsorted(chunk.batch, torch.tensor([start, stop], device=chunk.batch.device)).tolist()
     nodes = slice(first, last)
-    edges = (chunk.edge_index[0] >= first) & (chunk.edge_index[0] < last)
+    edges = slice(int(chunk.edge_ptr[start]), int(chunk.edge_ptr[stop]))
     return GraphChunk(
         edge_index=chunk.edge_index[:, edges] - first,
+        edge_ptr=chunk.edge_ptr[start : stop + 1] - chunk.edge_ptr[start],
         num_nodes=last - first,
         num_graphs=stop - start,
         batch=chunk.batch[nodes] - start,

@@ -11,6 +11,9 @@ from torch_geometric.data import Batch
 RESERVED = ("index", "batch", "face")
 """PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
 
+TAKEN = ("", "adj_t", "num_nodes", "ptr")
+"""Names under which PyTorch Geometric keeps something else, and none at all."""
+
 
 def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -> None:
     """Refuse names of attributes that are equal, or that PyTorch Geometric would collate as node numbers.
@@ -21,7 +24,7 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
 
     Raises:
         TypeError: if a name is no string.
-        ValueError: if a name is reserved or occurs twice.
+        ValueError: if a name is empty, means something else to PyTorch Geometric, or occurs twice.
     """
     seen: dict[str, str] = {}
     for argument, name in names.items():
@@ -35,6 +38,8 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
                 f"{argument}={name!r} is a name that PyTorch Geometric reads as node numbers; choose one without "
                 f"{', '.join(RESERVED)}"
             )
+        if name in TAKEN:
+            raise ValueError(f"{argument} must be a name that is none of {TAKEN}, got {name!r}")
         if name in seen:
             raise ValueError(f"{seen[name]} and {argument} must differ, got {name!r} for both")
         seen[name] = argument
@@ -66,9 +71,20 @@ def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
 
 
 def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tensor:
-    """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside their features."""
+    """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside their features.
+
+    Raises:
+        ValueError: if it has no name, and the features are no dense matrix with a row for each node, or a vector.
+    """
     if name is not None or x is None:
         return encoding
+    is_dense = isinstance(x, Tensor) and x.layout == torch.strided
+    if not is_dense or x.dim() not in (1, 2) or x.size(0) != encoding.size(0):
+        form = f"{x.layout} {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(
+            f"attr_name=None appends the encoding to x, which must be dense [{encoding.size(0)}] or "
+            f"[{encoding.size(0)}, num_features], got {form}; attr_name='pe' writes it to data.pe"
+        )
     x = x.unsqueeze(-1) if x.dim() == 1 else x
     dtype = torch.promote_types(x.dtype, encoding.dtype)
     return torch.cat([x.to(dtype), encoding.to(dtype)], dim=-1)

@@ -18,6 +18,9 @@ from tg_lpe.graph.incidence import Incidence, check_reduce
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import with_features, write_to_batch
 
+EDGE_WEIGHT = "edge_weight"
+"""The default name of the conductances, which a graph need not have."""
+
 CHUNK = 4096
 """Graphs that are encoded at once, at most."""
 
@@ -42,7 +45,8 @@ class GraphTransform(BaseTransform, ABC):
     how, without gradient, and changes none of them.
 
     Args:
-        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights.
+        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. ``"edge_weight"`` need
+            not be there; another name must be an attribute of the graph, or of some graph of a dataset.
         reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or ``"mean"``, as
             :class:`~tg_lpe.Incidence`.
         hetero: what is done with ``HeteroData``. ``"error"``: it is refused. ``"whole"``: all its nodes and edges are
@@ -74,10 +78,16 @@ class GraphTransform(BaseTransform, ABC):
         """
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        """Write the attributes into ``data``; calling the transform does so on a copy."""
+        """Write the attributes into ``data``; calling the transform does so on a copy.
+
+        Raises:
+            TypeError: if ``data`` is no graph that the transform takes.
+            ValueError: if it has no ``edge_index``, lacks features or the weights that are named, or is malformed.
+        """
         name = type(self).__name__
         num_graphs = data.num_graphs if isinstance(data, Batch) else None
         if isinstance(data, HeteroData) and self.hetero != "error":
+            self._check_weight([data])
             parts = [
                 (part, self._compute(part.edge_index, part.row.numel(), part.batch, num_graphs, part.attribute))
                 for part in heterogeneous.parts(data, self.hetero)
@@ -96,6 +106,7 @@ class GraphTransform(BaseTransform, ABC):
                 f"{name} needs edge_index, got data with {data.keys()}; for a graph without edges it is "
                 "an empty [2, 0] tensor, and T.ToSparseTensor, which removes it, comes after this transform"
             )
+        self._check_weight([data])
         computed = self._compute(
             data.edge_index,
             data.num_nodes,
@@ -117,26 +128,29 @@ class GraphTransform(BaseTransform, ABC):
             progress: whether to show a progress bar.
 
         Returns:
-            For an ``InMemoryDataset`` (whole, without a transform of its own) a dataset of the same class that shares
-            its storage and has the new attributes; otherwise a list of ``Data``.
+            For an ``InMemoryDataset`` (whole, without ``transform`` or ``get`` of its own) a dataset of the same class
+            that shares its storage and has the new attributes; otherwise a list of ``Data``.
+
+        Raises:
+            TypeError: if ``dataset`` is one graph or no sequence, or an element is no graph, or a batch of several.
+            ValueError: if a graph is refused, as when the transform is called with it.
         """
-        if isinstance(dataset, Data | HeteroData):
-            raise TypeError(
-                f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}; call the "
-                "transform itself, or pass a list of one"
-            )
+        check_dataset(dataset)
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
-        bar_options: dict[str, Any] = {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
         collated = is_collated(dataset)
         # What is encoded is what is returned: a dataset's own transform may give another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
+        wrong = next((number for number, data in enumerate(graphs) if not isinstance(data, Data | HeteroData)), None)
+        if wrong is not None:
+            raise TypeError(f"encode_dataset takes graphs, graph {wrong} is {type(graphs[wrong]).__name__}")
         if any(isinstance(data, HeteroData) for data in graphs):
-            return [self(data) for data in tqdm(graphs, **bar_options)]
+            return [self(data) for data in tqdm(graphs, **bar_options(progress))]
+        self._check_weight([dataset._data] if collated and isinstance(dataset, InMemoryDataset) else graphs)
         carried = self.features + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[list[Attribute]] = []
         sizes: list[int] = []
-        with tqdm(total=len(dataset), **bar_options) as bar:
+        with tqdm(total=len(dataset), **bar_options(progress)) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried, CHUNK_PAIRS):
                 given = chunk.attributes.get
                 parts.append(self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, given))
@@ -149,14 +163,24 @@ class GraphTransform(BaseTransform, ABC):
             values = torch.cat([part.values for part in same])
             if collated:
                 if level == "node":
-                    name, values = name or "x", with_features(result._data.get("x"), name, values)
-                result = with_attribute(result, name, level, values)
+                    values = with_features(result._data.get("x"), name, values)
+                result = with_attribute(result, _written_to(name), level, values)
                 continue
             edges = [data.edge_index.size(1) for data in graphs]
             rows = values.split({"node": sizes, "edge": edges, "graph": [1] * len(graphs)}[level])
             for data, own in zip(graphs, rows, strict=True):
                 _write(data, Attribute(name, level, own))
         return result if collated else graphs
+
+    def _check_weight(self, graphs: Sequence[Data | HeteroData]) -> None:
+        """Refuse graphs none of which has the weights that are named; the default name need not be there."""
+        name = self.edge_weight
+        if name in (None, EDGE_WEIGHT) or any(name in data.keys() for data in graphs):  # noqa: SIM118 (not a mapping)
+            return
+        raise ValueError(
+            f"edge_weight={name!r} names an attribute that no graph has, got {sorted(set(graphs[0].keys()))}; "
+            "edge_weight=None ignores weights"
+        )
 
     def _compute(
         self,
@@ -183,12 +207,38 @@ class GraphTransform(BaseTransform, ABC):
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
 
 
+def check_dataset(dataset: Any) -> None:
+    """Refuse what is no dataset, nor a sequence.
+
+    Raises:
+        TypeError: if it is one graph, or cannot be indexed.
+    """
+    what = f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}"
+    if isinstance(dataset, Batch):
+        raise TypeError(f"{what}; call the transform itself, or pass batch.to_data_list()")
+    if isinstance(dataset, Data | HeteroData):
+        raise TypeError(f"{what}; call the transform itself, or pass a list of one")
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise TypeError(
+            f"encode_dataset takes a dataset or a sequence of Data, got {type(dataset).__name__}; pass the dataset "
+            "that it reads, or a list"
+        )
+
+
+def bar_options(progress: bool) -> dict[str, Any]:
+    """What the progress bars of encodings have in common."""
+    return {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
+
+
 def _write(data: Data, attribute: Attribute) -> None:
     name, level, values = attribute
     if level == "node":
-        name, values = name or "x", with_features(data.x, name, values)
-    assert name is not None  # only node attributes may be columns of x
+        values = with_features(data.x, name, values)
     if isinstance(data, Batch):
-        write_to_batch(data, name, level, values)
+        write_to_batch(data, _written_to(name), level, values)
     else:
-        data[name] = values
+        data[_written_to(name)] = values
+
+
+def _written_to(name: str | None) -> str:
+    return "x" if name is None else name

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.constructions.functions import MAX_LAYERS
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import METHODS, check_method
@@ -30,11 +33,18 @@ class ComputedTransform(GraphTransform):
         arguments: all others, which become attributes.
 
     Raises:
-        ValueError: on an unknown ``method``, ``reduce`` or ``hetero``.
+        ValueError: on an unknown ``method``, ``reduce`` or ``hetero``, or if ``seed``, ``tolerance`` or ``max_layers``
+            among the arguments is out of range.
     """
 
     def __init__(self, method: str, edge_weight: str | None, reduce: str, hetero: str, **arguments: Any) -> None:
         check_method(method, (*METHODS, LAYERS))
+        if "seed" in arguments:
+            check_seed(arguments["seed"])
+        if "tolerance" in arguments:
+            _check_tolerance(arguments["tolerance"])
+        if "max_layers" in arguments:
+            check_count("max_layers", arguments["max_layers"])
         super().__init__(edge_weight, reduce, hetero)
         self.method = method
         self.__dict__.update(arguments)
@@ -61,3 +71,8 @@ class ComputedTransform(GraphTransform):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
+
+
+def _check_tolerance(value: Any) -> None:
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise ValueError(f"tolerance must be positive and finite, got {value!r}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.datapipes import functional_transform
+from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.constructions.functions import PAIRS
@@ -14,7 +15,7 @@ from tg_lpe.constructions.functions import resistance_pairs as pairs_by_layers
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
 from tg_lpe.transforms.attributes import check_names
-from tg_lpe.transforms.base import Attribute
+from tg_lpe.transforms.base import Attribute, bar_options, check_dataset
 from tg_lpe.transforms.computed import ComputedTransform
 
 
@@ -35,7 +36,8 @@ class AddEffectiveResistance(ComputedTransform):
             :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        ValueError: on other ``pairs``, an unknown method, or a name that PyG would read as one of node numbers.
+        ValueError: on other ``pairs``, an unknown method, a name that means something else to PyG, or a ``tolerance``
+            that is not positive.
         TypeError: if ``attr_name`` is no string.
     """
 
@@ -77,4 +79,5 @@ class AddEffectiveResistance(ComputedTransform):
         """As :meth:`~tg_lpe.transforms.base.GraphTransform.encode_dataset`; for all pairs graph by graph, a list."""
         if self.pairs == "edges":
             return super().encode_dataset(dataset, progress)
-        return [self(dataset[number]) for number in range(len(dataset))]
+        check_dataset(dataset)
+        return [self(dataset[number]) for number in tqdm(range(len(dataset)), **bar_options(progress))]

@@ -35,7 +35,7 @@ class AddHeatKernelPE(ComputedTransform):
             :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        ValueError: without times, with a negative one, or on an unknown method.
+        ValueError: without times, with a negative one, on an unknown method, or if ``tolerance`` is not positive.
     """
 
     def __init__(

@@ -132,9 +132,9 @@ def write(part: Part, name: str | None, level: str, values: Tensor) -> None:
     """
     data = part.data
     for kind, rows in part.split(level, values):
-        store, own = data if kind is None else data[kind], name or "x"
+        store, own = data if kind is None else data[kind], "x" if name is None else name
         if level == "node":
-            own += part.suffix if name else ""
+            own += "" if name is None else part.suffix
             if any(word in own for word in ("index", "batch")):
                 raise ValueError(
                     f"the encoding of nodes would be named {own!r}, which PyTorch Geometric reads as node numbers; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch_geometric.data.datapipes import functional_transform
 
-from tg_lpe.arguments import check_count, check_seed
+from tg_lpe.arguments import check_count
 from tg_lpe.constructions.functions import resistive_embedding as embedding_by_layers
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 from tg_lpe.graph.incidence import Incidence
@@ -33,7 +33,7 @@ class AddResistiveEmbeddingPE(ComputedTransform):
             :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        ValueError: if ``k`` is below one, or on an unknown method.
+        ValueError: if ``k`` is below one, on an unknown method, or if another argument is out of range.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class AddResistiveEmbeddingPE(ComputedTransform):
         hetero: str = "error",
     ) -> None:
         check_count("k", k)
-        check_seed(seed)
         check_names({"attr_name": attr_name})
         super().__init__(
             method,
