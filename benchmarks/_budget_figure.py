@@ -34,6 +34,7 @@ COLORS = {
     "laplacian": "#b04a5a",
     "random-walk": "#3b7dd8",
     "linear-transformer": "#1f8a5b",
+    "gram-k16": "#7a5195",
     "gram-k16, frozen": "#d98324",
 }
 FROZEN = 1e-9
@@ -82,8 +83,8 @@ def points(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _name(run: Run) -> str:
-    if run.pretrained in zoo.names() and run.settings["encoder_lr"] < FROZEN:
-        return f"{run.pretrained}, frozen"
+    if run.pretrained in zoo.names():
+        return f"{run.pretrained}, frozen" if run.settings["encoder_lr"] < FROZEN else str(run.pretrained)
     return "none" if run.encoder is None else NAMES.get(run.encoder["class"], run.encoder["class"])
 
 
