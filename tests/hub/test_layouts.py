@@ -39,9 +39,11 @@ def test_outputs_are_those_of_release_0_1(name: str, layout: int, expected: dict
     with torch.no_grad():
         out = module(**graph)
     parts = {"prediction": out} if isinstance(out, Tensor) else {"node": out.node, "edge": out.edge}
+    # The layers of eigen-k8 amplify rounding, and other vector units than those of the fixtures round otherwise.
+    exact = name != "eigen-k8" or torch.backends.cpu.get_cpu_capability() == "AVX512"
     for part, value in parts.items():
         if value is not None:
-            torch.testing.assert_close(value, expected[f"{name}.{part}"], rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(value, expected[f"{name}.{part}"], rtol=1e-6, atol=1e-6 if exact else 2e-5)
     assert {f"{name}.{part}" for part, value in parts.items() if value is not None} == {
         key for key in expected if key.startswith(f"{name}.")
     }
