@@ -33,6 +33,19 @@ def test_there_are_benchmarks() -> None:
     assert SCRIPTS
 
 
+def test_quick_figures_replace_no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    parser = importlib.import_module("_arguments").Parser("A benchmark.")
+    results = str(tmp_path / "results.json")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", default=results)
+    assert parser.parse_args([]).json == results
+    assert parser.parse_args(["--quick", "--json", "mine.json"]).json == "mine.json"
+    quick = parser.parse_args(["--quick"]).json
+    assert quick.name == "results.json" and quick.parent != tmp_path
+    quick.parent.rmdir()
+
+
 def budget_figure(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCHMARKS / "_budget_figure.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -135,6 +137,63 @@ def test_a_network_that_tells_a_graph_from_itself_is_unreliable(
     assert (row["total"], row["unreliable"]) == (0, len(pairs))
     row, _ = row_of(brec, monkeypatch, lambda data: float("nan"), [True, True, True])
     assert (row["total"], row["unreliable"]) == (0, len(pairs))
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_nan_on_one_side_is_unreliable(brec: ModuleType, monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    calls: list[int] = []
+
+    def on_one_side(data: Data) -> float:
+        calls.append(1)
+        is_b = (len(calls) - 1) // brec.RELABELLINGS % 3 == 2
+        return float("nan") if is_b == (side == "b") else 1.0
+
+    row, pairs = row_of(brec, monkeypatch, on_one_side, [True, True, True])
+    assert (row["total"], row["unreliable"]) == (0, len(pairs))
+
+
+def test_a_network_with_random_signs_is_trained(brec: ModuleType) -> None:
+    """Where 1-WL is blind, LPE is not; and a graph is not told from itself."""
+    hexagon, *others = brec.drawn_pairs()
+    row = brec.trained_row("GraphTransformer(LPE), trained", [hexagon], [0], lambda pair: True)
+    assert (row["total"], row["unreliable"], row["beyond"], row["kind"]) == (1, 0, 0, "trained")
+    itself = brec.Pair("itself", others[0].a, others[0].a)
+    row = brec.trained_row("GraphTransformer(LPE), trained", [itself], [0], lambda pair: False)
+    assert row["total"] == 0
+
+
+def test_hotellings_statistic(brec: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network whose outputs are known: copies times the mean's square over the variance; NaN is unreliable."""
+    from scipy import stats
+
+    p, q = brec.CHANNELS, brec.COPIES
+    assert pytest.approx(p * (q - 1) / (q - p) * stats.f.ppf(0.95, p, q - p), abs=0.01) == brec.QUANTILE
+    monkeypatch.setattr(brec, "EPOCHS", 0)
+    noise = torch.Generator().manual_seed(0)
+
+    class Known(nn.Module):
+        shift = 0.0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.weight = RandomWalk(2), nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: None, edge_index: Tensor, **given: Any) -> Tensor:
+            rows = torch.randn(brec.BATCH, p, generator=noise, dtype=torch.float64)
+            rows[::2] += self.shift
+            drawn.append(rows)
+            return rows
+
+    pair, drawn = brec.drawn_pairs()[0], []
+    network = Known()
+    verdict = brec.train_and_judge(network, pair.a, pair.b, torch.Generator().manual_seed(0))
+    rows = torch.cat(drawn)[: 2 * q]
+    difference = (rows[::2] - rows[1::2]).numpy()
+    mean, covariance = difference.mean(0), np.cov(difference.T) + 1e-7 * np.eye(p)
+    assert verdict.statistic == pytest.approx(q * mean @ np.linalg.inv(covariance) @ mean)
+    assert verdict.is_reliable and not verdict.is_apart
+    network.shift = math.nan
+    assert not brec.train_and_judge(network, pair.a, pair.b, torch.Generator()).is_reliable
 
 
 def test_colourings_of_the_drawn_pairs(brec: ModuleType) -> None:

@@ -18,12 +18,12 @@ from safetensors.torch import load_file
 
 from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.cli import main
+from tg_lpe.cli.words import normalized
 from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
-from tg_lpe.encoders import ENCODERS
+from tg_lpe.encoders import ENCODERS, load_encoder
 from tg_lpe.hub.files import load_tensors
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.options import normalized
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import TASKS
 
@@ -216,6 +216,21 @@ def test_a_configuration_file_says_what_the_options_say(tmp_path: Path, capsys: 
     assert runs["options"] == runs["file"]
     other = ["train", "--config", str(tmp_path / "run.yaml"), "--encoder", "none", "--out", str(tmp_path / "none")]
     assert main(other) == 0 and json.loads((tmp_path / "none" / "config.json").read_text())["encoder"] is None
+
+
+def test_what_is_typed_wins_over_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever it stands: the source comes first in the usage."""
+    (tmp_path / "c.yaml").write_text("source: nci\nlr: 0.5\nencoder: LaplacianEigenvectors\n", encoding="utf-8")
+    config, typed = ["--config", str(tmp_path / "c.yaml")], ["pattern", "--lr", "0.25", "--encoder", "RandomWalk"]
+    for words in ([*config, *typed], [*typed, *config], [typed[0], *config, *typed[1:]]):
+        shown = printed_config(capsys, "train", *words)
+        assert "source: pattern" in shown and "lr: 0.25" in shown and "RandomWalk" in shown and "nci" not in shown
+    assert "source: nci" in printed_config(capsys, "train", *config)
+    shown = printed_config(capsys, "train", *config, "--pretrained", "gram-k16")
+    assert "pretrained: gram-k16" in shown and "Laplacian" not in shown
+    (tmp_path / "c.yaml").write_text("source: nci\npretrained: gram-k16\n", encoding="utf-8")
+    shown = printed_config(capsys, "train", *config, "--encoder", "RandomWalk")
+    assert "RandomWalk" in shown and "gram-k16" not in shown
 
 
 OWN_ENCODER = """
@@ -759,3 +774,105 @@ def test_a_folder_named_twice_is_one_run(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["report", str(run), f"{run}/", f"{tmp_path}/./a", "--out", str(tmp_path / "r.html")]) == 0
     assert "none (2)" not in capsys.readouterr().out
+
+
+@pytest.fixture
+def labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file of molecules with a class and a value, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rows = [f"{'C' * length}{end},{length % 2},{length / 7}" for length in range(1, 15) for end in ("O", "N")]
+    Path("mine.csv").write_text("smiles,class,value\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return "mine.csv"
+
+
+TINY = ["--epochs", "1", "--model.hidden_channels", "8", "--model.heads", "2", "--model.num_layers", "1", "--quiet"]
+
+
+def test_classes_or_values(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", labelled, "--target", "class", *TINY])
+    assert "classes or values: say --task binary or --task regression\n" in capsys.readouterr().err
+
+
+def test_an_option_is_not_taken_for_the_source() -> None:
+    words = ["mine.csv", "--task.loss_function", "mse", "--out", "pattern", "--quiet"]
+    task = (named := normalized("train", words))[named.index("--task") + 1]
+    assert task.endswith("Regression")
+    words = ["--quiet", "pattern", "--task.loss_function", "mse"]
+    with pytest.raises(ValueError, match="Multiclass takes"):
+        normalized("train", words)
+
+
+def test_a_folder_with_the_name_of_an_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("RandomWalk").mkdir()
+    assert normalized("show", ["CCO", "--encoder", "RandomWalk"])[-1].endswith("random_walk.RandomWalk")
+    Path("mine").mkdir()
+    assert normalized("show", ["CCO", "--encoder", "mine"])[-2:] == ["--pretrained", "mine"]
+
+
+@pytest.mark.parametrize("command", ["train", "pretrain"])
+@pytest.mark.parametrize("out", ["mine.csv", "mine.csv/run"])
+def test_a_run_folder_is_no_file(labelled: str, capsys: pytest.CaptureFixture[str], command: str, out: str) -> None:
+    said = refused(capsys, command, labelled, "--out", out)
+    assert f"--out {out} must be a folder, which a run is, and " in said and said.endswith("mine.csv is a file\n")
+
+
+def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    begin = ["pretrain", labelled, "--kernels", "heat", "--encoder", "GramTransformer", "--encoder.num_layers", "2"]
+    assert main([*begin, "--epochs", "1", "--quiet", "--out", "before"]) == 0
+    train = ["train", labelled, "--target", "value", *TINY]
+    assert main([*train, "--pretrained", "before", "--out", "after"]) == 0
+    assert json.loads(Path("after/config.json").read_text())["pretrained"] == str(Path("before/encoder"))
+    for name in ("after", "transformer-zinc12k"):
+        said = refused(capsys, *train, "--pretrained", name, "--out", "third")
+        assert f"--pretrained takes an encoder, and {name} is a trained model: say --start {name}" in said
+
+    Path("after/notes.txt").write_text("", encoding="utf-8")
+    Path("folder").mkdir()
+    capsys.readouterr()
+    assert main(["report", "before", "mine.csv", "folder", "after", "--out", "page.html"]) == 0
+    shown = capsys.readouterr()
+    assert "mine.csv is no run folder, left out" in shown.err and "folder is no run folder, left out" in shown.err
+    assert "mine.csv" in shown.out and Path("page.html").exists()
+    assert "mine.csv is no run folder: it is a file" in refused(capsys, "report", "mine.csv")
+    assert "there is no folder of that name" in refused(capsys, "report", "after", "nowhere")
+    said = refused(capsys, "report", "after", "--out", "same.html", "--json", "same.html")
+    assert "--out and --json both name same.html" in said and not Path("same.html").exists()
+
+
+@pytest.mark.parametrize("encoder", ["RandomWalk", "LaplacianEigenvectors"])
+@pytest.mark.parametrize("target", [["--kernels", "heat"], ["--eigenvectors", "4"]])
+def test_nothing_to_pretrain(
+    labelled: str, capsys: pytest.CaptureFixture[str], encoder: str, target: list[str]
+) -> None:
+    main(["pretrain", labelled, *target, "--encoder", encoder, "--quiet", "--out", "before"])
+    assert f"{encoder} has no parameters to learn; choose another --encoder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--print_config=skip_default", "--print-config=skip_default"])
+def test_a_configuration_without_defaults(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "nci", flag])
+    shown = capsys.readouterr().out
+    assert stopped.value.code == 0 and "source: nci" in shown and "lr:" not in shown
+
+
+def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a failure in the first epoch the corrected command works; after a success another folder is asked for."""
+    train = ["train", labelled, "--target", "value", *TINY, "--out", "run", "--encoder", "none"]
+    assert main([*train, "--lr", "1e38", "--clip", "1e38", "--precision", "float32"]) == 1
+    assert "training diverged in epoch 1" in capsys.readouterr().err
+    assert main(train) == 0
+    capsys.readouterr()
+    main(train)
+    assert "resume it with --resume or choose another folder with --out" in capsys.readouterr().err
+    Path("two.csv").write_text("smiles,y\nC,0.5\nCC,1.5\n", encoding="utf-8")
+    main(["train", "two.csv", "--target", "y", *TINY])
+    assert "too few molecules for train, val and test: " in capsys.readouterr().err
+
+
+def test_the_folder_of_a_training_is_no_encoder(labelled: str) -> None:
+    assert main(["train", labelled, "--target", "value", *TINY, "--out", "run"]) == 0
+    with pytest.raises(ValueError, match=r"run is the folder of a training; its encoder is tg_lpe.zoo.load\('run'\)"):
+        load_encoder("run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -362,3 +363,43 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_tuples, "MAX_TUPLES", 100)
     with pytest.raises(ValueError, match=r"\(3,1\)-tuples, each as often as it is found"):
         wl.colors(data_of(nx.complete_graph(7)), "(3,1)-LWL")
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda data: wl.joint_colors(data, "1-WL"), TypeError, "takes several graphs, got one: colors takes it"),
+        (lambda data: wl.colors(data.edge_index, "1-WL"), TypeError, "a graph must be a .*Data, got Tensor"),
+        (
+            lambda data: wl.colors(Data(x=torch.ones(3)), "1-WL"),
+            ValueError,
+            r"a graph needs edge_index, .*got Data\(x=",
+        ),
+        (lambda data: wl.colors(data, 5), ValueError, "a colouring must be one of .*got 5"),
+        (lambda data: wl.colors(data, "1-WL", node=None), TypeError, "node must be a list of names .*got None"),
+        (lambda data: wl.distinguishes(Batch.from_data_list([data]), data, "1-WL"), ValueError, "got a batch of 1"),
+        (lambda data: wl.exact_walks(Batch.from_data_list([data, data])), ValueError, "got a batch of 2"),
+        (lambda data: wl.exact_walks(data, -1), ValueError, "steps must be an integer of at least 0, got -1"),
+        (lambda data: wl.exact_walks(data, 2.5), ValueError, "steps must be an integer of at least 0, got 2.5"),
+        (lambda data: wl.exact_walks(data, 10**8), ValueError, "powers of 3 nodes have 900,000,000 entries, at most"),
+    ],
+)
+def test_calls_that_are_refused(call: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call(a_pair()[0])
+
+
+def test_no_step_is_no_power() -> None:
+    assert wl.exact_walks(a_pair()[0], 0).shape == (3, 3, 0)
+
+
+def test_values_that_are_linked_by_others_are_warned_of() -> None:
+    one, other = a_pair()
+    one.x, other.x = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([0.0, 1e-6, 1.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert wl.distinguishes(one, other, "1-WL", node=["x"], rounds=0)
+    dense = Data(edge_index=one.edge_index, num_nodes=200_001, x=torch.linspace(0, 1, 200_001))
+    with pytest.warns(UserWarning, match="values of x are so dense that some count as equal"):
+        colored = wl.joint_colors([one, dense], "1-WL", node=["x"], rounds=0)
+    assert len(np.unique(colored[0].color)) == 1

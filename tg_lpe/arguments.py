@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:
@@ -27,3 +29,18 @@ def check_share(name: str, value: float) -> None:
     """Refuse what is no share that leaves something."""
     if not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def check_positive(name: str, value: object, or_zero: bool = False) -> None:
+    """Refuse what is no positive number, or infinite."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) < math.inf or (value == 0 and not or_zero):  # type: ignore[arg-type]
+        allowed = "finite and at least 0" if or_zero else "positive and finite"
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
+def check_heads(hidden_channels: int, heads: int) -> None:
+    """Refuse a number of attention heads that does not divide the width."""
+    check_count("heads", heads)
+    if hidden_channels % heads:
+        raise ValueError(f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}")

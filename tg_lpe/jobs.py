@@ -20,7 +20,7 @@ from tg_lpe.arguments import check_count
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.data.tables import REASON, columns_of_graphs, graphs_of_table, import_pyarrow, open_parquet, parquet_files
 from tg_lpe.hub.files import digest_of_file, read_json, replacing, write_json
-from tg_lpe.transforms.base import GraphTransform
+from tg_lpe.transforms.base import EDGE_WEIGHT, GraphTransform
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader
@@ -31,8 +31,6 @@ MANIFEST = "_manifest.json"
 ROWS = 10_000
 """Rows of a shard, if not said otherwise: some seconds of work, and some tens of MB, where the rows are molecules."""
 
-_EDGE_WEIGHT = "edge_weight"
-"""The default of transforms, for graphs that may have weights; a name that is chosen must be there."""
 _FORMAT = 1
 _JOB = b"tg_lpe.job"
 """In the metadata of a shard: the digest of the manifest that it was made under."""
@@ -269,7 +267,7 @@ class EncodingJob:
         """Refuse input without the columns that are read, or with those that are written."""
         features, weight = [*self.transform.features], self.transform.edge_weight
         # The default names a column that need not be there; another name, or one that some files have, is meant.
-        if weight is not None and (weight != _EDGE_WEIGHT or any(weight in schema.names for schema in schemas)):
+        if weight is not None and (weight != EDGE_WEIGHT or any(weight in schema.names for schema in schemas)):
             features.append(weight)
         if self.smiles_column is None:
             if self.reader is not None:
@@ -280,7 +278,7 @@ class EncodingJob:
 
             if "x" in features and self.reader is None:
                 raise ValueError("the encoder reads atom types: pass reader=MoleculeReader(...), which numbers them")
-            if weight in features and weight != _EDGE_WEIGHT:
+            if weight in features and weight != EDGE_WEIGHT:
                 raise ValueError(f"molecules have no edge weights, and the transform reads edge_weight={weight!r}")
             needed, added = [self.smiles_column], [*self._own_columns(), REASON]
         for file, schema in zip(self._files, schemas, strict=True):

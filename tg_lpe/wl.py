@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -46,6 +47,9 @@ Colors = NDArray[np.uint64]
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
 """By how much floating-point attributes may differ and count as equal, over the largest of their column."""
+
+DENSE_VALUES = 10
+"""Values that count as equal and differ by more than this many tolerances are warned of."""
 
 PRIME = 2**31 - 1
 
@@ -85,8 +89,8 @@ def colors(
         name: of the colouring, see :mod:`tg_lpe.wl`.
         node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
             The values of one node are one colour. Floating-point values count as equal if they differ by no more than
-            1e-10 (float64) or 1e-5 (float32) of the largest; ranks of the values of all graphs of the call are hashed,
-            so such colours are comparable within the call alone.
+            1e-10 (float64) or 1e-5 (float32) of the largest, or are linked by other values that do; ranks of the values
+            of all graphs of the call are hashed, so such colours are comparable within the call alone.
         edge: the same for the directed edges, ``[num_directed_edges, ...]``.
         pair: the same for all pairs of nodes, ``[num_nodes, num_nodes, ...]``.
         rounds: how often colours are refined; if absent, until no colour splits. With 0 the colours are the initial
@@ -95,10 +99,13 @@ def colors(
     Raises:
         ValueError: if there is no such colouring, too many tuples, an attribute has another shape, is NaN, or differs
             between two directions of an edge; or for a batch.
+        TypeError: if ``data`` is no graph, or names are not a list.
         AttributeError: if the data has no such attribute.
+
+    Warns:
+        UserWarning: if values of an attribute are so dense that links make values equal which differ by more than ten
+            times the tolerance.
     """
-    if isinstance(data, Batch):
-        raise ValueError(f"colors takes a single graph, got a batch of {data.num_graphs}: joint_colors takes several")
     return joint_colors([data], name, node=node, edge=edge, pair=pair, rounds=rounds)[0]
 
 
@@ -121,6 +128,8 @@ def joint_colors(
         ValueError, AttributeError: as :func:`colors`.
     """
     _check_rounds(rounds)
+    if isinstance(graphs, Data) and not isinstance(graphs, Batch):
+        raise TypeError("joint_colors takes several graphs, got one: colors takes it, and so does a list")
     graphs = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     colorings = _colorings(graphs, name, node, edge, pair)
     current, done = [coloring.initial for coloring in colorings], 0
@@ -179,15 +188,23 @@ def exact_walks(data: Data, steps: int = 16) -> Tensor:
 
     Returns:
         Entry ``(u, v)`` of each power, int64 ``[num_nodes, num_nodes, steps]``; zero in rows of nodes without edges.
+
+    Raises:
+        ValueError: if ``steps`` is no integer or negative, there are too many entries, or for a batch.
+        TypeError: if ``data`` is no graph.
     """
-    adjacency = _adjacency(_incidence(data), np.int64)
-    degree = np.diff(adjacency.indptr).tolist()
-    inverse = np.array([pow(d, -1, PRIME) if d else 0 for d in degree], dtype=np.int64).reshape(-1, 1)
-    power, powers = np.eye(len(degree), dtype=np.int64), []
-    for _ in range(steps):
-        power = (adjacency @ power) % PRIME * inverse % PRIME
-        powers.append(power)
-    return torch.from_numpy(np.stack(powers, -1)) if powers else torch.empty(*power.shape, 0, dtype=torch.int64)
+    check_count("steps", steps, least=0)
+    graph = _incidence(data)
+    n = graph.num_nodes
+    if n * n * steps > MAX_TUPLES:
+        raise ValueError(f"{steps} powers of {n:,} nodes have {n * n * steps:,} entries, at most {MAX_TUPLES:,} fit")
+    adjacency = _adjacency(graph, np.int64)
+    inverse = np.array([pow(d, -1, PRIME) if d else 0 for d in np.diff(adjacency.indptr).tolist()], dtype=np.int64)
+    power, powers = np.eye(n, dtype=np.int64), np.empty((n, n, steps), np.int64)
+    for step in range(steps):
+        power = (adjacency @ power) % PRIME * inverse.reshape(-1, 1) % PRIME
+        powers[:, :, step] = power
+    return torch.from_numpy(powers)
 
 
 @dataclass
@@ -237,7 +254,7 @@ def _rule(name: str) -> _Rule:
         (r"(\d+)-FWL", lambda k: _Rule(k, folklore=True)),
     )
     for pattern, make in patterns:
-        match = re.fullmatch(pattern, name)
+        match = re.fullmatch(pattern, str(name))
         if match is not None:
             rule = make(*map(int, match.groups()))
             if rule.k >= 1 + rule.folklore and (rule.s is None or 1 <= rule.s <= rule.k):
@@ -381,6 +398,12 @@ def _check_rounds(rounds: int | None) -> None:
 
 
 def _incidence(data: Data) -> Incidence:
+    if isinstance(data, Batch):
+        raise ValueError(f"this takes a single graph, got a batch of {data.num_graphs}: joint_colors takes several")
+    if not isinstance(data, Data):
+        raise TypeError(f"a graph must be a torch_geometric.data.Data, got {type(data).__name__}")
+    if not isinstance(data.edge_index, Tensor):
+        raise ValueError(f"a graph needs edge_index, [2, num_directed_edges], got {data}")
     return Incidence(data.edge_index.cpu(), data.num_nodes)
 
 
@@ -442,7 +465,7 @@ def _hashes(
     graphs: Sequence[Data], names: Sequence[str], level: str, shapes: Sequence[tuple[int, ...]]
 ) -> list[Colors]:
     """Of each row of the named attributes, in the shape that is given; of size 0 if none is named."""
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"{level} must be a list of names of attributes, got {names!r}")
     found = [np.zeros(shape if names else 0, np.uint64) for shape in shapes]
     for name in names:
@@ -478,7 +501,17 @@ def _ranks(rows: Sequence[Tensor], name: str) -> list[Tensor]:
     if not bool(every.isfinite().all()):
         raise ValueError(f"attribute {name} must be finite to be a colour")
     ordered, order = every.sort(dim=0)
-    gap = ordered.diff(dim=0) > TOLERANCES[every.dtype] * every.abs().amax(0) if len(every) else ordered
     rank = torch.zeros_like(order)
-    rank[1:] = gap.cumsum(0)
+    if len(every):
+        tolerance = TOLERANCES[every.dtype] * every.abs().amax(0)
+        gap = ordered.diff(dim=0) > tolerance
+        rank[1:] = gap.cumsum(0)
+        begins = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), gap])
+        start = ordered.where(begins, -math.inf).cummax(0).values
+        if bool((ordered - start > DENSE_VALUES * tolerance).any()):
+            warnings.warn(
+                f"values of {name} are so dense that some count as equal although they differ by more than "
+                f"{DENSE_VALUES} times the tolerance: others between them do not; colours may tell too little apart",
+                stacklevel=2,
+            )
     return list(torch.zeros_like(rank).scatter_(0, order, rank).split([len(part) for part in rows]))

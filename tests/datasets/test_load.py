@@ -330,7 +330,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     ):
         load_molecules(path, computed="solubility", train_files=("train", "more"), cache_dir=tmp_path / "cache")
     path.write_text("C\nCC\n")
-    with pytest.raises(ValueError, match="no usable molecule for train"):
+    with pytest.raises(ValueError, match="too few molecules for train, val and test: 2 of 2 molecules used"):
         sizes(0)
 
 

@@ -241,7 +241,7 @@ def test_a_scaffold_that_most_molecules_share_is_named(tmp_path: Path) -> None:
     ):
         load(path, tmp_path, split="scaffold")
     write("C1", "CC", "C2")
-    with pytest.raises(ValueError, match="no usable molecule for train, test"):
+    with pytest.raises(ValueError, match="too few molecules for train, val and test: 1 of 3 molecules used"):
         load(path, tmp_path, split="scaffold")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import networkx as nx
@@ -290,3 +291,24 @@ def test_spe_says_where_nothing_is_left() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SPE(4, num_eigenpairs=3).precompute(paths)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_sums_over_anchors_are_not_kept(monkeypatch: pytest.MonkeyPatch, trained: bool) -> None:
+    """Otherwise memory would grow with the cube of the number of nodes."""
+    monkeypatch.setattr(spe, "CHUNK", 1)
+    alive: list[int] = []
+    parts: list[weakref.ref[torch.Tensor]] = []
+    computed = spe._anchor_sums
+
+    def watched(*given: Any) -> torch.Tensor:
+        alive.append(sum(part() is not None for part in parts))
+        part = computed(*given)
+        parts.append(weakref.ref(part))
+        return part
+
+    monkeypatch.setattr(spe, "_anchor_sums", watched)
+    encoder, ring = SPE(4, 8), torch.tensor([[*range(40)], [*range(1, 40), 0]])
+    with torch.set_grad_enabled(trained):
+        encoder(None, ring)
+    assert len(alive) == 40 and max(alive) <= 3

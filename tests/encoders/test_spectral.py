@@ -368,7 +368,7 @@ def test_published_number_of_parameters(f: int, k: int) -> None:
         ({"tokens": "pairs"}, "tokens must be one of ('eigenspaces', 'eigenvectors'), got 'pairs'"),
         ({"normalization": "rw"}, "normalization must be one of (None, 'sym'), got 'rw'"),
         ({"net": "mlp"}, "net must be one of ('transformer', 'deep_set'), got 'mlp'"),
-        ({"dropout": 1.0}, "dropout must lie in [0, 1), got 1.0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
     ],
 )

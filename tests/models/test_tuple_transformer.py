@@ -13,6 +13,7 @@ from helpers import Graph, few, fewer, from_networkx, graphs, normal, randomize_
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence
@@ -178,7 +179,7 @@ def test_large_graphs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     expected = FullAttention(groups)(rows), MaskedAttention(kinds, 20)(rows)
     for scores, pairs in ((80, 2), (1, 1), (200, 7)):
         monkeypatch.setattr(token_layers, "MAX_SCORES", scores)
-        monkeypatch.setattr(token_layers, "MAX_PAIRS", pairs)
+        monkeypatch.setitem(token_layers.MAX_PAIRS, "cpu", pairs)
         got = FullAttention(groups)(rows), MaskedAttention(kinds, 20)(rows)
         assert max(relative_error(a, b) for a, b in zip(got, expected, strict=True)) < 1e-14
     assert bool((expected[1][[1, 4], 0] == 0).all()), "no neighbour, nothing taken over"
@@ -368,7 +369,11 @@ def test_where_a_graph_transformer_is_taken(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     loaded = load(tmp_path)
     x = torch.arange(7) % 3
-    assert isinstance(loaded, TupleTransformer) and "k=3, s=1, attention='local'" in repr(loaded)
+    assert (
+        isinstance(loaded, TupleTransformer)
+        and "k=3, hidden_channels" in repr(loaded)
+        and "attention='local'" in repr(loaded)
+    )
     assert torch.equal(loaded(x, data.edge_index, None, data.batch), model(x, data.edge_index, None, data.batch))
 
 
@@ -391,6 +396,32 @@ def test_gradients_reach_encoders_and_edge_weights() -> None:
     model(None, EDGES, batch=BATCH, edge_weight=weight).sum().backward()
     assert weight.grad is not None and bool(weight.grad[[0, 6]].ne(0).all())
     assert bool(model.encoder.pair_readout.weight.grad.any())
+
+
+@pytest.mark.parametrize("attention", ["full", "local"])
+def test_second_derivatives(attention: str) -> None:
+    model, edges = tuple_model(attention=attention, encoder=gram()), torch.tensor([[0, 1, 2, 0], [1, 2, 3, 2]])
+    weight = torch.tensor([1.0, 0.5, 2.0, 1.5], dtype=torch.float64, requires_grad=True)
+
+    def first(weight: Tensor) -> Tensor:
+        out = model(None, edges, edge_weight=weight, num_nodes=4).sum()
+        return torch.autograd.grad(out, weight, create_graph=True)[0]
+
+    with sdpa_kernel(SDPBackend.MATH):  # torch's fused attention has no second derivative
+        assert torch.autograd.gradcheck(first, (weight,))
+
+
+@pytest.mark.parametrize("order", [(2, 1), (3, 1)])
+def test_kept_parts_are_as_trainable_as_before(order: tuple[int, int]) -> None:
+    model = tuple_model(encoder=gram()).train()
+    model.encoder.freeze()
+    model.layers[0].requires_grad_(False)
+    other = model.with_order(*order)
+    assert not any(values.requires_grad for values in other.layers[0].parameters())
+    assert all(values.requires_grad for values in other.layers[1].parameters())
+    same = order == (2, 1)
+    assert all(values.requires_grad is not same for values in other.encoder.parameters())
+    assert other.training and other.encoder.training is not same
 
 
 @pytest.mark.parametrize("attention", ["full", "local"])
@@ -471,6 +502,8 @@ def test_wrong_arguments() -> None:
         ({"level": "node", "pooling": "sum"}, "level='node' does not pool, got pooling='sum'"),
         ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
         ({"heads": 3}, "heads must divide hidden_channels"),
+        ({"heads": 2.0}, "heads must be an integer of at least 1, got 2.0"),
+        ({"heads": "2"}, "heads must be an integer of at least 1, got '2'"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"drop_path": -0.1}, "drop_path must be at least 0 and below 1, got -0.1"),
         ({"drop_path": 1.5}, "drop_path must be at least 0 and below 1, got 1.5"),

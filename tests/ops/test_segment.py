@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tg_lpe.ops.segment
-from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter, scatter_sum, segment_sum
+from tg_lpe.ops.segment import RowGroups, gather_sum, group_pointers, has_torch_scatter, scatter_sum, segment_sum
 
 needs_scatter = pytest.mark.skipif(not has_torch_scatter(), reason="torch-scatter is not installed or switched off")
 DTYPES = (torch.float32, torch.float64)
@@ -51,6 +51,20 @@ def test_values_against_a_loop(backend, case, tail, dtype) -> None:
     torch.testing.assert_close(rows.mean(src), mean)
     x = normal(groups, *tail, seed=1, dtype=dtype)
     assert torch.equal(rows.gather(x), x[rows.index])
+
+
+@few
+@given(indices, st.lists(st.integers(0, 12), max_size=3), st.sampled_from(DTYPES))
+def test_sums_of_rows_by_number(case, cuts, dtype) -> None:
+    """Rows may be read several times or never, and groups may be empty."""
+    index, rows = case
+    ptr = torch.tensor([0, *sorted(min(cut, len(index)) for cut in cuts), len(index)])
+    entries, x = torch.tensor(index, dtype=torch.int64), normal(rows, 3, dtype=torch.float64).requires_grad_()
+    group = torch.repeat_interleave(torch.arange(len(ptr) - 1), ptr.diff())
+    expected = torch.zeros(len(ptr) - 1, 3, dtype=torch.float64).index_add(0, group, x.detach()[entries])
+    torch.testing.assert_close(gather_sum(x.detach().to(dtype), entries, ptr), expected.to(dtype))
+    assert torch.autograd.gradcheck(lambda x: gather_sum(x, entries, ptr), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: gather_sum(x, entries, ptr).square(), (x,))
 
 
 @few

@@ -6,8 +6,10 @@ import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 from helpers import corner_cases, few, graphs
@@ -202,3 +204,17 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert main([*common, *more]) == 1
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("wrong", ["gram-k8", 3, None])
+def test_what_is_no_encoder(wrong: Any) -> None:
+    ring = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+    got = repr(wrong) if isinstance(wrong, str) else type(wrong).__name__
+    for draw in (lambda: plot.graph(ring, wrong), lambda: plot.molecule("CCO", wrong)):
+        with pytest.raises(TypeError, match=rf"encoder must be an Encoder, such as .*, got {got}"):
+            draw()
+
+
+def test_channels_are_any_integers() -> None:
+    ring = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+    assert plot.graph(ring, RandomWalk(4), channels=np.arange(2)).channels == (0, 1)  # type: ignore[arg-type]

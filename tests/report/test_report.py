@@ -202,6 +202,13 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
     assert len({variant.label for variant in group.variants}) == 2
 
 
+def test_a_kept_encoder_separates_runs(make_run: MakeRun) -> None:
+    trained = make_run("a", test=0.3, pretrained="gram-k16", result={"encoder_parameters": 900})
+    kept = make_run("b", test=0.3, pretrained="gram-k16", encoder_lr=0, result={"encoder_parameters": 900})
+    (group,) = compare([read_run(trained), read_run(kept)])
+    assert {variant.label.partition(", ")[2] for variant in group.variants} == {"encoder_lr 0.01", "encoder_lr 0.0"}
+
+
 def test_settings_with_effect_separate_runs(make_run: MakeRun) -> None:
     runs = [read_run(make_run(f"a{lr}", seed=seed, test=0.3, lr=lr)) for seed, lr in enumerate([0.001, 0.01])]
     (group,) = compare(runs)

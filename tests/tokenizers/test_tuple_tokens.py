@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tg_lpe import Incidence
 from tg_lpe.graph import tuples as graph_tuples
 from tg_lpe.graph.tuples import component_tuples
-from tg_lpe.tokenizers import NO_EDGE, SAME_NODE, tuple_tokens
+from tg_lpe.tokenizers import NO_EDGE, SAME_NODE, TupleEmbedding, node_pairs, tuple_tokens
 
 
 def incidence(*parts: Graph) -> Incidence:
@@ -114,6 +114,28 @@ def test_what_cannot_be_listed_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         tuple_tokens(star, 3)
     with pytest.raises(ValueError, match="cannot be numbered in 63 bits"):
         tuple_tokens(star, 8, 1)
+    for k, s in ((2.5, 1), (True, 1), (2, 1.5)):
+        with pytest.raises(ValueError, match="must be an integer of at least 0, got"):
+            tuple_tokens(star, k, s)
     monkeypatch.setattr(graph_tuples, "MAX_TUPLES", 1000)
     with pytest.raises(ValueError, match=r"\(2,1\)-tuples, each as often as it is found: 1,501 tuples"):
         tuple_tokens(star, 2, 1)
+
+
+def test_single_nodes_have_no_pairs() -> None:
+    tokens = tuple_tokens(incidence(from_networkx(nx.path_graph(3))), 1)
+    pairs, which = node_pairs(tokens, 3)
+    assert pairs.shape == (2, 0) and which.shape == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["pairs", "counts"])
+def test_what_an_embedding_reads_is_given_and_nothing_else(name: str) -> None:
+    tokens = tuple_tokens(incidence(from_networkx(nx.path_graph(3))), 2, 1)
+    nodes, edges, which = torch.zeros(3, 4), torch.zeros(2, 8), torch.zeros(7, 1, dtype=torch.int64)
+    given = {"pairs": (torch.zeros(1, 5), which), "counts": torch.zeros(7, 2)}[name]
+    widths = {"pairs": {"pair_channels": 5}, "counts": {"num_counts": 2}}[name]
+    with pytest.raises(ValueError, match=f"{name} are missing"):
+        TupleEmbedding(2, 4, 8, **widths)(tokens, nodes, edges)
+    with pytest.raises(ValueError, match=f"{name} are given, and the embedding has no map"):
+        TupleEmbedding(2, 4, 8)(tokens, nodes, edges, **{name: given})
+    assert TupleEmbedding(2, 4, 8, **widths)(tokens, nodes, edges, **{name: given}).shape == (7, 8)

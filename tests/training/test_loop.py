@@ -221,6 +221,21 @@ def test_encoder_and_maps_have_learning_rates_of_their_own(splits: MoleculeSplit
     without.fit()
 
 
+@pytest.mark.parametrize("chosen", ["gram-k16", {"class": "LinearTransformer", "probes": "features", "k": 4}])
+def test_an_encoder_without_a_learning_rate_is_kept(splits: MoleculeSplits, chosen: Any) -> None:
+    training = train(splits, chosen, encoder_lr=0, weight_decay=0.5, precision="float32")
+    before = [p.clone() for p in training.model.encoder.parameters()]
+    first = next(training.model.layers[0].parameters()).clone()
+    assert before and len(training.optimizer.param_groups) == 1
+    result = training.fit()
+    assert all(torch.equal(p, q) for p, q in zip(training.model.encoder.parameters(), before, strict=True))
+    assert not torch.equal(next(training.model.layers[0].parameters()), first)
+    assert result["encoder_parameters"] == sum(p.numel() for p in before)
+    assert all(p.requires_grad for p in training.model.encoder.parameters()), "for a training that goes on"
+    tiny = train(splits, chosen, encoder_lr=1e-30, weight_decay=0.5, precision="float32").fit()
+    assert result["test_mae"] == pytest.approx(tiny["test_mae"], rel=1e-3), "as a rate that changes nothing"
+
+
 def test_gradients_are_clipped_by_group_or_jointly(splits: MoleculeSplits) -> None:
     def norms(clip_jointly: bool) -> list[float]:
         training = train(splits, FEATURES, clip=1e-3, clip_jointly=clip_jointly, epochs=1, batch_size=24)

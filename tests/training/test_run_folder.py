@@ -52,11 +52,10 @@ def test_resume_of_an_empty_folder_starts(tmp_path: Path) -> None:
     assert folder.load_state() is None and read_json(folder.config) == CONFIG
 
 
-def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_stopped_in_its_first_epoch_starts_again(tmp_path: Path, resume: bool) -> None:
     begin(tmp_path, epochs=0)
-    with pytest.raises(ValueError, match="already holds a run"):
-        RunFolder(tmp_path).start("train", SETTINGS, resume=False)
-    assert RunFolder(tmp_path).start("train", SETTINGS, resume=True) is False
+    assert RunFolder(tmp_path).start("train", SETTINGS, resume=resume) is False
 
 
 def test_other_settings_are_quoted(tmp_path: Path) -> None:
@@ -168,3 +167,14 @@ def test_a_part_of_a_run_is_no_run(tmp_path: Path, name: str, resume: bool) -> N
     with pytest.raises(ValueError, match=rf"holds {name} and no config\.json that says of which run"):
         RunFolder(tmp_path).start("train", SETTINGS, resume=resume)
     assert not (tmp_path / "config.json").exists()
+
+
+def test_a_run_that_failed_in_its_first_epoch_is_none(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert not folder.start("train", SETTINGS, False)
+    folder.metrics.write_text("", encoding="utf-8")
+    folder.release()
+    other = {**SETTINGS, "loop": {"lr": 0.01}}
+    assert not folder.start("train", other, False)
+    folder.release()
+    assert read_json(folder.config)["loop"] == {"lr": 0.01}

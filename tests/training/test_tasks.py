@@ -310,7 +310,7 @@ def test_the_task_of_a_dataset() -> None:
 @pytest.mark.parametrize(
     ("labels", "name", "message"),
     [
-        ([[0.0], [1.0]], None, r"all labels of y are integers \(0, 1\).*task='binary' or task='regression' \(--task"),
+        ([[0.0], [1.0]], None, r"all labels of y are integers \(0, 1\).*task='binary' \(--task binary\) or task="),
         ([[0.0, 1.0], [1.0, NAN]], None, "all labels of y0, y1 .*task='multilabel'"),
         ([[0.0], [7.0]], None, "task='multiclass'"),
         ([[0.0], [2.0]], "binary", "0 or 1"),

@@ -14,6 +14,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.data import GraphSplits, random_node_masks
+from tg_lpe.encoders import GramTransformer
 from tg_lpe.hub.files import read_json
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task, task_for, train
 from tg_lpe.training.state import read_metrics
@@ -315,3 +316,9 @@ def test_to_go_on_needs_a_folder() -> None:
     task = task_for(splits, "binary")
     with pytest.raises(ValueError, match="resume=True goes on with the run in a folder: folder is missing"):
         train(build_model(splits.spec, task, None, **MODEL), splits, task, QUICK, resume=True, progress=False)
+
+
+def test_an_encoder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="train takes a model, got the encoder GramTransformer: GraphTransformer"):
+        train(GramTransformer(4, 4), splits_of_rings(), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -13,17 +13,11 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe.cli import encode, predict, pretrain, report, show, train, zoo
+from tg_lpe.cli.classes import preset_defaults, start_defaults
+from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process
 from tg_lpe.cli.trained import model_of, trained_model
-from tg_lpe.training.options import (
-    Parser,
-    check_schedule,
-    last_given,
-    model_class,
-    normalized,
-    preset_defaults,
-    start_defaults,
-)
+from tg_lpe.cli.words import check_schedule, last_given, model_class, normalized
 
 if TYPE_CHECKING:
     from tg_lpe.prediction import Predictor
@@ -64,6 +58,9 @@ def _with_flags(message: str) -> str:
     """A message of the library, with options in place of the arguments that they stand for."""
     message = message.replace("; targets=() asks for no labels", "")
     message = re.sub(r"\w+=(?:\[[^]]*\]|'[^']*')? \((--[^()]+)\)", r"\1", message)
+    message = message.replace(
+        " (in Python: resume=True) or choose another folder", " or choose another folder with --out"
+    )
     return re.sub(r"\b(computed|features|split)='(\w+)'", r"--\1 \2", message)
 
 

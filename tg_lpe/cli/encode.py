@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from jsonargparse import ArgumentParser, Namespace
 
+from tg_lpe.cli.classes import add_encoder
 from tg_lpe.cli.runs import add_process, set_threads
 from tg_lpe.cli.trained import fixed_encoder, reader_of
-from tg_lpe.training.options import add_encoder
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader

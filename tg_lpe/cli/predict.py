@@ -6,8 +6,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from tg_lpe.cli.classes import add_import
 from tg_lpe.cli.runs import add_process, device_named, set_threads
-from tg_lpe.training.options import add_import
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tg_lpe.cli.runs import add_run, device_named, run_training, set_threads
+from tg_lpe.cli.classes import add_encoder, arguments_of, encoder_label, settings_of
+from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
 from tg_lpe.cli.sources import add_data, load_data
-from tg_lpe.training.options import add_encoder, arguments_of, chosen_encoder, encoder_label, settings_of
+from tg_lpe.cli.trained import encoder_to_train
 
 if TYPE_CHECKING:
     from tg_lpe.encoders.base import Encoder
@@ -84,7 +85,8 @@ def _run_pretraining(
     from tg_lpe.training.build import seeded, start_encoder
     from tg_lpe.training.processes import join
 
-    chosen = chosen_encoder(args)
+    check_out(args)
+    chosen = encoder_to_train(args)
     if chosen is None:
         if args.encoder is not None:
             raise ValueError("--encoder none has nothing to pretrain")
@@ -93,15 +95,19 @@ def _run_pretraining(
     device = join(device_named(args.device))
     splits = load_data(args, chosen, targets=())
     spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
+    plain = chosen
     if isinstance(chosen, dict):
         from tg_lpe.encoders.registry import ENCODERS
 
         taken = arguments_of(ENCODERS[chosen["class"]])
         chosen = {**chosen, **{name: width for name, width in widths.items() if name in taken}}
     with seeded(config.seed):
-        encoder = cast("Encoder", start_encoder(chosen, spec))
-    if not any(True for _ in encoder.parameters()):
-        raise ValueError(f"{encoder_label(chosen)} has no parameters to learn; choose another --encoder")
+        try:
+            encoder = cast("Encoder", start_encoder(chosen, spec))
+        except ValueError:  # of widths that nobody typed, if there is nothing to learn
+            _check_learns(cast("Encoder", start_encoder(plain, spec)))
+            raise
+    _check_learns(encoder)
     settings = {
         "encoder": encoder.config_dict(),
         "pretrained": chosen if isinstance(chosen, str) else None,
@@ -117,3 +123,8 @@ def _run_pretraining(
         lambda folder: training(config, encoder, splits, folder, device, progress=not args.quiet),
     )
     return done, label
+
+
+def _check_learns(encoder: Encoder) -> None:
+    if not any(True for _ in encoder.parameters()):
+        raise ValueError(f"{type(encoder).__name__} has no parameters to learn; choose another --encoder")

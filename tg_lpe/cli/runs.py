@@ -31,6 +31,19 @@ def add_run(parser: ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
 
 
+def check_out(args: Namespace) -> None:
+    """Refuse a run folder that cannot be one, before any data is read.
+
+    Raises:
+        ValueError: if it is a file, or in one.
+    """
+    if args.out is None:
+        return
+    for path in (Path(args.out), *Path(args.out).absolute().parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"--out {args.out} must be a folder, which a run is, and {path} is a file")
+
+
 def run_training(
     args: Namespace,
     label: str,

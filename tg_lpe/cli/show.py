@@ -6,8 +6,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from tg_lpe.cli.classes import add_encoder
 from tg_lpe.cli.trained import fixed_encoder, reader_of
-from tg_lpe.training.options import add_encoder
 
 
 def add_options(parser: ArgumentParser) -> None:

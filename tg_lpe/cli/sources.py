@@ -34,7 +34,9 @@ def add_data(parser: ArgumentParser) -> None:
         f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
     parser.add_argument(
-        "--config", action="config", help="YAML file with any of these options; --print_config shows one"
+        "--config",
+        action="config",
+        help="YAML file with any of these options, where none is given beside it; --print_config shows one",
     )
     parser.add_argument(
         "--preset",

@@ -7,24 +7,23 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tg_lpe.cli.runs import add_run, device_named, run_training, set_threads
-from tg_lpe.cli.sources import add_data, load_data
-from tg_lpe.cli.trained import model_of, trained_model
-from tg_lpe.training.options import (
+from tg_lpe.cli.classes import (
     DEFAULT_ENCODER,
-    NAMED_TASKS,
     TASK_SIZES,
-    Parser,
     add_encoder,
     add_model,
     arguments_of,
-    chosen_encoder,
     chosen_model,
     class_and_arguments,
     encoder_label,
     model_named,
     settings_of,
 )
+from tg_lpe.cli.parser import Parser
+from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
+from tg_lpe.cli.sources import add_data, load_data
+from tg_lpe.cli.trained import encoder_to_train, model_of, trained_model
+from tg_lpe.cli.words import NAMED_TASKS
 
 
 def add_options(parser: Parser) -> None:
@@ -68,7 +67,8 @@ def run(args: Namespace) -> None:
     from tg_lpe.training.run_folder import checkpoint_label, describe_model
 
     config: TrainConfig = settings_of(TrainConfig, args)
-    chosen = chosen_encoder(args)
+    check_out(args)
+    chosen = encoder_to_train(args)
     if chosen is None and args.encoder is None and "encoder" in arguments_of(model_named(args.model["class"])):
         chosen = {"class": DEFAULT_ENCODER}
     if chosen is None and not args.edge_encoding:

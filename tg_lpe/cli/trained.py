@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jsonargparse import Namespace
 
-from tg_lpe.training.options import chosen_encoder, encoder_label
+from tg_lpe.cli.classes import chosen_encoder, encoder_label
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader
@@ -53,6 +53,25 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
     if any(True for _ in encoder.parameters()):
         raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
     return encoder, None
+
+
+def encoder_to_train(args: Namespace) -> dict[str, Any] | str | None:
+    """What :func:`chosen_encoder` returns; in place of a pretraining's folder, the encoder in it.
+
+    Raises:
+        ValueError: if ``--pretrained`` names a trained model.
+    """
+    from tg_lpe.hub.checkpoints import CLASSES, read_config
+
+    chosen = chosen_encoder(args)
+    if not isinstance(chosen, str):
+        return chosen
+    config = read_config(chosen)
+    if (command := config.get("command")) not in (None, "train"):
+        return str(Path(chosen, "encoder"))
+    if command is not None or ("encoder" in config and config.get("class") in CLASSES):
+        raise ValueError(f"--pretrained takes an encoder, and {chosen} is a trained model: say --start {chosen}")
+    return chosen
 
 
 def _trained_encoder(name: str) -> Encoder:

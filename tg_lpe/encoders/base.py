@@ -322,6 +322,27 @@ def check_encoder(encoder: Encoder) -> None:
         raise ValueError(f"{name} must set reads to a set of names from {FEATURES}, got {set(reads)}")
 
 
+def check_precomputed(
+    encoder: Encoder, graph: Incidence, precomputed: Mapping[str, Tensor], widths: Mapping[str, int]
+) -> None:
+    """Refuse what another encoder precomputed, or of another graph.
+
+    Args:
+        encoder: the encoder, for messages.
+        graph: the graph.
+        precomputed: what was given.
+        widths: the names of what :meth:`Encoder.precompute` returns, and its numbers of columns.
+
+    Raises:
+        ValueError: if a tensor is missing or of another shape.
+    """
+    rows = {"node": graph.num_nodes, "edge": graph.num_directed_edges, "graph": graph.num_graphs}
+    expected = {name: [rows[name.partition("_")[0]], width] for name, width in widths.items()}
+    if not all(name in precomputed and [*precomputed[name].shape] == shape for name, shape in expected.items()):
+        got = {name: list(values.shape) for name, values in precomputed.items()}
+        raise ValueError(f"precomputed of this {type(encoder).__name__} must hold tensors of {expected}, got {got}")
+
+
 def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, encoding: Any) -> Encoding:
     """An encoding, if it is what the encoder says that it computes.
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.graph.incidence import Incidence
 
 
@@ -65,19 +65,12 @@ class ComputedEncoder(Encoder):
         if precomputed is None:
             precomputed = self.precompute(graph)
         else:
-            self._check_precomputed(graph, precomputed)
+            check_precomputed(self, graph, precomputed, self.widths())
         return self.assemble(graph, precomputed, generator)
 
     @abstractmethod
     def widths(self) -> dict[str, int]:
         """The names of what :meth:`precompute` returns, and its numbers of columns."""
-
-    def _check_precomputed(self, graph: Incidence, precomputed: Mapping[str, Tensor]) -> None:
-        rows = {"node": graph.num_nodes, "edge": graph.num_directed_edges, "graph": graph.num_graphs}
-        expected = {name: [rows[name.partition("_")[0]], width] for name, width in self.widths().items()}
-        if not all(name in precomputed and [*precomputed[name].shape] == shape for name, shape in expected.items()):
-            got = {name: list(values.shape) for name, values in precomputed.items()}
-            raise ValueError(f"precomputed of this {type(self).__name__} must hold tensors of {expected}, got {got}")
 
     def config_dict(self) -> dict[str, Any]:
         """The class and :meth:`arguments`."""

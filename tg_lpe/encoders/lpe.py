@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import SpectrumEncoder, with_random_signs
 from tg_lpe.graph.incidence import Incidence
@@ -56,8 +56,7 @@ class LPE(SpectrumEncoder):
     ) -> None:
         check_count("out_channels", out_channels)
         super().__init__(out_channels, 0, num_eigenpairs, "eigenvectors", normalization, row_norm=False)
-        if not 0 <= epsilon < float("inf"):
-            raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
+        check_positive("epsilon", epsilon, or_zero=True)
         self.first_epsilon = epsilon
         self.epsilon = nn.Parameter(torch.empty(num_eigenpairs))
         self.phi = perceptron(2, 2 * out_channels, out_channels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
@@ -94,8 +93,8 @@ class PPGN(Encoder):
         check_count("pair_out_channels", pair_out_channels, least=0)
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
         self.pair_out_channels = pair_out_channels
-        if frequency is not None and not 0 < frequency < math.inf:
-            raise ValueError(f"frequency must be positive and finite, or None, got {frequency!r}")
+        if frequency is not None:
+            check_positive("frequency", frequency)
         self.hidden_channels, self.num_layers, self.frequency = hidden_channels, num_layers, frequency
         self.embedding = nn.Linear(3, hidden_channels)
         self.layers = nn.ModuleList(_Layer(hidden_channels, frequency) for _ in range(num_layers))

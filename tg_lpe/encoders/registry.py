@@ -46,6 +46,13 @@ def load_encoder(name_or_dir: str | Path) -> Encoder:
     """
     config = read_config(name_or_dir)
     if config.get("class") not in ENCODERS:
+        if "command" in config:
+            where = (
+                f"tg_lpe.zoo.load({str(name_or_dir)!r}).model.encoder"
+                if config["command"] == "train"
+                else f"the checkpoint {Path(name_or_dir, 'encoder')}"
+            )
+            raise ValueError(f"{name_or_dir} is the folder of a training; its encoder is {where}")
         held = config.get("class", sorted(config))
         if isinstance(held, str) and held not in CLASSES:
             raise ValueError(

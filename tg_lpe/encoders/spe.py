@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
@@ -140,18 +142,18 @@ class SPE(SpectrumEncoder):
         of_anchor = n * self.out_channels
         graphs_at_once, anchors_at_once = max(1, CHUNK // (n * of_anchor)), max(1, CHUNK // of_anchor)
         is_whole = num_graphs <= graphs_at_once and n <= anchors_at_once
-        sums = []
-        for first in range(0, num_graphs, graphs_at_once):
-            some, parts = slice(first, first + graphs_at_once), []
+        run: Callable[..., Tensor] = _anchor_sums
+        if torch.is_grad_enabled() and not is_whole:
+            run = partial(checkpoint, _anchor_sums, use_reentrant=False, preserve_rng_state=False)
+
+        def chunks(some: slice) -> Iterator[Tensor]:
             for start in range(0, n, anchors_at_once):
                 columns = slice(start, start + anchors_at_once)
-                given = rows[some], anchors[some, :, columns], filters[some], there[some, :, columns], self.first.bias
-                if is_whole or not torch.is_grad_enabled():
-                    parts.append(_anchor_sums(*given))
-                else:
-                    parts.append(checkpoint(_anchor_sums, *given, use_reentrant=False, preserve_rng_state=False))
-            sums.append(sum(parts[1:], parts[0]))
-        return torch.cat(sums)
+                given = rows[some], anchors[some, :, columns], filters[some], there[some, :, columns]
+                yield run(*given, self.first.bias)
+
+        every = (slice(first, first + graphs_at_once) for first in range(0, num_graphs, graphs_at_once))
+        return torch.cat([reduce(torch.add, chunks(some)) for some in every])
 
     def extra_repr(self) -> str:
         """What decides the output besides the weights."""

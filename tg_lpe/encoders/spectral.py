@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_count
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.arguments import check_choice, check_count, check_share
+from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.incidence import Incidence
@@ -100,7 +100,9 @@ class SpectrumEncoder(Encoder):
             with torch.no_grad():
                 precomputed = self.precompute(graph)
         else:
-            self._check_precomputed(graph, precomputed)
+            widths = {"graph_eigenvalues": self.num_eigenpairs, "node_spectrum": self.num_eigenpairs}
+            widths |= {"edge_spectrum": 2 * self.num_eigenpairs} if self.edge_out_channels else {}
+            check_precomputed(self, graph, precomputed, widths)
         dtype = next(self.parameters()).dtype
         values, node = (precomputed[name].to(dtype) for name in ("graph_eigenvalues", "node_spectrum"))
         absent = values.isnan()
@@ -138,15 +140,6 @@ class SpectrumEncoder(Encoder):
     def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
         """What stands at the nodes, with random signs for each graph and eigenvector, if signs are arbitrary."""
         return node
-
-    def _check_precomputed(self, graph: Incidence, precomputed: Mapping[str, Tensor]) -> None:
-        m = self.num_eigenpairs
-        expected = {"graph_eigenvalues": [graph.num_graphs, m], "node_spectrum": [graph.num_nodes, m]}
-        if self.edge_out_channels:
-            expected["edge_spectrum"] = [graph.num_directed_edges, 2 * m]
-        if not all(name in precomputed and [*precomputed[name].shape] == shape for name, shape in expected.items()):
-            got = {name: list(found.shape) for name, found in precomputed.items()}
-            raise ValueError(f"precomputed of this {type(self).__name__} must hold tensors of {expected}, got {got}")
 
 
 def _representatives(graph: Incidence) -> Tensor:
@@ -227,8 +220,7 @@ class SpectralEncoder(SpectrumEncoder):
         for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
             if net == "transformer" and width % heads:
                 raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        check_share("dropout", dropout)
         self.num_layers, self.heads, self.feedforward_channels = num_layers, heads, feedforward_channels
         self.flip_signs, self.dropout = flip_signs, dropout
         self.net = net

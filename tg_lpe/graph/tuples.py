@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import check_count
 from tg_lpe.graph.incidence import Incidence
 
 MAX_TUPLES = 2**26
@@ -42,6 +43,8 @@ def component_tuples(graph: Incidence, k: int, s: int) -> Tensor:
     Raises:
         ValueError: if ``k`` and ``s`` are out of range, or there are too many tuples to list.
     """
+    check_count("k", k, least=0)
+    check_count("s", s, least=0)
     if not 1 <= s <= k:
         raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
     name = f"({k},{s})-tuples"

@@ -94,9 +94,8 @@ class CheckpointMixin(
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         """Take down the constructor's arguments, and which of them a configuration cannot hold."""
         instance: T = super().__new__(cls, *args, **kwargs)
-        instance._hub_mixin_config = copy.deepcopy(
-            instance._hub_mixin_config
-        )  # the caller's own dictionaries may change
+        # The caller's own dictionaries may change later.
+        instance._hub_mixin_config = copy.deepcopy(instance._hub_mixin_config)
         given = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}
         lost = {name: value for name, value in given.items() if is_dataclass(value) or not cls._is_jsonable(value)}
         quoted = {name: _quoted(value) for name, value in lost.items() if name not in cls._modules_in_config}

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_share
-from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
+from tg_lpe.arguments import check_choice, check_count, check_heads, check_share
+from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
@@ -132,6 +132,7 @@ class TupleTransformer(FeatureModel):
             raise ValueError("level='edge' reads the token of both ends of an edge and needs k of at least 2, got k=1")
         if level != "graph" and pooling != "token":
             raise ValueError(f"level={level!r} does not pool, got pooling={pooling!r}")
+        check_heads(hidden_channels, heads)
         num_kinds = {"full": 0, "local": k, "delta": 2 * k}[attention]
         if heads < num_kinds:
             raise ValueError(f"attention={attention!r} with k={k} needs at least {num_kinds} heads, got {heads}")
@@ -325,7 +326,7 @@ class TupleTransformer(FeatureModel):
             changes: further arguments of the constructor that are to be different, such as ``out_channels``.
 
         Returns:
-            A new model in the mode, dtype and place of this one.
+            A new model in the mode, dtype and place of this one; parts that are kept are as trainable as here.
 
         Raises:
             ValueError: if a change would change the layers.
@@ -342,7 +343,8 @@ class TupleTransformer(FeatureModel):
         model = model.to(weight.device, weight.dtype).train(self.training)
         same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT
         own = (name for name, _ in self.named_children() if name not in self.head)
-        model._copy_parts(self, own if same_order else OF_ANY_ORDER)
+        for name in own if same_order else OF_ANY_ORDER:
+            copy_tensors(model.get_submodule(name), self.get_submodule(name))
         return model
 
     def start_from(self, other: Model) -> None:
@@ -375,7 +377,3 @@ class TupleTransformer(FeatureModel):
     def training_defaults(cls, level: str) -> dict[str, Any]:
         """Encodings of variance one."""
         return {"pe_norm": True}
-
-    def extra_repr(self) -> str:
-        """The arguments that no module shows."""
-        return f"k={self.k}, s={self.s}, attention={self.attention!r}, pooling={self.pooling!r}, level={self.level!r}"

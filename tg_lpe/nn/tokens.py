@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tg_lpe.arguments import check_heads
 from tg_lpe.graph.padding import cut_into_buckets
 from tg_lpe.nn.attention.edge import DropPath
-from tg_lpe.nn.attention.global_attention import check_heads
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
@@ -24,8 +24,9 @@ MAX_PADDING = 1.1
 MAX_SCORES = 2**24
 """Pairs of tokens whose scores are computed at once, for each head: 64 MiB in float32."""
 
-MAX_PAIRS = 2**14
-"""Pairs of neighbours that are computed at once; the pairs of one token are never divided."""
+MAX_PAIRS = {"cpu": 2**14, "cuda": 2**21}
+"""Pairs of neighbours that are computed at once, by device: as many as stay in a core's cache, or in memory. The pairs
+of one token are never divided."""
 
 
 class Attention(ABC):
@@ -61,7 +62,8 @@ class FullAttention(Attention):
         first_row, self.masks = torch.zeros_like(sizes), []
         for bucket in self.buckets:
             position = torch.arange(bucket.max_nodes, device=sizes.device)
-            first_row[bucket.graphs] = bucket.first_row + torch.arange(0, bucket.num_rows, bucket.max_nodes).to(sizes)
+            rows = torch.arange(0, bucket.num_rows, bucket.max_nodes, device=sizes.device)
+            first_row[bucket.graphs] = bucket.first_row + rows
             self.masks.append((position < sizes[bucket.graphs].unsqueeze(1))[:, None, None])
         number = torch.arange(len(graphs.index), device=sizes.device)
         row = first_row[graphs.sorted_index] + number - graphs.ptr[graphs.sorted_index]
@@ -120,15 +122,15 @@ class MaskedAttention(Attention):
 
 def _cut(target: Tensor, source: Tensor, num_tokens: int) -> list[tuple[int, RowGroups, Tensor]]:
     """Pairs in chunks of consecutive targets: the first target, the targets counted from it, and the sources."""
+    size = MAX_PAIRS.get(target.device.type, MAX_PAIRS["cuda"])
     ptr = torch.searchsorted(target, torch.arange(num_tokens + 1, device=target.device))
     # Those targets begin a chunk whose pairs are the first to reach a multiple of the size.
-    starts = torch.unique_consecutive(torch.div(ptr[:-1], MAX_PAIRS, rounding_mode="floor"), return_counts=True)[1]
-    firsts = [0, *starts.cumsum(0).tolist()]
+    counts = torch.unique_consecutive(torch.div(ptr[:-1], size, rounding_mode="floor"), return_counts=True)[1]
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     chunks = []
-    for first, last in itertools.pairwise(firsts):
-        pairs = slice(int(ptr[first]), int(ptr[last]))
-        groups = RowGroups(target[pairs] - first, last - first, is_sorted=True)
-        chunks.append((first, groups, source[pairs].contiguous()))
+    for (first, begin), (last, end) in itertools.pairwise(torch.stack([starts, ptr[starts]], 1).tolist()):
+        groups = RowGroups(target[begin:end] - first, last - first, is_sorted=True)
+        chunks.append((first, groups, source[begin:end].contiguous()))
     return chunks
 
 
@@ -181,6 +183,10 @@ class TokenLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
         reset_parts(self)
+
+    def extra_repr(self) -> str:
+        """What no part shows."""
+        return f"heads={self.heads}, attention_dropout={self.attention_dropout}"
 
     def forward(self, h: Tensor, attention: Attention, graphs: RowGroups) -> Tensor:
         """Tokens after the layer, ``[num_tokens, hidden_channels]``.

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tg_lpe.ops.operator import Operator
 
@@ -106,6 +107,47 @@ _scatter_sum = Operator(
     lambda src, index, num_groups: src.new_empty(num_groups, *src.shape[1:]),
     _keep_index,
     _sum_backward,
+)
+
+
+def gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
+    """Sums of rows by number: ``out[g] = x[index[ptr[g]:ptr[g + 1]]].sum(0)``, without the rows in memory.
+
+    Args:
+        x: ``[num_rows, num_columns]``.
+        index: int64 ``[num_entries]``, rows of ``x``.
+        ptr: int64 ``[num_groups + 1]``, as :func:`group_pointers` makes it.
+
+    Returns:
+        ``[num_groups, num_columns]``; zero for groups without entries.
+    """
+    out: Tensor = _gather_sum(x, index, ptr)
+    return out
+
+
+def _run_gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
+    return functional.embedding_bag(index, x, ptr, mode="sum", include_last_offset=True)
+
+
+def _keep_entries(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.num_rows = inputs[0].shape[0]
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _gather_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The same sums with rows and groups exchanged, so that they can be differentiated again."""
+    index, ptr = ctx.saved_tensors
+    group = torch.repeat_interleave(ptr.diff(), output_size=len(index))
+    row, order = index.sort()
+    return gather_sum(grad, group.index_select(0, order), group_pointers(row, ctx.num_rows)), None, None
+
+
+_gather_sum = Operator(
+    "gather_sum(Tensor x, Tensor index, Tensor ptr) -> Tensor",
+    _run_gather_sum,
+    lambda x, index, ptr: x.new_empty(ptr.shape[0] - 1, x.shape[1]),
+    _keep_entries,
+    _gather_sum_backward,
 )
 
 

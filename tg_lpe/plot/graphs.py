@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.plot.picture import MIDDLE, NEGATIVE, POSITIVE, Channel, Picture, channels_of, colour
+from tg_lpe.plot.picture import MIDDLE, NEGATIVE, POSITIVE, Channel, Picture, channels_of, check_encoder_to_draw, colour
 
 MAX_NODES = 1000
 """Largest graph that is laid out: every pair of nodes is looked at in each step."""
@@ -42,13 +42,14 @@ def graph(
         positions: where the nodes are drawn, ``[num_nodes, 2]``; :func:`stress_layout` if absent.
 
     Raises:
-        TypeError: if ``data`` is no ``Data``.
+        TypeError: if ``data`` is no ``Data``, or ``encoder`` no encoder.
         ValueError: if the graph has no nodes or, without ``positions``, more than 1,000, the encoder has no such
             channel, or a feature that it reads is missing.
         ModuleNotFoundError: if matplotlib is not installed.
     """
     if not isinstance(data, Data) or data.edge_index is None:
         raise TypeError(f"a graph must be Data with edge_index, got {data!r}")
+    check_encoder_to_draw(encoder)
     if columns < 1:
         raise ValueError(f"columns must be at least 1, got {columns}")
     num_nodes = data.num_nodes or 0

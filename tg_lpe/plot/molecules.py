@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.plot.picture import Channel, Picture, channels_of, colour
+from tg_lpe.plot.picture import Channel, Picture, channels_of, check_encoder_to_draw, colour
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import AtomVocabulary
@@ -43,12 +43,14 @@ def molecule(
         columns: drawings in a row.
 
     Raises:
+        TypeError: if ``encoder`` is no encoder.
         ValueError: if the SMILES cannot be read, the encoder has no such channel, or it reads atom types and nothing
             says which number means which.
         ModuleNotFoundError: if RDKit is not installed.
     """
     from tg_lpe.datasets.molecules import AtomVocabulary, _molecule, smiles_to_data
 
+    check_encoder_to_draw(encoder)
     if columns < 1:
         raise ValueError(f"columns must be at least 1, got {columns}")
     if vocabulary is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -95,14 +96,25 @@ def channels_of(
         ValueError: if the encoder has no such channel.
     """
     width = max(encoder.out_channels, encoder.edge_out_channels)
-    chosen = range(min(width, DEFAULT_CHANNELS)) if chosen is None else chosen
-    if not chosen or any(not isinstance(number, int) or not 0 <= number < width for number in chosen):
+    chosen = range(min(width, DEFAULT_CHANNELS)) if chosen is None else [*chosen]
+    if not chosen or any(not isinstance(number, Integral) or not 0 <= number < width for number in chosen):
         raise ValueError(f"channels must be numbers in 0..{width - 1}, as the encoder has {width}, got {list(chosen)}")
     with torch.no_grad():
         weight = edge_weight if "edge_weight" in encoder.reads else None
         graph = Incidence(edge_index, num_nodes, edge_weight=weight)
         encoding: Encoding = encoder.encode(graph, x, edge_attr)
-    return [Channel(number, _column(encoding.node, number), _column(encoding.edge, number)) for number in chosen]
+    return [Channel(int(number), _column(encoding.node, number), _column(encoding.edge, number)) for number in chosen]
+
+
+def check_encoder_to_draw(encoder: object) -> None:
+    """Refuse what is no encoder.
+
+    Raises:
+        TypeError: with where encoders come from.
+    """
+    if not isinstance(encoder, Encoder):
+        got = repr(encoder) if isinstance(encoder, str) else type(encoder).__name__
+        raise TypeError(f"encoder must be an Encoder, such as load_encoder('gram-k8') or model.encoder, got {got}")
 
 
 def _column(values: Tensor | None, number: int) -> Tensor | None:

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tg_lpe.data.splits import PARTS
@@ -26,6 +26,7 @@ ENTRY = ("edge_encoding", "pe_norm")
 
 SIZES = tuple(f"num_{part}" for part in PARTS)
 # Names of known sets: the name does not tell the path, so two sets of one name may differ.
+_FLOATS = {field.name for field in fields(TrainConfig) if "float" in str(field.type)}
 _NAMED = ("zinc", "zinc12k", "qm9")
 # Besides the data itself, a digest depends on how it was divided and read.
 _DIGEST_FOLLOWS = ("split", "atom_types", "bond_types", "target")
@@ -227,7 +228,8 @@ def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
 def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name")}
-    settings = {**_encoder_settings(run), **_defaults(run), **run.settings, **task}
+    settings = {**_encoder_settings(run), **_defaults(run), **run.settings, **task, "task": run.task.get("name")}
+    settings |= {name: float(value) for name, value in settings.items() if name in _FLOATS and isinstance(value, int)}
     settings |= _options("attention_options", settings.pop("attention_options", None))
     if (bonds := run.data.get("bond_types")) is not None:
         settings["features"] = "types" if bonds else "ogb"

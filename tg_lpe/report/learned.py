@@ -32,8 +32,10 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
 
     Returns:
         ``(<svg> element, caption)`` of each table; none if the run is unfinished or of release 0.1, or its encoder has
-        nothing to tell or a class that is not known here.
+        nothing to tell, was kept as it was, or has a class that is not known here.
     """
+    if run.settings.get("encoder_lr") == 0:
+        return []
     folder = RunFolder(run.path)
     after = _tables(run, load_tensors(folder.model)[0]) if run.finished and folder.model.is_file() else []
     if not after:

@@ -136,7 +136,8 @@ def read_run(path: str | Path) -> Run:
     """
     folder = RunFolder(path)
     if not folder.path.is_dir():
-        raise ValueError(f"{folder.path} is no run folder: there is no folder of that name")
+        what = "it is a file" if folder.path.exists() else "there is no folder of that name"
+        raise ValueError(f"{folder.path} is no run folder: {what}")
     if not folder.config.is_file():
         inside = sorted(child.parent.name for child in folder.path.glob(f"*/{folder.config.name}"))
         hint = f"; the folders in it do hold runs, name them: {', '.join(inside[:5])}" if inside else ""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tg_lpe.nn.reset import reset_all
+from tg_lpe.ops.segment import gather_sum
 from tg_lpe.tokenizers.tuple_tokens import TupleTokens
 
 
@@ -35,8 +33,7 @@ class TupleEmbedding(nn.Module):
         self, k: int, node_channels: int, hidden_channels: int, pair_channels: int = 0, num_counts: int = 0
     ) -> None:
         super().__init__()
-        self.k, self.num_blocks = k, k * (k - 1) // 2
-        width = self.num_blocks * hidden_channels
+        width = k * (k - 1) // 2 * hidden_channels
         self.nodes = nn.Linear(node_channels, k * hidden_channels, bias=False)
         self.same = nn.Embedding(1, hidden_channels) if width else None
         self.types = nn.Linear(hidden_channels, width, bias=False) if width else None
@@ -70,7 +67,17 @@ class TupleEmbedding(nn.Module):
 
         Returns:
             ``[num_tokens, hidden_channels]``.
+
+        Raises:
+            ValueError: if ``pairs`` or ``counts`` are missing, or given to an embedding without.
         """
+        for name, given, part in (("pairs", pairs, self.pairs), ("counts", counts, self.counts)):
+            if (given is None) != (part is None):
+                raise ValueError(
+                    f"{name} are missing: the embedding has a map of them"
+                    if given is None
+                    else f"{name} are given, and the embedding has no map of them"
+                )
         parts = [(nodes, self.nodes, tokens.nodes)]
         if self.types is not None and self.same is not None:
             # SAME_NODE and NO_EDGE are the last but one row and the last.
@@ -84,7 +91,9 @@ class TupleEmbedding(nn.Module):
             tables.append(linear(rows).unflatten(1, (columns, -1)).flatten(0, 1))
             indices.append(index * columns + torch.arange(first, first + columns, device=index.device))
             first += len(tables[-1])
-        h = functional.embedding_bag(torch.cat(indices, 1), torch.cat(tables), mode="sum") + self.bias
+        rows = torch.cat(indices, 1)
+        ptr = torch.arange(0, rows.numel() + 1, rows.size(1), device=rows.device)
+        h = gather_sum(torch.cat(tables), rows.flatten(), ptr) + self.bias
         return h if self.counts is None or counts is None else h + self.counts(counts.to(h.dtype).log1p())
 
 
@@ -95,10 +104,8 @@ def node_pairs(tokens: TupleTokens, num_nodes: int) -> tuple[Tensor, Tensor]:
         Pairs, int64 ``[2, num_pairs]``, and which of them each tuple has at its positions ``(i, j)``, ``i < j``, in the
         order of ``tokens.types``, int64 ``[num_tokens, k (k-1) / 2]``.
     """
-    first, second = (
-        torch.stack([tokens.nodes[:, pair[side]] for pair in combinations(range(tokens.nodes.size(1)), 2)], 1)
-        for side in (0, 1)
-    )
+    nodes, k = tokens.nodes, tokens.nodes.size(1)
+    first, second = (nodes.index_select(1, place) for place in torch.triu_indices(k, k, 1, device=nodes.device))
     size = max(num_nodes, 1)
     key, which = torch.unique(first * size + second, return_inverse=True)
     return torch.stack([torch.div(key, size, rounding_mode="floor"), key % size]), which

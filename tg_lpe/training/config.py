@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
-from tg_lpe.arguments import check_choice, check_seed, check_share
+from tg_lpe.arguments import check_choice, check_positive, check_seed, check_share
 from tg_lpe.graph.spectral import KERNELS
 
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
@@ -60,6 +59,9 @@ class LoopConfig:
     ema: float = 0.0
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if "float" in str(field.type) and type(value := getattr(self, field.name)) is int:
+                object.__setattr__(self, field.name, float(value))
         check_choice("schedule", self.schedule, get_args(Schedule))
         self._at_least_one("epochs", "batch_size", "halve_every")
         check_seed(self.seed)
@@ -86,8 +88,7 @@ class LoopConfig:
 
     def _positive(self, *names: str) -> None:
         for name in names:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+            check_positive(name, getattr(self, name))
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON-able dictionary."""
@@ -123,7 +124,7 @@ class TrainConfig(LoopConfig):
         seed: of initial weights, order of the data and random draws.
         ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
             the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
-        encoder_lr: peak learning rate of the encoder.
+        encoder_lr: peak learning rate of the encoder; 0 leaves its parameters as they are.
         pe_lr: peak learning rate of the linear maps from the encoding into the graph transformer; that of lr if absent.
         weight_decay: of the graph transformer; the encoder's weights are not decayed.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
@@ -140,9 +141,10 @@ class TrainConfig(LoopConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("precision", self.precision, get_args(Precision))
-        self._positive("encoder_lr", *(("pe_lr",) if self.pe_lr is not None else ()))
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be finite and at least 0, got {self.weight_decay}")
+        if self.pe_lr is not None:
+            self._positive("pe_lr")
+        for name in ("encoder_lr", "weight_decay"):
+            check_positive(name, getattr(self, name), or_zero=True)
         self._integers("recalibrate")
         if self.recalibrate < 0 or self.recalibrate == 1:
             raise ValueError(f"recalibrate must be 0 or at least 2, which have statistics, got {self.recalibrate}")

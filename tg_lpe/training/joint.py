@@ -15,6 +15,7 @@ from torch_geometric.data import Batch, InMemoryDataset
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices
 from tg_lpe.datasets import relabel_nodes
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
@@ -72,6 +73,10 @@ def train(
         ValueError: if labels do not belong to the task (:meth:`Task.check_labels`), the folder holds another run, or
             training diverges.
     """
+    if isinstance(model, Encoder):
+        raise TypeError(
+            f"train takes a model, got the encoder {type(model).__name__}: GraphTransformer(encoder=...) has one"
+        )
     device = join(device)
     task = task_for(splits) if task is None else task
     config = TrainConfig() if config is None else config
@@ -117,15 +122,27 @@ class JointTraining(TrainingLoop):
         task.check_labels(splits)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
+        self.encoder = getattr(model, "encoder", None)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
         self.config, self.task = config, task
-        self.encoder = getattr(model, "encoder", None)
         self.train_set, self.val_set, self.test_set = (
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
         self.plain_test_set = splits.test
         self.label_counts = _label_counts(task, splits)
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
+
+    def fit(self, resume: bool = False) -> dict[str, Any]:
+        """As :meth:`TrainingLoop.fit`; without a learning rate, the encoder has no gradients meanwhile."""
+        kept = [] if self.config.encoder_lr or self.encoder is None else [*self.encoder.parameters()]
+        flags = [parameter.requires_grad for parameter in kept]
+        try:
+            for parameter in kept:
+                parameter.requires_grad_(False)
+            return super().fit(resume)
+        finally:
+            for parameter, flag in zip(kept, flags, strict=True):
+                parameter.requires_grad_(flag)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The task's loss of a training batch, and the penalty of the model's layers if they have one."""
@@ -292,6 +309,6 @@ def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         groups[0]["params"] = rest + maps
     elif maps:
         groups.append({"params": maps, "weight_decay": config.weight_decay, "peak_lr": config.pe_lr})
-    if encoder:
+    if encoder and config.encoder_lr:
         groups.append({"params": encoder, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)

@@ -316,5 +316,5 @@ def run_in_folder(
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Number of trainable scalars."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+    """Number of scalars, those that are kept as they are included."""
+    return sum(p.numel() for p in module.parameters())

@@ -84,14 +84,19 @@ class RunFolder:
         self._remove_leftovers()
         config = {"layout": LAYOUT, "command": command, **settings}
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
-        parts = [file.name for file in (self.metrics, *self._states, self.result) if file.exists()]
+        parts = [file.name for file in (*self._states, self.result) if file.exists()]
+        if self.metrics.exists() and self.metrics.stat().st_size:
+            parts.insert(0, self.metrics.name)
         there = self.config.exists() and bool(parts)
         if not self.config.exists() and (parts := parts or [file.name for file in (self.model,) if file.exists()]):
             raise ValueError(
                 f"{self.path} holds {', '.join(parts)} and no {self.config.name} that says of which run: "
                 "choose another folder"
             )
-        if self.config.exists() and not there and not _is_of_run(read_json(self.config)):
+        before = read_json(self.config) if self.config.exists() else {"command": command}
+        if not isinstance(before, dict):
+            raise ValueError(f"{self.config} must hold a JSON object, got {type(before).__name__}")
+        if not there and not _is_of_run(before):
             raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
         if there and not resume:
             raise ValueError(
@@ -99,9 +104,6 @@ class RunFolder:
                 "folder"
             )
         if there:
-            before = read_json(self.config)
-            if not isinstance(before, dict):
-                raise ValueError(f"{self.config} must hold a JSON object, got {type(before).__name__}")
             if "layout" not in before:
                 raise ValueError(
                     f"{self.path} holds a run of release 0.1, which this release can report but not resume: go on with "
@@ -214,9 +216,9 @@ def checkpoint_label(name_or_dir: str) -> str:
     return path.parent.name or path.name if path.name == "encoder" else path.name
 
 
-def _is_of_run(config: Any) -> bool:
+def _is_of_run(config: dict[str, Any]) -> bool:
     """Whether a configuration is that of a run, of this release or of 0.1."""
-    return isinstance(config, dict) and not {"command", "train", "pretrain", "pretrain-kernels"}.isdisjoint(config)
+    return not {"command", "train", "pretrain", "pretrain-kernels"}.isdisjoint(config)
 
 
 def environment() -> dict[str, Any]:

@@ -408,7 +408,7 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             kind = "multilabel" if kind == "binary" and labels.size(1) > 1 else kind
             raise ValueError(
                 f"all labels of {', '.join(splits.target.columns)} are integers ({_few(known.unique())}), which may be "
-                f"classes or values: say task={kind!r} or task='regression' (--task on the command line)"
+                f"classes or values: say task={kind!r} (--task {kind}) or task='regression' (--task regression)"
             )
         name = Regression.name
     arguments = {"level": splits.target.level, **TASKS[name].arguments_for(labels), **options}

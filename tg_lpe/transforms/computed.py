@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tg_lpe.arguments import check_count, check_seed
+from tg_lpe.arguments import check_count, check_positive, check_seed
 from tg_lpe.constructions.functions import MAX_LAYERS
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import METHODS, check_method
@@ -42,7 +40,7 @@ class ComputedTransform(GraphTransform):
         if "seed" in arguments:
             check_seed(arguments["seed"])
         if "tolerance" in arguments:
-            _check_tolerance(arguments["tolerance"])
+            check_positive("tolerance", arguments["tolerance"])
         if "max_layers" in arguments:
             check_count("max_layers", arguments["max_layers"])
         super().__init__(edge_weight, reduce, hetero)
@@ -71,8 +69,3 @@ class ComputedTransform(GraphTransform):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._names)})"
-
-
-def _check_tolerance(value: Any) -> None:
-    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise ValueError(f"tolerance must be positive and finite, got {value!r}")

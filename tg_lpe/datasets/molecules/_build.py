@@ -288,7 +288,9 @@ def _members(
         )
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
-        raise ValueError(f"no usable molecule for {', '.join(empty)}: {lines}")
+        few = "all" in rows and 0 < len(usable) < 3
+        what = "too few molecules for train, val and test" if few else f"no usable molecule for {', '.join(empty)}"
+        raise ValueError(f"{what}: {lines}")
     return members
 
 

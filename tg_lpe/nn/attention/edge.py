@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_share
+from tg_lpe.arguments import check_choice, check_heads, check_share
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
@@ -46,10 +46,7 @@ class EdgeAttention(nn.Module):
 
     def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if heads < 1 or hidden_channels % heads:
-            raise ValueError(
-                f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}"
-            )
+        check_heads(hidden_channels, heads)
         self.hidden_channels = hidden_channels
         self.heads = heads
         self.query = nn.Linear(hidden_channels, hidden_channels)

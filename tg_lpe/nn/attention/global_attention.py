@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 
+from tg_lpe.arguments import check_heads
 from tg_lpe.hub.registry import Registry
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.dot_product import dot_product_attention
@@ -33,12 +34,6 @@ def register_global_attention(name: str) -> Callable[[L], L]:
     """
     decorator: Callable[[L], L] = GLOBAL_ATTENTIONS.register(name=name)
     return decorator
-
-
-def check_heads(hidden_channels: int, heads: int) -> None:
-    """Refuse a number of heads that does not divide the width."""
-    if heads < 1 or hidden_channels % heads:
-        raise ValueError(f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}")
 
 
 @register_global_attention("softmax")

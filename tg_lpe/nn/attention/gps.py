@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv, GPSConv
 
+from tg_lpe.arguments import check_heads
 from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
@@ -31,10 +32,7 @@ class GPSLayer(nn.Module):
 
     def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0, norm: str = "batch") -> None:
         super().__init__()
-        if heads < 1 or hidden_channels % heads:
-            raise ValueError(
-                f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}"
-            )
+        check_heads(hidden_channels, heads)
         net = nn.Sequential(
             nn.Linear(hidden_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, hidden_channels)
         )

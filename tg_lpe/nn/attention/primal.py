@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count
+from tg_lpe.arguments import check_choice, check_count, check_heads, check_positive
 from tg_lpe.nn import parallel
-from tg_lpe.nn.attention.global_attention import check_heads, register_global_attention
+from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
@@ -472,8 +472,7 @@ class KernelSVDAttention(nn.Module):
 
     def __init__(self, hidden_channels: int, heads: int, num_rows: int | None = None, ridge: float = 1e-3) -> None:
         super().__init__()
-        if not 0 < ridge < math.inf:
-            raise ValueError(f"ridge must be positive and finite, got {ridge}")
+        check_positive("ridge", ridge)
         self.features, self.ridge = FeatureMaps(hidden_channels, heads), ridge
         width = hidden_channels // heads
         self.virtual = nn.Linear(hidden_channels, width)

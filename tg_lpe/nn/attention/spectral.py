@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_heads, check_positive
 from tg_lpe.graph.padding import DENSE_NODES, MAX_ROWS, cut_into_buckets
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -152,12 +152,8 @@ class SpectralAttention(nn.Module):
         softmax: str = "joint",
     ) -> None:
         super().__init__()
-        if heads < 1 or hidden_channels % heads:
-            raise ValueError(
-                f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}"
-            )
-        if not 0 < gamma < math.inf:
-            raise ValueError(f"gamma must be positive and finite, got {gamma}")
+        check_heads(hidden_channels, heads)
+        check_positive("gamma", gamma)
         check_choice("softmax", softmax, SOFTMAXES)
         if not full:
             for name, value, default in (

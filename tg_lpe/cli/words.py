@@ -1,41 +1,28 @@
-"""Command-line options from constructors: classes by name, their arguments from the signatures."""
+"""Arguments as they were typed, and as the parser knows them: old names, short names, configurations."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import itertools
 import json
 import os
-import re
 import sys
-from argparse import HelpFormatter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ArgumentParser, Namespace
 
-from tg_lpe.data import DataSpec
-from tg_lpe.data.splits import LEVELS
-from tg_lpe.encoders.base import Encoder
-from tg_lpe.encoders.registry import ENCODERS, register
+from tg_lpe.cli.classes import DEFAULT_ENCODER, MODEL_CLASS, SKIPPED, model_named
+from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import zoo
 from tg_lpe.hub.checkpoints import read_config
 from tg_lpe.hub.registry import Registry
-from tg_lpe.models import MODELS, Model
-from tg_lpe.models import register as register_model
-from tg_lpe.models.base import FIXED
-from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.models import Model
 from tg_lpe.training.build import NoEncoder
-from tg_lpe.training.config import READ_BY, LoopConfig
+from tg_lpe.training.config import READ_BY
 from tg_lpe.training.presets import PRESETS
-from tg_lpe.training.run_folder import checkpoint_label
 from tg_lpe.training.tasks import TASKS, Regression
-
-DEFAULT_ENCODER = "GramTransformer"
 
 REGISTRIES: dict[str, Registry] = {"--encoder": ENCODERS, "--task": TASKS}
 """Options that choose a class, and the classes with names."""
@@ -49,20 +36,8 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 }
 """Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
-MODEL_CLASS = "model.class"
-"""The option behind ``--model``, so that a configuration says the class beside the arguments."""
-
-SIZES = {field.name for field in fields(DataSpec)}
-WIDTHS = ("out_channels", "edge_out_channels")
-TASK_SIZES = {"level", "num_targets", "num_classes"}
-SKIPPED: dict[tuple[str, str], set[str]] = {
-    **{(command, "--encoder"): SIZES for command in ("train", "encode", "show")},
-    ("pretrain", "--encoder"): SIZES | set(WIDTHS),
-    **{(command, "--task"): TASK_SIZES for command in ("train", "pretrain", "encode", "show")},
-}
-"""Arguments of the classes that are no options, by command: they follow from the data and what is learned."""
-
-C = TypeVar("C", bound=LoopConfig)
+SWITCHES = ("--quiet", "--resume", "--strict")
+"""Options without a value."""
 
 _MODEL = "say --model.{}".format
 _CLASS = "say --encoder CLASS --encoder.{}, if the class has this argument".format
@@ -96,55 +71,6 @@ RENAMED = {
 """Options of release 0.1 in ``train`` and ``pretrain``, and what to write instead."""
 
 
-class Parser(ArgumentParser):
-    """Says what is wrong in a few lines; the list of all options is left to ``--help``. Options have one spelling."""
-
-    command = "tg-lpe"
-    model: type[Model] = MODELS[DEFAULT_MODEL]
-    """The class that the options ``--model.*`` belong to."""
-    flags: Sequence[str] = ()
-    """All options of the command, and the words that were given: what error messages name."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-
-    def format_help(self, formatter: HelpFormatter | None = None) -> str:
-        """Without the default null: the text of such an option says what its absence means."""
-        return re.sub(r",\s+default:\s+null|\s+\(default:\s+null\)", "", super().format_help(formatter))
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        message = message.replace(f"required: {self.command.rpartition(' ')[2]}.", "required: ")
-        print(
-            f"{self.command}: {_in_words(message, Parser.flags)}\nAll options: {self.command} --help", file=sys.stderr
-        )
-        sys.exit(2)
-
-
-_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"}
-
-
-def _in_words(message: str, flags: Sequence[str]) -> str:
-    """A message of the parser, with the option that it is about and the values allowed in plain words."""
-    if found := re.match(r"unrecognized arguments: (--[\w.]+)", message):
-        near = difflib.get_close_matches(found[1], [flag for flag in flags if flag not in message.split()], n=1)
-        return f"{message}; did you mean {near[0]}?" if near else message
-    if message.startswith("Option "):
-        return f"{message}; --encoder.help CLASS and --task.help TASK list the options of a class"
-    found = re.match(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
-    if found is None:
-        return message
-    key, expected, value = found.groups()
-    # A class's own parser knows its arguments by their bare names.
-    flag = next((f for f in flags if f in (f"--{key}", f"--encoder.{key}", f"--task.{key}")), f"--{key}")
-    if literal := re.search(r"Literal\[(.*?)\]", expected):
-        allowed = f"one of {literal[1].replace(chr(39), '')}"
-    elif known := re.fullmatch(r"<class '(\w+)'>", expected):
-        allowed = _TYPES.get(known[1], known[1])
-    else:
-        allowed = expected
-    return f"{flag} must be {allowed}, got {value}"
-
-
 def normalized(command: str, argv: Sequence[str]) -> list[str]:
     """Arguments as the parser knows them: underscores in options, import paths for the names of classes.
 
@@ -157,7 +83,9 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         if command == "train" and word.partition("=")[0] == "--model":
             word = f"--{MODEL_CLASS}{word.removeprefix('--model')}"
         option, equals, value = word.partition("=")
-        if option.startswith("--"):
+        if option in ("--print_config", "--print-config"):  # whose value is given by = alone
+            words.append(f"--print_config{equals}{value}")
+        elif option.startswith("--"):
             option = "--" + option[2:].replace("-", "_")
             if command in ("train", "pretrain") and option[2:] in RENAMED:
                 raise ValueError(
@@ -179,9 +107,12 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     for content in configs.values():
         _import_modules(_flat(content.get("import")))
     if command == "train":
-        added = _default_task(words, configs.values())
+        added = _default_task(words, list(configs.values()))
         words = [*added, *words]
         configs = {place + len(added): content for place, content in configs.items()}
+    for typed, replaced in (("--pretrained", "encoder"), ("--encoder", "pretrained")):
+        for content in configs.values() if typed in words else ():
+            content.pop(replaced, None)  # the two exclude each other
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if options and "--encoder" not in words and not any("encoder" in content for content in configs.values()):
         words = ["--encoder", _default_class(command, words), *words]
@@ -193,7 +124,14 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         words[place] = json.dumps(content)
     for option in REGISTRIES:
         _check_options(command, option, words, list(configs.values()))
-    return words
+    return _with_configs_first(words)
+
+
+def _with_configs_first(words: Sequence[str]) -> list[str]:
+    """Words in an order in which the parser lets those that were typed override configurations."""
+    places = [place for place, word in enumerate(words[:-1]) if word == "--config"]
+    moved = {inner for place in places for inner in (place, place + 1)}
+    return [words[place] for place in sorted(moved)] + [w for place, w in enumerate(words) if place not in moved]
 
 
 def _default_class(command: str, words: Sequence[str]) -> str:
@@ -216,12 +154,15 @@ def _default_class(command: str, words: Sequence[str]) -> str:
     return DEFAULT_ENCODER
 
 
-def _default_task(words: Sequence[str], configs: Iterable[Mapping[str, Any]]) -> list[str]:
+def _default_task(words: Sequence[str], configs: Collection[Mapping[str, Any]]) -> list[str]:
     """The options that name a task, where options ``--task.*`` were given and no task was."""
     options = [word for word in words if word.startswith("--task.") and word != "--task.help"]
     if not options or "--task" in words or any("task" in content for content in configs):
         return []
-    task = next((NAMED_TASKS[word] for word in words if word in NAMED_TASKS), {"name": Regression.name})
+    values = {place + 1 for place, word in enumerate(words) if word.startswith("--") and word not in SWITCHES}
+    sources = [word for place, word in enumerate(words) if place not in values]
+    sources += [str(content.get("source")) for content in configs]
+    task = next((NAMED_TASKS[word] for word in sources if word in NAMED_TASKS), {"name": Regression.name})
     settings = [("--task", task["name"]), *((f"--task.{key}", value) for key, value in task.items() if key != "name")]
     return [str(part).lower() if isinstance(part, bool) else part for setting in settings for part in setting]
 
@@ -331,7 +272,7 @@ def _import_path(option: str, name: str, registry: Registry) -> str:
 
 
 def _is_checkpoint(name: str) -> bool:
-    return name in zoo.names() or os.path.isdir(name)
+    return name not in ENCODERS and (name in zoo.names() or os.path.isdir(name))
 
 
 def last_given(argv: Sequence[str], key: str) -> Any:
@@ -358,181 +299,6 @@ def model_class(argv: Sequence[str], default: type[Model]) -> type[Model]:
     return default if name is None else model_named(str(name))
 
 
-def model_named(name: str) -> type[Model]:
-    """The class of models of a registered name or an import path.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    if name in MODELS:
-        return MODELS[name]  # type: ignore[no-any-return]
-    module, _, attribute = name.rpartition(".")
-    if not module:
-        raise ValueError(
-            f"--model must be one of {', '.join(MODELS)}, or the import path of a class such as my_module.MyModel "
-            f"(or a name that a module given by --import registers), got {name!r}"
-        )
-    try:
-        return register_model(getattr(importlib.import_module(module), attribute))  # type: ignore[no-any-return]
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ValueError(f"--model {name} is no class of models: {error}") from error
-
-
-def add_model(parser: Parser) -> None:
-    """``--model CLASS --model.ARGUMENT VALUE``; sizes of data and task are filled in."""
-    cls = parser.model
-    parser.add_argument(
-        f"--{MODEL_CLASS}",
-        default=cls.__name__,
-        metavar="CLASS",
-        help=f"model, also as --model CLASS: {', '.join(MODELS)}, or the import path of your own class; --model CLASS "
-        "--help lists its options",
-    )
-    parser.add_class_arguments(cls, "model", skip=FIXED & arguments_of(cls), instantiate=False)
-    of_level = [cls.training_defaults(level) for level in LEVELS]
-    for name in {name: None for defaults in of_level for name in defaults}:
-        first, *others = (defaults.get(name) for defaults in of_level)
-        parser.set_defaults({f"model.{name}": first if all(other == first for other in others) else None})
-
-
-def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
-    """What ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it.
-
-    Args:
-        args: the options.
-        level: what the task predicts.
-    """
-    given = args.model.as_dict()
-    cls = model_named(given.pop("class"))
-    unset = {name for other in LEVELS for name in cls.training_defaults(other) if given.get(name) is None}
-    return {
-        "model": cls,
-        **cls.training_defaults(level),
-        **{name: value for name, value in given.items() if name not in unset},
-    }
-
-
-def add_import(parser: Any) -> None:
-    """``--import MODULE``, which :func:`normalized` obeys."""
-    parser.add_argument(
-        "--import",
-        nargs=1,
-        action="append",
-        metavar="MODULE",
-        help="import a module that registers encoders, models or tasks",
-    )
-
-
-def add_encoder(parser: ArgumentParser, command: str, default: str) -> None:
-    """``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
-    group = parser.add_argument_group("positional encoding")
-    add_import(group)
-    group.add_subclass_arguments(
-        (Encoder, NoEncoder),
-        "encoder",
-        as_group=False,
-        skip=SKIPPED[command, "--encoder"],
-        instantiate=False,
-        metavar="CLASS",
-        help=f"positional encoding: none, {', '.join(ENCODERS)}, or the import path of your own class ({default}); "
-        "--encoder.help CLASS lists its options, which are given as --encoder.OPTION VALUE",
-    )
-    group.add_argument(
-        "--pretrained", metavar="NAME|DIR", help="begin from a pretrained encoder instead: see tg-lpe zoo, or a folder"
-    )
-
-
-def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
-    """What ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it.
-
-    Raises:
-        ValueError: if both were given.
-    """
-    if args.pretrained is not None:
-        if args.encoder is not None:
-            raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
-        return str(args.pretrained)
-    if args.encoder is None:
-        return None
-    cls, arguments = class_and_arguments(args.encoder)
-    return None if cls is NoEncoder else {"class": register(cls).__name__, **arguments}
-
-
-def preset_defaults(command: str, args: Namespace) -> dict[str, Any]:
-    """The defaults of the options by the preset that ``--preset`` names; they depend on the data and the encoder.
-
-    Raises:
-        ValueError: if another option contradicts the preset as a whole.
-    """
-    preset = PRESETS[args.preset]
-    if command == "pretrain" and args.kernels is not None:
-        raise ValueError(f"--preset {args.preset} pretrains on eigenvectors, so --kernels must not be given")
-    chosen: Any = {"class": preset.encoder} if args.encoder is None else None
-    chosen = chosen_encoder(args) or chosen
-    defaults = preset.options(command, args.source, chosen)
-    arguments = defaults.pop("encoder")
-    if command == "train":
-        cls = model_named(args.model["class"])
-        lacking = {key.removeprefix("model.") for key in defaults if key.startswith("model.")} - arguments_of(cls)
-        if lacking:
-            raise ValueError(
-                f"--preset {args.preset} sets {', '.join(sorted(lacking))}, which {cls.__name__} does not have"
-            )
-    if isinstance(chosen, dict):
-        cls = ENCODERS[chosen["class"]]
-        defaults["encoder"] = {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": arguments}
-    return defaults
-
-
-def start_defaults(model: Model, args: Namespace) -> dict[str, Any]:
-    """The defaults of the options by the trained model that ``--start`` names.
-
-    Args:
-        model: the model.
-        args: the options.
-
-    Raises:
-        ValueError: if another option contradicts the start as a whole.
-    """
-    for option in ("preset", "pretrained"):
-        if args[option] is not None:
-            raise ValueError(f"--start and --{option} exclude each other: a trained model brings its own options")
-    arguments = model.config_dict()
-    encoder = arguments.pop("encoder", None)
-    if arguments.pop("class") != args.model["class"].rpartition(".")[2]:
-        return {}  # which a training refuses
-    defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
-    cls: Any = NoEncoder if encoder is None else ENCODERS[encoder.pop("class")]
-    own = {name: value for name, value in (encoder or {}).items() if name not in SKIPPED["train", "--encoder"]}
-    return {**defaults, "encoder": {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": own}}
-
-
-def class_and_arguments(chosen: Namespace) -> tuple[Any, dict[str, Any]]:
-    """What jsonargparse holds of a chosen class: the class itself and the arguments of its constructor."""
-    module, _, name = chosen.class_path.rpartition(".")
-    arguments = chosen.get("init_args")
-    return getattr(importlib.import_module(module), name), {} if arguments is None else dict(arguments.as_dict())
-
-
-def encoder_label(chosen: Mapping[str, Any] | str | None) -> str:
-    """What stands for the encoder in messages and in the name of a folder."""
-    if chosen is None:
-        return "none"
-    return checkpoint_label(chosen) if isinstance(chosen, str) else str(chosen["class"])
-
-
-def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
-    """A configuration from the options of its fields' names; options that were not given leave the defaults.
-
-    Args:
-        cls: the class of the configuration.
-        args: the options.
-        more: fields with other values.
-    """
-    given = {field.name: args[field.name] for field in fields(cls) if field.name in args}
-    return cls(**{**{name: value for name, value in given.items() if value is not None}, **more})
-
-
 def check_schedule(argv: Sequence[str], schedule: str) -> None:
     """Refuse options that only another schedule reads, where they are given one by one; presets and files may say more.
 
@@ -546,8 +312,3 @@ def check_schedule(argv: Sequence[str], schedule: str) -> None:
     for name, reader in READ_BY.items():
         if schedule != reader and any(word.partition("=")[0] == f"--{name}" for word in argv):
             raise ValueError(f"--{name} would have no effect with --schedule {schedule}: --schedule {reader} reads it")
-
-
-def arguments_of(cls: type) -> set[str]:
-    """Names of the arguments of a class's constructor."""
-    return set(inspect.signature(cls).parameters)
