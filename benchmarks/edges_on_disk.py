@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _arguments import Parser
 
 from tg_lpe import GramTransformer, Incidence
 from tg_lpe.encoders.on_disk import encode_on_disk
@@ -78,7 +79,7 @@ def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="30,000 edges")
     parser.add_argument("--edges", type=int, nargs="+", default=[3_000_000, 30_000_000], help="(default: %(default)s)")
     parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")

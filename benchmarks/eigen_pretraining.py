@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from _readme import eigen_pretraining_row
 from _runs import machine_of, run
 
@@ -41,7 +42,7 @@ ROWS: dict[str, list[str]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--epochs", type=int, default=30, help="(default: %(default)s)")

@@ -9,7 +9,6 @@ invariant; its mean Ritz value, how far from the bottom. A grid favours eigsh, w
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _arguments import Parser
 from scipy.sparse import coo_matrix, diags
 from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
@@ -93,7 +93,7 @@ def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="10,000 nodes")
     parser.add_argument("--nodes", type=int, default=1_000_000, help="(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/eigenvectors.json")

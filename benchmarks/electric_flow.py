@@ -9,7 +9,6 @@ of the same size, only the number of layers is reported.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _arguments import Parser
 from scipy.sparse import coo_matrix, csr_matrix, diags
 from scipy.sparse.linalg import cg
 from torch import Tensor
@@ -95,7 +95,7 @@ def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="2,000 nodes")
     parser.add_argument("--nodes", type=int, default=100_000, help="(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/electric_flow.json")

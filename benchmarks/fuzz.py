@@ -33,6 +33,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
+from _arguments import Parser
 from _fuzz_readers import Reader, all_readers
 from _fuzz_targets import Output, Target, all_targets, in_turn
 from torch import Tensor
@@ -395,7 +396,7 @@ def merge(result: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=3300, help="cases of graphs, about 31 graphs each")
     parser.add_argument("--files", type=int, default=1000, help="files")

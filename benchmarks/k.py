@@ -17,7 +17,6 @@ Writes the results, and a figure beside them.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from _ordered import CHANNELS, NAME, bare, filters, random_graphs, training_graphs
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -247,7 +247,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="few molecules, steps and widths")
     parser.add_argument("--data", metavar="DIR", help="folder of the ZINC-12k molecules")
     parser.add_argument("--threads", type=int, help="of torch (default: all cores)")

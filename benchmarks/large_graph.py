@@ -9,13 +9,13 @@ compared with the exact encoding: its root mean square error must fall as one ov
 
 from __future__ import annotations
 
-import argparse
 import resource
 import statistics
 import time
 from pathlib import Path
 
 import torch
+from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
@@ -62,7 +62,7 @@ def error(num_probes: int, num_nodes: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="small graphs")
     parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/large_graph.json")

@@ -11,7 +11,6 @@ without layers whose root mean square is below 1 % of the largest layer's: some 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import torch
+from _arguments import Parser
 from scipy.sparse import coo_matrix
 from scipy.spatial import Delaunay
 from torch import Tensor
@@ -151,7 +151,7 @@ def measure(family: str, num_nodes: int, repeats: int) -> list[dict[str, object]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller graphs, one repeat")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/large_graph_error.json")
     args = parser.parse_args()

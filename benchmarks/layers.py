@@ -9,7 +9,6 @@ first rows are a weighted path whose eigenvalues lie between 0.039 and 9.64, on 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import constructions as c
@@ -244,7 +244,7 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="8 graphs, no tolerance below 1e-2")
     parser.add_argument("--graphs", type=int, default=200, help="(default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/layers.json")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from _less_computation_figure import draw
 from _readme import less_computation_row
 from _runs import complete_runs, machine_of, run, summary
@@ -39,7 +40,7 @@ WIDTH = 6
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
     parser.add_argument("--epochs", type=int, default=30, help="of each training (default: %(default)s)")
     parser.add_argument("--pretrain_epochs", type=int, default=15, help="(default: %(default)s)")

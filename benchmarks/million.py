@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from _arguments import Parser
 from rdkit import Chem, RDConfig, RDLogger
 
 from tg_lpe import LinearTransformerPE
@@ -140,7 +141,7 @@ def check(source: Path, out: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="2,000 molecules")
     parser.add_argument("--data", type=Path, nargs="+", help=".smi or .smi.xz files")
     parser.add_argument("--molecules", type=int, default=1_000_000, help="(default: %(default)s)")

@@ -6,7 +6,7 @@
 DIR holds the folders moleculenet, with a csv file for each set, and zinc, with train, val and test. Sets are split by
 scaffold, 80/10/10. The figure is the ROC-AUC, the mean over the columns of labels, and for esol the RMSE. For the start
 from ZINC a model of each row is first trained on the constrained solubility of ZINC's molecules; its weights but the
-head's are the start. Both read ogb's features of atoms and bonds.
+head's are the start, one for all seeds. Both read ogb's features of atoms and bonds.
 
 Every run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped
 run is resumed, and a run that another process works on is skipped: start the command several times to use several
@@ -23,6 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from _arguments import Parser
 from _readme import moleculenet_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
@@ -32,6 +33,7 @@ from tg_lpe.training.run_folder import RunFolder
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
 STARTS = ("scratch", "zinc")
 SLOW = ["--encoder_lr", "0.001"]
+FROZEN = ["--encoder_lr", "0"]
 ENCODERS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
     "random-walk": ["--encoder", "RandomWalk", "--encoder.steps", "16"],
@@ -41,6 +43,7 @@ ENCODERS: dict[str, list[str]] = {
         *["--encoder", "GramTransformer", "--encoder.probes", "identity"],
         *["--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"],
     ],
+    "gram-k16, frozen, nodes alone": ["--pretrained", "gram-k16", *FROZEN, "--edge_encoding", "false"],
 }
 TUPLES = ["--model", "TupleTransformer"]
 ROWS = {
@@ -72,7 +75,7 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with moleculenet and zinc")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
@@ -133,7 +136,7 @@ def train(name: str, row: str, start: str, seed: int, args: argparse.Namespace) 
     if start == "scratch":
         options += [*model(row, args), "--epochs", str(args.epochs)]
     elif (trained := trained_on_zinc(row, args)) is not None:
-        options += ["--start", str(trained), *slower(row), "--epochs", str(args.tuning_epochs)]
+        options += ["--start", str(trained), *loop_options(row), "--epochs", str(args.tuning_epochs)]
     else:
         print(f"{name}, {row}: left out, its start is still being trained", file=sys.stderr)
         return
@@ -154,9 +157,9 @@ def model(row: str, args: argparse.Namespace) -> list[str]:
     return ["--features", "ogb", *ROWS[row], *tiny]
 
 
-def slower(row: str) -> list[str]:
+def loop_options(row: str) -> list[str]:
     """The options of a row's loop, which a start does not bring."""
-    return SLOW if set(SLOW) <= set(ROWS[row]) else []
+    return next((options for options in (SLOW, FROZEN) if set(options) <= set(ROWS[row])), [])
 
 
 def folder_name(name: str, row: str, start: str, args: argparse.Namespace) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _arguments import Parser
 from _readme import molecules_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
@@ -62,7 +63,8 @@ ENCODINGS: dict[str, list[str]] = {
 ABLATIONS: dict[str, list[str]] = {
     "not-pretrained": FRESH,
     "not-pretrained, all 64 channels": GRAM_CLASS,
-    "frozen": [*START, "--encoder_lr", "1e-12"],
+    "frozen": [*START, "--encoder_lr", "0"],
+    "frozen, nodes alone": [*START, "--encoder_lr", "0", *NODES_ALONE],
     "no-edge-encoding": [*START, *NODES_ALONE],
     "no-norm": [*START, "--model.pe_norm", "false"],
     "mean-pooling": [*START, "--model.pooling", "mean"],
@@ -88,10 +90,10 @@ ABLATIONS: dict[str, list[str]] = {
 WITHOUT_FEATURES: dict[str, list[str]] = {
     "fixed conductances": [*FRESH, *FIXED],
     "heat-k8": ["--pretrained", "heat-k8"],
-    "heat-k8, frozen": ["--pretrained", "heat-k8", "--encoder_lr", "1e-12"],
-    "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
-    "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", "--encoder_lr", "1e-12", *NODES_ALONE],
-    "eigen-k8, frozen": ["--pretrained", "eigen-k8", "--encoder_lr", "1e-12"],
+    "heat-k8, frozen": ["--pretrained", "heat-k8", "--encoder_lr", "0"],
+    "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "0", *NODES_ALONE],
+    "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", "--encoder_lr", "0", *NODES_ALONE],
+    "eigen-k8, frozen": ["--pretrained", "eigen-k8", "--encoder_lr", "0"],
 }
 SMALL: dict[str, list[str]] = {
     f"{name}, {channels} channels": [*ENCODINGS[name], "--model.hidden_channels", channels]
@@ -114,7 +116,7 @@ REGULAR = [
 ]
 """Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
 
-FIXED_NODES = ["--pretrained", "gram-k16", "--encoder_lr", "1e-12", *NODES_ALONE]
+FIXED_NODES = ["--pretrained", "gram-k16", "--encoder_lr", "0", *NODES_ALONE]
 """What LinearTransformerPE(k=16) writes."""
 
 BUDGET = {
@@ -164,6 +166,7 @@ TUPLE_TRANSFORMERS: dict[str, list[str]] = {
     "(2,1)-GT, LPE": ["--encoder", "LPE", *SLOW, *TUPLES],
     "(2,1)-GT, SPE": ["--encoder", "SPE", *SLOW, *TUPLES],
     "(2,1)-GT, linear-transformer, not pretrained": [*FRESH, *TUPLES],
+    "(2,1)-GT, gram-k16, frozen, nodes alone": [*FIXED_NODES, *TUPLES],
     PAIRS: LOCAL,
     "(3,1)-GT local, linear-transformer, not pretrained": TRIPLES,
     FROM_PAIRS: [*TRIPLES, "--start", TRAINED],
@@ -200,7 +203,7 @@ GROUPS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("set", nargs="?", choices=SETS, default="nci", help="(default: %(default)s)")
     parser.add_argument("--data", metavar="DIR", help="folder of the set")
     parser.add_argument(

@@ -14,13 +14,13 @@ schedule, fresh graphs at every step. The figure is R^2 on graphs that were not 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import GraphTransformer
@@ -109,7 +109,7 @@ def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few steps of one seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="(default: all)")

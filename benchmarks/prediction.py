@@ -9,7 +9,6 @@ molecules that ship with RDKit are taken.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import resource
 import statistics
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from rdkit import RDConfig
 
 from tg_lpe import zoo
@@ -70,7 +70,7 @@ def measure(model: str, file: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="300 molecules, once")
     parser.add_argument("--file", type=Path, help="a .smi file, such as QM9's test.smi")
     parser.add_argument("--model", default="transformer-qm9")

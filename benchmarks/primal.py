@@ -10,13 +10,13 @@ at 10,000 nodes, Performer at 100,000.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from torch import Tensor, nn
 
 from tg_lpe.hub.files import write_json
@@ -103,7 +103,7 @@ class Case:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="up to 1,000 nodes, one round")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
     parser.add_argument("--attentions", nargs="+", choices=list(ROWS), default=list(ROWS), help="(default: all)")

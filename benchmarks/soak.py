@@ -16,7 +16,6 @@ a kill is the job's own on a processor, so other programs hardly change how far 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -38,6 +37,7 @@ from typing import Any
 
 import matplotlib.pyplot
 import torch
+from _arguments import Parser
 from rdkit import RDConfig
 from torch_geometric.data import Data
 
@@ -379,7 +379,7 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Interrupt everything, print and write what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="few kills of short jobs")
     parser.add_argument("--kills", type=int, help="how many, at least (default: 50)")
     parser.add_argument("--seed", type=int, default=0)

@@ -17,7 +17,6 @@ time of this process. Without --data the molecules are those that ship with RDKi
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
@@ -215,7 +215,7 @@ def measure(what: str, group: Group, repeats: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC-12k")
     parser.add_argument("--quick", action="store_true", help="few repetitions")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/spectral_attention.json")

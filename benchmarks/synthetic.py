@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _arguments import Parser
 from _synthetic_figure import draw
 from scipy import stats
 from torch import Tensor
@@ -481,7 +482,7 @@ def report(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="few steps, two depths and seeds, in a temporary folder")
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
     parser.add_argument("--depths", type=int, nargs="+", help="(default: 1 to 6, and 8 for eq. 7)")

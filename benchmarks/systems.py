@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _arguments import Parser
 from _readme import systems_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
@@ -135,7 +136,7 @@ SYSTEMS = {"primphormer": PRIMPHORMER, "san": SAN}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument(
         "system", nargs="?", choices=list(SYSTEMS), default="primphormer", help="(default: %(default)s)"
     )
@@ -153,6 +154,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         with tempfile.TemporaryDirectory() as args.out:
+            args.json = args.json or f"{args.out}/{args.system}.json"
             compare(args, quick(SYSTEMS[args.system]))
         return
     if args.data is None and not args.collect:

@@ -24,6 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from _arguments import Parser
 from _readme import table2_row
 from _runs import complete_runs, machine_of, run, summary
 
@@ -54,7 +55,7 @@ CELLS = [f"{name}-{row}" for name in SETS for row in ROWS]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--data", metavar="DIR", help="folder with zinc and qm9")
     parser.add_argument(
         "--cells",

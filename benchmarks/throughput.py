@@ -12,7 +12,6 @@ the peers that run there, against AddLaplacianEigenvectorPE, which computes one 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _arguments import Parser
 from _measure import measure, on_device
 from joblib import Parallel, cpu_count, delayed
 from scipy.linalg import eigh as scipy_eigh
@@ -85,7 +85,7 @@ def eigenvectors_by_scipy(parts: list[tuple[np.ndarray, int]]) -> list[np.ndarra
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
     parser.add_argument("--device", type=torch.device, help="measure one large Batch there, such as cuda")

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _arguments import Parser
 from _measure import synchronize
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
@@ -293,7 +294,7 @@ def resident(field: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="three models, a few steps, no peak memory")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
     parser.add_argument("--device", type=torch.device, help="train there, such as cuda; further rows, see above")

@@ -7,7 +7,6 @@ otherwise.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import networkx as nx
 import torch
+from _arguments import Parser
 from throughput import measure, one_by_one
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
@@ -42,7 +42,7 @@ def random_graphs(num_nodes: int, count: int) -> list[Data]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/transforms.json")

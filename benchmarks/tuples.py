@@ -11,7 +11,6 @@ affect one row only; a row is the median of its rounds. Without --data the molec
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _arguments import Parser
 from torch import Tensor
 from torch_geometric.loader import DataLoader
 
@@ -34,8 +34,8 @@ ROWS = {
     "(1,1), full": (1, 1, "full", False),
     "(2,1), full": (2, 1, "full", False),
     "(2,1), local": (2, 1, "local", False),
-    "(2,1), full, GramTransformer": (2, 1, "full", True),
-    "(2,1), local, GramTransformer": (2, 1, "local", True),
+    "(2,1), full, GramTransformer with pairs": (2, 1, "full", True),
+    "(2,1), local, GramTransformer with pairs": (2, 1, "local", True),
     "(3,1), full": (3, 1, "full", False),
     "(3,1), local": (3, 1, "local", False),
     "(3,1), local, GramTransformer with pairs": (3, 1, "local", True),
@@ -129,7 +129,7 @@ class Case:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--data", type=Path, help="folder of ZINC-12k")
     parser.add_argument("--quick", action="store_true", help="one batch of 32 molecules, one round")
     parser.add_argument("--batches", type=int, default=8, help="(default: %(default)s)")
