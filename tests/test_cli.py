@@ -872,6 +872,13 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     assert "too few molecules for train, val and test: " in capsys.readouterr().err
 
 
+def test_models_have_run_folders_of_their_own(labelled: str) -> None:
+    train = ["train", labelled, "--target", "value", *TINY, "--encoder", "none"]
+    for model in ("GraphTransformer", "TupleTransformer"):
+        assert main([*train, "--model", model]) == 0
+    assert {path.name for path in Path("runs").iterdir()} == {"mine-none-s0", "mine-TupleTransformer-none-s0"}
+
+
 def test_the_folder_of_a_training_is_no_encoder(labelled: str) -> None:
     assert main(["train", labelled, "--target", "value", *TINY, "--out", "run"]) == 0
     with pytest.raises(ValueError, match=r"run is the folder of a training; its encoder is tg_lpe.zoo.load\('run'\)"):

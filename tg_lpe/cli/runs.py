@@ -27,7 +27,7 @@ def add_run(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("run")
     add_process(group)
     group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
-    group.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-ENCODER-sSEED)")
+    group.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED)")
     group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
 
 

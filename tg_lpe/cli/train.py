@@ -24,6 +24,7 @@ from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_
 from tg_lpe.cli.sources import add_data, load_data
 from tg_lpe.cli.trained import encoder_to_train, model_of, trained_model
 from tg_lpe.cli.words import NAMED_TASKS
+from tg_lpe.models.registry import DEFAULT_MODEL
 
 
 def add_options(parser: Parser) -> None:
@@ -81,6 +82,8 @@ def run(args: Namespace) -> None:
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
     label = encoder_label(chosen)
+    if args.model["class"] != DEFAULT_MODEL:
+        label = f"{args.model['class']}-{label}"
     if start is not None:
         label += f"-from-{checkpoint_label(args.start)}"
         try:
