@@ -192,6 +192,8 @@ def test_probes_of_a_wrong_shape_are_refused() -> None:
     model = LinearTransformer(k=4)
     with pytest.raises(ValueError, match=r"probes must be \[3, 4\], got \[3, 5\]"):
         model.encode(Incidence(torch.tensor([[0], [1]]), 3), probes=torch.zeros(3, 5))
+    with pytest.raises(ValueError, match=r"probes must be torch.float32, as the weights are, got torch.float64"):
+        model.encode(Incidence(torch.tensor([[0], [1]]), 3), probes=torch.zeros(3, 4, dtype=torch.float64))
 
 
 def test_writing_out_a_large_incidence_is_refused_with_its_cost() -> None:

@@ -141,6 +141,15 @@ def test_combinatorial_laplacian(graph: Graph) -> None:
         np.testing.assert_allclose(found.product[:, column].numpy(), edges, atol=1e-6)
 
 
+def test_a_large_graph_of_one_large_eigenspace() -> None:
+    """A star of 600 nodes has the eigenvalues 0, 1 and 600; that of 1 has 598 dimensions."""
+    leaves = torch.arange(1, 600)
+    found = eigenspaces(Incidence(torch.stack([leaves * 0, leaves])), M, normalization=None)
+    torch.testing.assert_close(found.values[0, :2], torch.tensor([0.0, 1.0], dtype=torch.float64), rtol=0, atol=1e-9)
+    expected = torch.full((600,), 1 - 1 / 599, dtype=torch.float64).index_fill(0, torch.tensor([0]), 0.0)
+    torch.testing.assert_close(found.node[:, 1].square(), expected, rtol=0, atol=1e-9)
+
+
 def test_edges_alone() -> None:
     """The published edge encoding leaves the nodes out."""
     alone, both = SpectralEncoder(0, 4, M), SpectralEncoder(4, 4, M)

@@ -445,3 +445,41 @@ def test_gradients_of_merging_and_spreading() -> None:
     values = normal(3, 1).requires_grad_()
     graph.spread_to_directed(values).sum().backward()
     assert values.grad.flatten().tolist() == [2.0, 1.0, 1.0], "nothing comes back from a self-loop"
+
+
+def test_sums_of_weights_in_half_precision() -> None:
+    """The sum of both directions is beyond float16, their mean is not; a true overflow is refused."""
+    both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    for dtype in (torch.float16, torch.bfloat16):
+        weight = torch.full((4,), 4e4, dtype=dtype)
+        assert torch.equal(Incidence(both, edge_weight=weight).conductance, weight[:2])
+        assert torch.equal(Incidence(both).merge_directed(weight.unsqueeze(1)), weight[:2].unsqueeze(1))
+    parallel, weight = torch.tensor([[0, 0, 0], [1, 1, 1]]), torch.full((3,), 3e4, dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"edge_weight of edge \(0, 1\) adds up to more than torch.float16 holds"):
+        Incidence(parallel, edge_weight=weight, reduce="add")
+    with pytest.raises(ValueError, match="conductance must be floating point"):
+        Incidence(both).with_conductances(torch.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("size", [(), (2,), (2, 3)], ids=str)
+def test_products_of_values_of_any_shape(size: tuple[int, ...]) -> None:
+    weight, ground = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64), torch.arange(4, dtype=torch.float64)
+    graph = Incidence(torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_weight=weight, ground=ground)
+    x = torch.rand(4, *size, dtype=torch.float64)
+    for product in (graph.differences, graph.laplacian):
+        out = product(x)
+        torch.testing.assert_close(out.reshape(len(out), -1), product(x.reshape(4, -1)))
+        assert out.shape[1:] == x.shape[1:]
+    assert graph.sums(graph.differences(x)).shape == x.shape
+
+
+def test_weights_changed_in_place_in_inference_mode() -> None:
+    edge_index = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    with torch.inference_mode():
+        graph, like = Incidence(edge_index, edge_weight=torch.ones(3), ground=torch.ones(4)), torch.ones(4, 1)
+        kept = graph.scaled_laplacian(like)
+        assert graph.scaled_laplacian(like) is kept
+        graph.conductance[0] = 100.0
+        assert graph.scaled_laplacian(like).diagonal.tolist() == [101.0, 102.0, 3.0, 2.0]
+        graph.ground[3] = 7.0
+        assert graph.scaled_laplacian(like).diagonal.tolist() == [101.0, 102.0, 3.0, 8.0]

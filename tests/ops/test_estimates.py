@@ -238,6 +238,12 @@ def test_gradients_fit_the_values() -> None:
             assert abs(float((above - below) / (2 * step) - grad[0, filter_])) < 1e-6 * float(grad.abs().max())
 
 
+@pytest.mark.usefixtures("backend")
+def test_graphs_of_several_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_rows must be a multiple of max_nodes=3, got 4"):
+        estimates.estimated_polynomials(torch.ones(1, 1), torch.tensor([0]), torch.tensor([1]), 4, 3, "power", 3, 5, 0)
+
+
 @needs_cpu
 def test_what_is_refused() -> None:
     adjacency, tail, head = torch.ones(2, 3), torch.tensor([0, 0, 1]), torch.tensor([1, 2, 2])

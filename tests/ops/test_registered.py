@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
 from tg_lpe.encoders import gram_transformer
 from tg_lpe.ops import cpu, segment
 from tg_lpe.ops.edges import adjacency_rows
@@ -225,6 +225,47 @@ def test_second_derivatives_of_encoders(kind: str) -> None:
     inputs = weight, *(value.detach().clone().requires_grad_() for value in values)
     assert torch.autograd.gradcheck(of, inputs)
     assert torch.autograd.gradgradcheck(of, inputs)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
+def test_forward_derivatives_of_encoders(kind: str) -> None:
+    """By the weights of the edges; nothing else is to be trained, so that no gradient is recorded."""
+    torch.manual_seed(0)
+    model: Any = LinearTransformer(2, 2, num_blocks=1, num_loops=2).double()
+    if kind != "linear":
+        probes = "identity" if kind == "exact" else "rademacher"
+        model = GramTransformer(2, 1, num_filters=1, num_layers=3, probes=probes, num_probes=3).double()
+    model.eval().requires_grad_(False)
+    arguments = batch_of(PARTS).arguments(weighted=False)
+    start, direction = normal(EDGES).exp(), normal(EDGES)
+
+    def of(weight: Tensor) -> Tensor:
+        given = {**arguments, "edge_weight": weight[GRAPH.undirected_index]}
+        return torch.cat([part.flatten() for part in model(None, **given) if part is not None])
+
+    expected = torch.autograd.functional.jacobian(of, start) @ direction
+    with torch.autograd.forward_ad.dual_level():
+        dual = of(torch.autograd.forward_ad.make_dual(start, direction))
+        tangent = torch.autograd.forward_ad.unpack_dual(dual).tangent
+    torch.testing.assert_close(tangent, expected)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("encoder", [None, GramTransformer(2, 1), LinearTransformer(2, 2)], ids=str)
+def test_functional_gradients_of_models(encoder: Any) -> None:
+    model = GraphTransformer(1, hidden_channels=8, num_layers=1, heads=2, encoder=encoder).double().eval()
+    names, values = zip(*model.named_parameters(), strict=True)
+    given = batch_of(PARTS).arguments(weighted=False)
+    x = torch.zeros(len(given["batch"]), dtype=torch.int64)
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(model, parameters, (x,), given).square().sum()
+
+    expected = torch.autograd.grad(loss(dict(zip(names, values, strict=True))), values, allow_unused=True)
+    found = torch.func.grad(loss)({name: value.detach() for name, value in zip(names, values, strict=True)})
+    for name, grad in zip(names, expected, strict=True):
+        torch.testing.assert_close(found[name], torch.zeros_like(found[name]) if grad is None else grad)
 
 
 @needs_cpu

@@ -171,8 +171,8 @@ class LinearTransformer(Encoder):
             Encoding of the nodes, ``[num_nodes, out_channels]``.
 
         Raises:
-            ValueError: on missing features or probes of another shape; if ``update_incidence`` is set and the batch is
-                large.
+            ValueError: on missing features or probes of another shape or dtype; if ``update_incidence`` is set and the
+                batch is large.
         """
         if torch.is_autocast_enabled(graph.device.type):
             # Eight bits of mantissa are too few for nine layers of products and normalisations, and save no time.
@@ -181,6 +181,8 @@ class LinearTransformer(Encoder):
         phi = self.probes(graph, x, generator) if probes is None else probes
         if phi.shape != (graph.num_nodes, self.k):
             raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
+        if probes is not None and phi.dtype != self.readout.weight.dtype:
+            raise ValueError(f"probes must be {self.readout.weight.dtype}, as the weights are, got {phi.dtype}")
         return Encoding(self._run(graph, phi))
 
     def _run(self, graph: Incidence, phi: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.spectral import DEGENERATE, laplacian_eigenvectors, null_vectors
+from tg_lpe.graph.solvers import DENSE_LIMIT
+from tg_lpe.graph.spectral import DEGENERATE, EIGENVECTOR_NODES, laplacian_eigenvectors, null_vectors
 
 SPARE = 6
 """Eigenvectors beyond the wanted ones that are computed at first, to see where the last eigenspace ends."""
@@ -106,7 +107,9 @@ def eigenspaces(
         space, is_whole = _spaces(values, counts, gap, k)
         if width >= graph.max_nodes or bool((is_whole | values[:, 2:].isnan().any(1)).all()):
             break
-        width = min(2 * width, graph.max_nodes)
+        # From here on large graphs are dense, where all eigenvectors take little longer than some.
+        is_last = EIGENVECTOR_NODES < graph.max_nodes <= min(16 * width, DENSE_LIMIT)
+        width = graph.max_nodes if is_last else min(2 * width, graph.max_nodes)
     own = torch.stack([null.node * ~null.is_lone, null.node * null.is_lone], dim=1)
     vectors = torch.cat([own, vectors], dim=1)
     if row_norm:

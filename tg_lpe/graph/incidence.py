@@ -13,7 +13,7 @@ from torch import Tensor
 from tg_lpe.arguments import check_choice
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.lazy import lazy
-from tg_lpe.ops.segment import RowGroups, group_pointers, scatter_sum
+from tg_lpe.ops.segment import RowGroups, along_rows, group_pointers, scatter_sum
 from tg_lpe.ops.structures import ScaledLaplacian
 
 _INT_DTYPES = (torch.int64, torch.int32)
@@ -104,7 +104,7 @@ class Incidence:
         self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
         self.tail, self.head = found.tail, found.head
         self._directed_index, self._batch, self.ground = edge_index, batch, ground
-        self._laplacians: dict[tuple[torch.dtype, bool], tuple[tuple[int | None, ...], ScaledLaplacian]] = {}
+        self._laplacians: dict[tuple[torch.dtype, bool], _Kept] = {}
         # What was not found on the way is computed where it is asked for.
         known = {
             "ptr": found.ptr if batch is not None else None,
@@ -137,6 +137,8 @@ class Incidence:
             for name, value in (("edge_weight", weight), ("ground", self.ground)):
                 if value is not None:
                     wrong[name] = ~(torch.isfinite(value) & (value >= 0))
+            if self.conductance is not None:
+                wrong["overflow"] = ~torch.isfinite(self.conductance)
             if merged is not None and self.conductance is not None:
                 mean = self.spread_to_directed(self.conductance)
                 rounding = 16 * torch.finfo(merged.dtype).eps * mean
@@ -159,6 +161,9 @@ class Incidence:
                 f"({int(self._directed_index[0, at])}, {int(self._directed_index[1, at])}) and "
                 f"{int(wrong[name].sum())} such values in all"
             )
+        if name == "overflow":
+            ends = f"({int(self.tail[at])}, {int(self.head[at])})"
+            raise ValueError(f"edge_weight of edge {ends} adds up to more than {weight.dtype} holds")
         assert merged is not None
         edge = int(self.undirected_index[at])
         listed = merged[self.undirected_index == edge].tolist()
@@ -198,11 +203,12 @@ class Incidence:
             ground: ground conductances ``[num_nodes]``; none if ``None``.
 
         Raises:
-            ValueError: on a wrong shape.
+            ValueError: on a wrong shape or dtype.
         """
         for name, value, size in (("conductance", conductance, self.num_edges), ("ground", ground, self.num_nodes)):
             if value is not None and value.shape != (size,):
                 raise ValueError(f"{name} must be [{size}], got {list(value.shape)}")
+            _check_form(name, value, size)
         graph = copy.copy(self)
         graph.conductance, graph.ground, graph._laplacians = conductance, ground, {}
         return graph
@@ -243,8 +249,11 @@ class Incidence:
         Returns:
             ``[num_edges, ...]``.
         """
-        total = scatter_sum(values, self._merged_index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
-        return total / self._directed_counts.to(total.dtype).view(-1, *[1] * (values.dim() - 1))
+        # Sums in half precision overflow where the mean does not.
+        wide = values.to(torch.promote_types(values.dtype, torch.float32)) if values.is_floating_point() else values
+        total = scatter_sum(wide, self._merged_index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
+        mean = total / along_rows(self._directed_counts.to(total.dtype), total)
+        return mean.to(values.dtype) if values.is_floating_point() else mean
 
     def end_sums(self, x: Tensor) -> Tensor:
         """The sum of the values of both ends of each directed edge, ``[num_directed_edges, k]``.
@@ -333,35 +342,35 @@ class Incidence:
         """``B^T x``: the weighted difference of node values along each edge.
 
         Args:
-            x: node values ``[num_nodes, k]``.
+            x: node values ``[num_nodes, ...]``.
 
         Returns:
-            ``[num_edges, k]``.
+            ``[num_edges, ...]``.
         """
         y = self._heads.gather(x) - self._tails.gather(x)
-        return y if self.conductance is None else y * self.root_conductance(x).unsqueeze(-1)
+        return y if self.conductance is None else y * along_rows(self.root_conductance(x), y)
 
     def sums(self, y: Tensor) -> Tensor:
         """``B y``: the weighted sum of edge values into each node, minus at the tail and plus at the head.
 
         Args:
-            y: edge values ``[num_edges, k]``.
+            y: edge values ``[num_edges, ...]``.
 
         Returns:
-            ``[num_nodes, k]``.
+            ``[num_nodes, ...]``.
         """
         if self.conductance is not None:
-            y = y * self.root_conductance(y).unsqueeze(-1)
+            y = y * along_rows(self.root_conductance(y), y)
         return self._heads.sum(y) - self._tails.sum(y)
 
     def laplacian(self, x: Tensor) -> Tensor:
-        """``L x = B (B^T x)``, ``[num_nodes, k]``, at ``O(num_edges * k)`` cost; ground conductances are in ``L``."""
-        if cpu.supports(x) and self.num_edges > LARGE and not self.needs_gradient():
+        """``L x = B (B^T x)``, ``[num_nodes, ...]``, at ``O(num_edges * k)`` cost; ground conductances are in ``L``."""
+        if cpu.supports(x) and x.dim() == 2 and self.num_edges > LARGE and not self.needs_gradient():
             scaled = self.scaled_laplacian(x)
             if scaled.rows is not None:
                 return edges.laplacian(scaled.rows, scaled.diagonal, x)
         out = self.sums(self.differences(x))
-        return out if self.ground is None else torch.addcmul(out, self.ground.to(x.dtype).unsqueeze(-1), x)
+        return out if self.ground is None else torch.addcmul(out, along_rows(self.ground.to(x.dtype), x), x)
 
     def needs_gradient(self, *inputs: Tensor) -> bool:
         """Whether a gradient is recorded for values computed from these, the conductances and the ground."""
@@ -383,10 +392,16 @@ class Incidence:
         key = (like.dtype, degree_scaling)
         # The conductances may have been changed in place since.
         given = tuple(None if x is None or x.is_inference() else x._version for x in (self.conductance, self.ground))
-        if self._laplacians.get(key, (None, None))[0] != given:
+        kept = self._laplacians.get(key)
+        if kept is None or kept[0] != given or not all(map(torch.equal, kept[2], self._without_versions())):
             with torch.inference_mode(False):  # what is kept may meet a gradient later
-                self._laplacians[key] = given, self._scaled_laplacian(like, degree_scaling)
-        return self._laplacians[key][1]
+                found = self._scaled_laplacian(like, degree_scaling)
+            kept = self._laplacians[key] = given, found, [x.clone() for x in self._without_versions()]
+        return kept[1]
+
+    def _without_versions(self) -> list[Tensor]:
+        """Conductances and ground that do not count their changes in place."""
+        return [x for x in (self.conductance, self.ground) if x is not None and x.is_inference()]
 
     @torch.no_grad()
     def _scaled_laplacian(self, like: Tensor, degree_scaling: bool) -> ScaledLaplacian:
@@ -514,6 +529,10 @@ def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None
             raise ValueError(f"edge_index must lie in 0..{MAX_COUNT - 1}, got {largest - 1}")
         return batch.numel() if batch is not None else max(largest, 0)  # negative numbers are refused later
     return checked_count("num_nodes", num_nodes)
+
+
+_Kept = tuple[tuple[int | None, ...], ScaledLaplacian, list[Tensor]]
+"""Versions of the conductances and the ground, their Laplacian, and copies of those without versions."""
 
 
 def _check_form(name: str, values: Tensor | None, size: int) -> None:

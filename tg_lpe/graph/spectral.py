@@ -79,7 +79,7 @@ def laplacian_eigenvectors(
             ``D`` the diagonal of ``L``. The eigenvectors of ``"rw"`` have norm one and are not orthogonal.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
         method: ``"dense"``, ``"iterative"`` (Lanczos' method, with a sparse factorisation where it needs one), or
-            ``"auto"``: dense for components of up to 512 nodes.
+            ``"auto"``: dense for components of up to 512 nodes, or up to ``8 k`` and 4,096.
         seed: of the first vectors of the iteration.
         keep_null: whether to count the null vectors of the components too, each supported on its component; for
             ``which="bottom"``. The eigenvalue of a node without edges is then that of ``I - D^-1/2 A D^-1/2``, 1, with
@@ -104,7 +104,8 @@ def laplacian_eigenvectors(
         grounded = None if graph.ground is None else parts.grounded[group.components]
         if group.size == 1 and grounded is None:
             continue
-        if is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
+        most = method == "auto" and group.size <= min(8 * k, DENSE_LIMIT)  # all at once are faster than so many
+        if most or is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
             found, basis = _dense_eigenvectors(parts, group, k, scale, which, grounded)
         else:
             found, basis = _iterated_eigenvectors(parts, group, k, scale, which, grounded, seed)

@@ -54,6 +54,9 @@ def estimated_polynomials(
 
 
 def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    num_rows, max_nodes = arguments[2:4]
+    if num_rows % max(max_nodes, 1):
+        raise ValueError(f"num_rows must be a multiple of max_nodes={max_nodes}, got {num_rows}")
     run = cpu_estimates.estimated_polynomials if cpu.supports(adjacency) else _reference
     return run(adjacency, EstimatedRecurrence(*arguments))
 

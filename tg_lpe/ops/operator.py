@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 NAMESPACE = "tg_lpe"
 
@@ -14,8 +15,9 @@ NAMESPACE = "tg_lpe"
 class Operator:
     """An operation of this package, registered as ``torch.ops.tg_lpe.NAME``.
 
-    ``torch.compile``, ``torch.export``, fake tensors and dispatch modes see the registered operator. Plain tensors in
-    eager mode go straight to the implementation: on a molecule, the dispatcher costs more than the operation itself.
+    ``torch.compile``, ``torch.export`` and fake tensors see the registered operator. Plain tensors in eager mode go
+    straight to the implementation, past dispatch modes: on a molecule, the dispatcher costs more than the operation.
+    Under ``torch.func`` and forward-mode derivatives the implementation is made of operations of torch.
 
     Args:
         schema: name, arguments and results, as ``torch.library`` reads them.
@@ -50,11 +52,20 @@ class Operator:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the operation; the first argument is a tensor."""
+        if is_transforming():  # through the operations of torch that the implementation is made of there
+            return self.implementation(*arguments)
         if torch.compiler.is_compiling() or type(arguments[0]) not in (Tensor, nn.Parameter):
             return self.overload(*arguments)
         if not needs_gradient(*arguments):
             return self.implementation(*arguments)
         return self.overload(*arguments) if self.apply is None else self.apply(*arguments)
+
+
+def is_transforming() -> bool:
+    """Whether derivatives are taken forwards or by ``torch.func``, which see operations of torch alone."""
+    if torch.compiler.is_compiling():
+        return False
+    return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def needs_gradient(*values: Any) -> bool:

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from tg_lpe.ops import cpu, triton
 from tg_lpe.ops.cpu import polynomials as cpu_polynomials
 from tg_lpe.ops.lazy import lazy
-from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.operator import Operator, is_transforming, reference_gradients
 from tg_lpe.ops.structures import Recurrence
 from tg_lpe.ops.triton import polynomials as triton_polynomials
 
@@ -346,7 +346,7 @@ def dense_polynomials(
         ``T = num_layers + num_squarings``.
     """
     alpha, gamma = BASES[basis]
-    if torch.compiler.is_compiling():  # it derives the gradient itself
+    if torch.compiler.is_compiling() or is_transforming():  # they derive the gradient themselves
         return _dense_reference(adjacency, where, alpha, gamma, num_layers, num_squarings)
     return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers, num_squarings)  # type: ignore[no-untyped-call, no-any-return]
 

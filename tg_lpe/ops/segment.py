@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tg_lpe.ops.operator import Operator
+from tg_lpe.ops.operator import Operator, is_transforming
 
 torch_scatter: Any = None
 if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
@@ -34,7 +34,13 @@ def has_torch_scatter() -> bool:
 
 def _by_torch_scatter(src: Tensor) -> bool:
     narrow = src.dim() != 2 or src.size(1) < NARROW
-    return torch_scatter is not None and narrow and not src.is_cuda and src.dtype in (torch.float32, torch.float64)
+    known = not src.is_cuda and src.dtype in (torch.float32, torch.float64)
+    return torch_scatter is not None and narrow and known and not is_transforming()
+
+
+def along_rows(values: Tensor, like: Tensor) -> Tensor:
+    """One value per row, ``[num_rows]``, in a shape that broadcasts over rows of any shape."""
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 def group_pointers(group: Tensor, num_groups: int) -> Tensor:
@@ -226,4 +232,4 @@ class RowGroups:
     def mean(self, src: Tensor) -> Tensor:
         """Mean of the rows of each group, ``[num_groups, ...]``; zero where a group is empty."""
         count = (self.ptr[1:] - self.ptr[:-1]).clamp(min=1).to(src.dtype)
-        return self.sum(src) / count.view(-1, *[1] * (src.dim() - 1))
+        return self.sum(src) / along_rows(count, src)

@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tg_lpe.ops.operator import is_transforming
+
 INTERFACE = 9
 """Version of the structures; a library left over from another version is not used."""
 
@@ -69,7 +71,7 @@ def instructions() -> str | None:
 
 def supports(values: Tensor) -> bool:
     """Whether the library is there and computes with such values: float32 or float64 on the CPU."""
-    return library is not None and values.dtype in DTYPES and values.device.type == "cpu"
+    return library is not None and values.dtype in DTYPES and values.device.type == "cpu" and not is_transforming()
 
 
 class Arguments(ctypes.Structure):

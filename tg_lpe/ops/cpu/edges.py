@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import Arguments, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
+from tg_lpe.ops.operator import is_transforming
 from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
 
 MAX_NODES = 2**32
@@ -48,6 +49,7 @@ def supports(edge_index: Tensor, num_nodes: int) -> bool:
     """Whether the library is there and sorts such a list."""
     return (
         cpu.library is not None
+        and not is_transforming()
         and edge_index.dtype == torch.int64
         and edge_index.device.type == "cpu"
         and max(num_nodes, edge_index.size(1)) < MAX_NODES
