@@ -872,6 +872,20 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     assert "too few molecules for train, val and test: " in capsys.readouterr().err
 
 
+def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run says so, and predicts in the units of the labels."""
+    rows = Path(labelled).read_text(encoding="utf-8").splitlines()
+    far = [",".join([*row.split(",")[:2], str(1000.5 + 10 * number)]) for number, row in enumerate(rows[1:])]
+    Path("far.csv").write_text("\n".join([rows[0], *far]) + "\n", encoding="utf-8")
+    assert main(["train", "far.csv", "--target", "value", *TINY, "--encoder", "none", "--out", "run"]) == 0
+    assert "labels are learned less their mean, 11" in capsys.readouterr().err
+    assert json.loads(Path("run/result.json").read_text())["test_mae"] < 300
+    assert json.loads(Path("run/config.json").read_text())["task"]["std"][0] > 50
+    assert main(["predict", "run", "far.csv", "predicted.csv", "--quiet"]) == 0
+    values = [float(row.split(",")[-1]) for row in Path("predicted.csv").read_text().splitlines()[1:]]
+    assert len(values) == len(far) and all(700 < value < 1600 for value in values)
+
+
 def test_models_have_run_folders_of_their_own(labelled: str) -> None:
     train = ["train", labelled, "--target", "value", *TINY, "--encoder", "none"]
     for model in ("GraphTransformer", "TupleTransformer"):

@@ -307,6 +307,47 @@ def test_the_task_of_a_dataset() -> None:
     assert task_for(splits_with([[0.0], [1.0]]), "regression") == Regression()
 
 
+def test_labels_of_another_size_are_scaled() -> None:
+    """The loss is that of scaled labels; predictions and figures are in their units; missing labels stay missing."""
+    labels = torch.tensor([[300.0, 0.5], [340.0, torch.nan], [torch.nan, 1.5]], dtype=torch.float64)
+    found = Regression.arguments_for_training(labels)
+    assert found == {"mean": [320.0, 1.0], "std": [20.0, 0.5]}
+    assert Regression.arguments_for_training(labels[:, 1:]) == {}
+    assert Regression.arguments_for_training(torch.full((3, 1), 7.0)) == {"mean": [7.0], "std": [1.0]}
+    scaled, plain = Regression(num_targets=2, **found), Regression(num_targets=2)
+    assert make_task(scaled.to_dict()) == scaled and make_task(json.loads(json.dumps(scaled.to_dict()))) == scaled
+    assert "mean" not in plain.to_dict()
+    out = torch.tensor([[-1.0, 0.0], [2.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    assert scaled.predict(out).tolist() == [[300.0, 1.0], [360.0, 1.5], [320.0, 1.5]]
+    assert float(scaled.loss(out, labels)) == (0 + 1 + 1 + 0) / 4
+    assert scaled.evaluate(out, labels)["mae"] == (10.0 + 0.25) / 2
+    assert scaled.evaluate(out, labels) == plain.evaluate(scaled.predict(out), labels)
+    one = Regression(mean=[320.0], std=[20.0])
+    assert one.predict(torch.tensor([1.0])).tolist() == [340.0]
+
+
+def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:
+    class Own(Regression):
+        def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+            return (prediction - target).square().mean()
+
+    assert Own.arguments_for_training(torch.full((3, 1), 300.0)) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mean": [1.0]}, r"mean and std go together, got mean=\[1.0\] and std=None"),
+        ({"mean": [1.0], "std": [0.0]}, r"std must be 1 numbers, positive and finite, got \[0.0\]"),
+        ({"mean": [1.0, 2.0], "std": [1.0, 1.0]}, r"mean must be 1 numbers, finite, got \[1.0, 2.0\]"),
+        ({"mean": [math.nan], "std": [1.0]}, r"mean must be 1 numbers, finite, got \[nan\]"),
+    ],
+)
+def test_scales_that_are_none(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Regression(**arguments)
+
+
 @pytest.mark.parametrize(
     ("labels", "name", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from jsonargparse import Namespace
@@ -79,6 +80,9 @@ def run(args: Namespace) -> None:
     start = trained_model(args.start)
     splits = load_data(args, chosen, start, targets=args.target, computed=args.computed)
     task = task_for(splits, **_task(args))
+    if "mean" in (scale := task.to_dict()):
+        mean, std = (", ".join(f"{value:.4g}" for value in scale[name]) for name in ("mean", "std"))
+        print(f"labels are learned less their mean, {mean}, over their standard deviation, {std}", file=sys.stderr)
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
     label = encoder_label(chosen)

@@ -227,7 +227,9 @@ def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _effective(run: Run) -> dict[str, Any]:
     """The settings that had an effect, without the seed."""
-    task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name")}
+    # Mean and standard deviation are those of the training set, which another seed may have drawn otherwise.
+    task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
+    task |= {"scaled labels": True} if "mean" in run.task else {}
     settings = {**_encoder_settings(run), **_defaults(run), **run.settings, **task, "task": run.task.get("name")}
     settings |= {name: float(value) for name, value in settings.items() if name in _FLOATS and isinstance(value, int)}
     settings |= _options("attention_options", settings.pop("attention_options", None))

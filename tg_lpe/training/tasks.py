@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -23,6 +23,9 @@ from tg_lpe.training.metrics import METRICS
 
 TASKS = Registry("task")
 """Task classes by name."""
+
+FAR = 5.0
+"""Labels of a larger mean, or with a standard deviation larger than this or smaller than its inverse, are scaled."""
 
 T = TypeVar("T", bound="type[Task]")
 
@@ -115,6 +118,11 @@ class Task(ABC):
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
         """Arguments of this class that can be read off all labels, ``[num_rows, num_targets]``."""
         return {"num_targets": labels.size(1)}
+
+    @classmethod
+    def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
+        """Arguments that can be read off the labels of the training set, ``[num_rows, num_targets]``: here none."""
+        return {}
 
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
         """What a metric reads, ``[num_rows, num_targets]``: here the outputs themselves."""
@@ -230,9 +238,17 @@ class Regression(Task):
 
     Args:
         loss_function: ``"l1"``, the absolute error, or ``"mse"``, the squared one.
+        mean, std: one for each column of labels. The model then learns ``(label - mean) / std``, and the loss is that
+            of these; predictions and metrics are in the units of the labels. Labels are learned as they are if absent.
+
+    Raises:
+        ValueError: if only one of the two is given, their number is not that of the columns, one is not finite, or a
+            ``std`` is not positive.
     """
 
     loss_function: Literal["l1", "mse"] = "l1"
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
 
     name: ClassVar[str] = "regression"
     metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse")
@@ -241,15 +257,51 @@ class Regression(Task):
         super().__post_init__()
         if self.loss_function not in ("l1", "mse"):
             raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError(f"mean and std go together, got mean={self.mean} and std={self.std}")
+        for name, least in (("mean", -math.inf), ("std", 0.0)):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if len(values) != self.num_targets or not all(least < value < math.inf for value in values):
+                kind = "finite" if name == "mean" else "positive and finite"
+                raise ValueError(f"{name} must be {self.num_targets} numbers, {kind}, got {values}")
+            object.__setattr__(self, name, tuple(map(float, values)))
+
+    @classmethod
+    def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
+        """Mean and standard deviation, if a model as it is initialised would be far from the labels.
+
+        A subclass with a loss of its own, which may not scale the labels, gets none.
+        """
+        if cls.loss is not Regression.loss:
+            return {}
+        columns = [column[~column.isnan()].double() for column in labels.unbind(1)]
+        mean = [float(column.mean()) if len(column) else 0.0 for column in columns]
+        std = [float(column.std(correction=0)) or 1.0 if len(column) else 1.0 for column in columns]
+        if all(abs(m) <= FAR and 1 / FAR <= s <= FAR for m, s in zip(mean, std, strict=True)):
+            return {}
+        return {"mean": mean, "std": std}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As :meth:`Task.to_dict`, without mean and standard deviation that are absent."""
+        return {name: value for name, value in super().to_dict().items() if name not in ("mean", "std") or value}
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         prediction, target = self.rows(prediction, target)
+        if self.mean is not None and self.std is not None:
+            target = (target - _row(self.mean, target)) / _row(self.std, target)
         labelled = ~target.isnan()
         error = prediction - torch.where(labelled, target.to(prediction.dtype), prediction.detach())
         return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled)
 
     def predict(self, prediction: Tensor) -> Tensor:
-        return prediction
+        if self.mean is None or self.std is None:
+            return prediction
+        return prediction * _row(self.std, prediction) + _row(self.mean, prediction)
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        return self.predict(prediction)
 
     def check(self, target: Tensor) -> None:
         if bool(target.isinf().any()):
@@ -390,7 +442,9 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
         splits: the data.
         name: of the task. Absent, it is regression, unless the labels could be classes as well.
         metric: the figure that chooses the best epoch; the task's own if absent.
-        options: further arguments of the task; ``num_targets`` and ``num_classes`` are read off the labels if absent.
+        options: further arguments of the task. ``num_targets`` and ``num_classes`` are read off the labels if absent,
+            and ``mean`` and ``std`` of a regression off those of the training set, where a mean is beyond 5 or a
+            standard deviation not between 0.2 and 5; ``mean=None, std=None`` leaves such labels as they are.
 
     Raises:
         ValueError: if there are no labels, the task is unknown, its labels are not of its kind, or no task is named
@@ -411,7 +465,9 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
                 f"classes or values: say task={kind!r} (--task {kind}) or task='regression' (--task regression)"
             )
         name = Regression.name
-    arguments = {"level": splits.target.level, **TASKS[name].arguments_for(labels), **options}
+    cls = TASKS[name]
+    found = {**cls.arguments_for(labels), **cls.arguments_for_training(splits.labels("train"))}
+    arguments = {"level": splits.target.level, **found, **options}
     if metric is not None:
         arguments["metric"] = metric
     task = make_task({"name": name, **arguments})
@@ -427,6 +483,11 @@ def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:
         labelled: whether the label is there, bool of the same shape.
     """
     return each.sum() / labelled.sum().clamp(min=1)
+
+
+def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
+    """One value per column, on the device; a single one needs no tensor there."""
+    return values[0] if len(values) == 1 else torch.tensor(values, dtype=like.dtype, device=like.device)
 
 
 def _few(values: Tensor) -> str:
