@@ -833,7 +833,8 @@ def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     assert main(["report", "before", "mine.csv", "folder", "after", "--out", "page.html"]) == 0
     shown = capsys.readouterr()
-    assert "mine.csv is no run folder, left out" in shown.err and "folder is no run folder, left out" in shown.err
+    assert "left out: mine.csv is no run folder: it is a file" in shown.err
+    assert "left out: folder is no run folder: it has no config.json" in shown.err
     assert "mine.csv" in shown.out and Path("page.html").exists()
     assert "mine.csv is no run folder: it is a file" in refused(capsys, "report", "mine.csv")
     assert "there is no folder of that name" in refused(capsys, "report", "after", "nowhere")
@@ -870,6 +871,25 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     Path("two.csv").write_text("smiles,y\nC,0.5\nCC,1.5\n", encoding="utf-8")
     main(["train", "two.csv", "--target", "y", *TINY])
     assert "too few molecules for train, val and test: " in capsys.readouterr().err
+
+
+def test_options_beside_a_printed_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which holds ``encoder: null`` and ``task: null``; a preset in a file chooses the class as a typed one does."""
+
+    def printed(*words: str) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main(["train", "nci", *words, "--print_config"])
+        assert stopped.value.code == 0
+        return capsys.readouterr().out
+
+    file, preset = tmp_path / "printed.yaml", tmp_path / "preset.yaml"
+    file.write_text(printed(), encoding="utf-8")
+    assert "num_filters: 3" in printed("--config", str(file), "--encoder.num_filters", "3")
+    assert "metric: rmse" in printed("--config", str(file), "--task.metric", "rmse")
+    preset.write_text("preset: paper\n", encoding="utf-8")
+    assert "LinearTransformer" in printed("--config", str(preset), "--encoder.num_blocks", "2")
+    words = ["--print_config", "pattern", "--task.metric", "accuracy"]
+    assert any(word.endswith("Multiclass") for word in normalized("train", words))
 
 
 def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:

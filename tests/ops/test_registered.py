@@ -252,7 +252,11 @@ def test_forward_derivatives_of_encoders(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("encoder", [None, GramTransformer(2, 1), LinearTransformer(2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "encoder",
+    [None, GramTransformer(2, 1), GramTransformer(2, 1, probes="rademacher", num_probes=3), LinearTransformer(2, 2)],
+    ids=["none", "exact", "estimated", "linear"],
+)
 def test_functional_gradients_of_models(encoder: Any) -> None:
     model = GraphTransformer(1, hidden_channels=8, num_layers=1, heads=2, encoder=encoder).double().eval()
     names, values = zip(*model.named_parameters(), strict=True)
@@ -266,6 +270,23 @@ def test_functional_gradients_of_models(encoder: Any) -> None:
     found = torch.func.grad(loss)({name: value.detach() for name, value in zip(names, values, strict=True)})
     for name, grad in zip(names, expected, strict=True):
         torch.testing.assert_close(found[name], torch.zeros_like(found[name]) if grad is None else grad)
+
+
+def test_functional_derivatives_of_sums_of_gathered_rows() -> None:
+    """Second ones as well, which torch's own sum of embeddings has not."""
+    x, direction = normal(4, 3), normal(4, 3)
+    index, ptr = torch.tensor([2, 0, 0, 1, 3]), torch.tensor([0, 2, 2, 5])
+    group = torch.tensor([0, 0, 2, 2, 2])
+
+    def of(x: Tensor) -> Tensor:
+        return segment.gather_sum(x.sin(), index, ptr).square().sum()
+
+    def expected(x: Tensor) -> Tensor:
+        return x.new_zeros(3, 3).index_add(0, group, x.sin()[index]).square().sum()
+
+    for derivative in (torch.func.grad, torch.func.hessian):
+        torch.testing.assert_close(derivative(of)(x), derivative(expected)(x))
+    torch.testing.assert_close(torch.func.jvp(of, (x,), (direction,)), torch.func.jvp(expected, (x,), (direction,)))
 
 
 @needs_cpu

@@ -33,7 +33,10 @@ def run(args: Namespace) -> None:
     if len(others) < len(paths):  # else the first is refused
         paths = [path for path in paths if path not in others]
         for path in others:
-            print(f"{path} is no run folder, left out", file=sys.stderr)
+            try:
+                read_run(path)
+            except ValueError as error:
+                print(f"left out: {error}", file=sys.stderr)
     runs = [read_run(path) for path in paths]
     print(comparison_table(runs))
     if args.json is not None:

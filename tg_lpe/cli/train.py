@@ -86,8 +86,8 @@ def run(args: Namespace) -> None:
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
     label = encoder_label(chosen)
-    if args.model["class"] != DEFAULT_MODEL:
-        label = f"{args.model['class']}-{label}"
+    if (name := model_named(args.model["class"]).__name__) != DEFAULT_MODEL:
+        label = f"{name}-{label}"
     if start is not None:
         label += f"-from-{checkpoint_label(args.start)}"
         try:

@@ -70,7 +70,8 @@ def encoder_to_train(args: Namespace) -> dict[str, Any] | str | None:
     if (command := config.get("command")) not in (None, "train"):
         return str(Path(chosen, "encoder"))
     if command is not None or ("encoder" in config and config.get("class") in CLASSES):
-        raise ValueError(f"--pretrained takes an encoder, and {chosen} is a trained model: say --start {chosen}")
+        hint = f": say --start {chosen}" if "start" in args else ""
+        raise ValueError(f"--pretrained takes an encoder, and {chosen} is a trained model{hint}")
     return chosen
 
 

@@ -36,7 +36,7 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 }
 """Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
-SWITCHES = ("--quiet", "--resume", "--strict")
+SWITCHES = ("--quiet", "--resume", "--strict", "--print_config", "--print-config")
 """Options without a value."""
 
 _MODEL = "say --model.{}".format
@@ -114,7 +114,11 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         for content in configs.values() if typed in words else ():
             content.pop(replaced, None)  # the two exclude each other
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
-    if options and "--encoder" not in words and not any("encoder" in content for content in configs.values()):
+    if (
+        options
+        and "--encoder" not in words
+        and not any(content.get("encoder") is not None for content in configs.values())
+    ):
         words = ["--encoder", _default_class(command, words), *words]
         configs = {place + 2: content for place, content in configs.items()}
     words = _with_import_paths(words)
@@ -140,8 +144,7 @@ def _default_class(command: str, words: Sequence[str]) -> str:
     Raises:
         ValueError: if nothing says it.
     """
-    preset = PRESETS.get(words[words.index("--preset") + 1]) if "--preset" in words[:-1] else None
-    if preset is not None:
+    if (preset := PRESETS.get(last_given(words, "preset"))) is not None:
         return preset.encoder
     start = last_given(words, "start") if command == "train" else None
     if start is not None:
@@ -157,9 +160,13 @@ def _default_class(command: str, words: Sequence[str]) -> str:
 def _default_task(words: Sequence[str], configs: Collection[Mapping[str, Any]]) -> list[str]:
     """The options that name a task, where options ``--task.*`` were given and no task was."""
     options = [word for word in words if word.startswith("--task.") and word != "--task.help"]
-    if not options or "--task" in words or any("task" in content for content in configs):
+    if not options or "--task" in words or any(content.get("task") is not None for content in configs):
         return []
-    values = {place + 1 for place, word in enumerate(words) if word.startswith("--") and word not in SWITCHES}
+    values = {
+        place + 1
+        for place, word in enumerate(words)
+        if word.startswith("--") and word.partition("=")[0] not in SWITCHES
+    }
     sources = [word for place, word in enumerate(words) if place not in values]
     sources += [str(content.get("source")) for content in configs]
     task = next((NAMED_TASKS[word] for word in sources if word in NAMED_TASKS), {"name": Regression.name})

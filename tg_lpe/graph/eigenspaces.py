@@ -107,8 +107,9 @@ def eigenspaces(
         space, is_whole = _spaces(values, counts, gap, k)
         if width >= graph.max_nodes or bool((is_whole | values[:, 2:].isnan().any(1)).all()):
             break
-        # From here on large graphs are dense, where all eigenvectors take little longer than some.
-        is_last = EIGENVECTOR_NODES < graph.max_nodes <= min(16 * width, DENSE_LIMIT)
+        # From here on a large graph is dense, where all eigenvectors take little longer than some; in a batch the
+        # memory of all others would grow with it.
+        is_last = graph.num_graphs == 1 and EIGENVECTOR_NODES < graph.max_nodes <= min(16 * width, DENSE_LIMIT)
         width = graph.max_nodes if is_last else min(2 * width, graph.max_nodes)
     own = torch.stack([null.node * ~null.is_lone, null.node * null.is_lone], dim=1)
     vectors = torch.cat([own, vectors], dim=1)

@@ -206,7 +206,7 @@ class Incidence:
             ValueError: on a wrong shape or dtype.
         """
         for name, value, size in (("conductance", conductance, self.num_edges), ("ground", ground, self.num_nodes)):
-            if value is not None and value.shape != (size,):
+            if isinstance(value, Tensor) and value.shape != (size,):
                 raise ValueError(f"{name} must be [{size}], got {list(value.shape)}")
             _check_form(name, value, size)
         graph = copy.copy(self)

@@ -106,7 +106,9 @@ def laplacian_eigenvectors(
             continue
         most = method == "auto" and group.size <= min(8 * k, DENSE_LIMIT)  # all at once are faster than so many
         if most or is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
-            found, basis = _dense_eigenvectors(parts, group, k, scale, which, grounded)
+            stacks = [group] if group.size <= EIGENVECTOR_NODES else group.each()  # memory of one large matrix
+            solved = [_dense_eigenvectors(parts, stack, k, scale, which, graph.ground is not None) for stack in stacks]
+            found, basis = (np.concatenate(part) for part in zip(*solved, strict=True))
         else:
             found, basis = _iterated_eigenvectors(parts, group, k, scale, which, grounded, seed)
         if normalization == "rw" and scale is not None:
@@ -184,10 +186,10 @@ def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
 
 
 def _dense_eigenvectors(
-    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, grounded: Array | None
+    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, has_ground: bool
 ) -> tuple[Array, Array]:
     """Eigenvalues ``[num_components, k]`` and eigenvectors ``[num_components, n, k]``."""
-    n = group.size
+    n, grounded = group.size, parts.grounded[group.components] if has_ground else None
     matrix = group.matrices(parts.diagonal, scale)
     if which == "bottom":
         # The null vector is moved above all others, which makes them orthogonal to it whatever their eigenvalues.

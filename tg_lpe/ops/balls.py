@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import balls as cpu_balls
-from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.operator import Operator, checkpointed, reference_gradients
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import BallRecurrence
@@ -141,7 +140,7 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
     nodes, edges, read = [adjacency.new_zeros(0, width)], [adjacency.new_zeros(0, width)], [tail[:0]]
     for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
         # Without the checkpoint, each layer of each ball would wait for the backward pass.
-        part = checkpoint(_columns, adjacency, centers, neighbours, recurrence, use_reentrant=False)
+        part = checkpointed(_columns, adjacency, centers, neighbours, recurrence)
         for parts, found in zip((nodes, edges, read), part, strict=True):
             parts.append(found)
     entries = adjacency.new_zeros(tail.numel(), width)

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import estimates as cpu_estimates
-from tg_lpe.ops.operator import Operator, reference_gradients
+from tg_lpe.ops.operator import Operator, checkpointed, reference_gradients
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs, signed_64
 from tg_lpe.ops.segment import RowGroups
@@ -73,7 +72,7 @@ def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tens
             # The signs depend on the row within its graph: the same alone and in any batch.
             signs = counter_signs(seed, max_nodes, probes, row).repeat(num_rows // max(max_nodes, 1), 1)
             # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.
-            part = checkpoint(_sums_over_probes, row, signs, *ends, recurrence, use_reentrant=False)
+            part = checkpointed(_sums_over_probes, row, signs, *ends, recurrence)
             diagonal, entries = diagonal + part[0], entries + part[1]
         nodes.append(diagonal / num_probes)
         edges.append(entries / num_probes)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 NAMESPACE = "tg_lpe"
 
@@ -66,6 +67,13 @@ def is_transforming() -> bool:
     if torch.compiler.is_compiling():
         return False
     return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def checkpointed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns; what its gradient reads is computed again there, but under ``torch.func``."""
+    if is_transforming():
+        return function(*arguments)
+    return checkpoint(function, *arguments, use_reentrant=False)
 
 
 def needs_gradient(*values: Any) -> bool:

@@ -17,12 +17,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.ops import cpu, triton
 from tg_lpe.ops.cpu import polynomials as cpu_polynomials
 from tg_lpe.ops.lazy import lazy
-from tg_lpe.ops.operator import Operator, is_transforming, reference_gradients
+from tg_lpe.ops.operator import Operator, checkpointed, is_transforming, reference_gradients
 from tg_lpe.ops.structures import Recurrence
 from tg_lpe.ops.triton import polynomials as triton_polynomials
 
@@ -118,7 +117,7 @@ def _reference(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tenso
         parts = [_columns(adjacency, own, 0, max(max_nodes, 1), recurrence)]
     else:  # Without the checkpoint, each layer of each column would wait for the backward pass.
         ranges = [(first, min(at_once, max_nodes - first)) for first in range(0, max_nodes, at_once)]
-        parts = [checkpoint(_columns, adjacency, own, *each, recurrence, use_reentrant=False) for each in ranges]
+        parts = [checkpointed(_columns, adjacency, own, *each, recurrence) for each in ranges]
     rows = (torch.stack(part).sum(0).flatten(0, 1).mT.contiguous() for part in zip(*parts, strict=True))
     return tuple(rows)  # type: ignore[return-value]
 

@@ -132,6 +132,9 @@ def gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
 
 
 def _run_gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
+    if is_transforming():
+        group = torch.repeat_interleave(ptr.diff(), output_size=len(index))
+        return scatter_sum(x.index_select(0, index), group, len(ptr) - 1)
     return functional.embedding_bag(index, x, ptr, mode="sum", include_last_offset=True)
 
 

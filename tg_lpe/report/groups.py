@@ -25,8 +25,8 @@ ENTRY = ("edge_encoding", "pe_norm")
 """How an encoding enters the model. If two rows differ in one of these settings, all rows that have it show it."""
 
 SIZES = tuple(f"num_{part}" for part in PARTS)
-# Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _FLOATS = {field.name for field in fields(TrainConfig) if "float" in str(field.type)}
+# Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9")
 # Besides the data itself, a digest depends on how it was divided and read.
 _DIGEST_FOLLOWS = ("split", "atom_types", "bond_types", "target")

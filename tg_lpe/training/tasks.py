@@ -466,7 +466,10 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             )
         name = Regression.name
     cls = TASKS[name]
-    found = {**cls.arguments_for(labels), **cls.arguments_for_training(splits.labels("train"))}
+    of_training = cls.arguments_for_training(splits.labels("train"))
+    if of_training.keys() & options.keys():
+        of_training = {}
+    found = {**cls.arguments_for(labels), **of_training}
     arguments = {"level": splits.target.level, **found, **options}
     if metric is not None:
         arguments["metric"] = metric

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tg_lpe.ops.operator import is_transforming
+
 MIN_ROWS = 16
 """Rows, and columns, of the smallest matrices that Triton multiplies."""
 
@@ -66,7 +68,7 @@ def _runs_on(device: torch.device) -> bool:
 def supports(values: Tensor) -> bool:
     """Whether Triton is there and its kernels compute with such values: float32, on an NVIDIA GPU."""
     is_theirs = values.dtype == torch.float32 and (values.is_cuda or interpreted)
-    return enabled and is_theirs and _is_ready(values.device)
+    return enabled and is_theirs and not is_transforming() and _is_ready(values.device)
 
 
 @torch.compiler.assume_constant_result
