@@ -38,7 +38,7 @@ def test_python_runs() -> None:
     blocks = python_blocks(README)
     assert len(blocks) == 3
     names = run_blocks(blocks, "readme")
-    assert names["dataset"][0].linear_transformer_pe.shape == (6, 8)
+    assert names["dataset"][0].linear_transformer_pe.shape == (6, 16)
     assert names["prediction"].shape == (4, 1)
     assert bool(names["model"].predict(["CCO", "c1ccccc1"]).values.isfinite().all())
 
