@@ -12,6 +12,7 @@ from helpers import Graph, normal, randomize_
 from tg_lpe import Encoder, GramTransformer, LinearTransformer, zoo
 from tg_lpe.encoders import load_encoder
 from tg_lpe.hub.checkpoints import module_digest
+from tg_lpe.models import MODELS
 
 TYPES = {"num_node_types": 4, "num_edge_types": 3}
 GRAPH = Graph(6, [(0, 1), (1, 2), (1, 3), (3, 4)], [1.0, 2.0, 0.5, 3.0])
@@ -73,7 +74,7 @@ def test_real_features_are_read_too() -> None:
 
 
 def test_every_shipped_encoder_loads() -> None:
-    names = [name for name in zoo.names() if zoo.card(name)["class"] != "GraphTransformer"]
+    names = [name for name in zoo.names() if zoo.card(name)["class"] not in MODELS]
     for name in names:
         encoder = load_encoder(name)
         assert type(encoder).__name__ == zoo.card(name)["class"] and not encoder.training

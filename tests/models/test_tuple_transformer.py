@@ -535,7 +535,7 @@ def test_trained_by_name_and_started_from(tmp_path: Path) -> None:
     """Triples with encodings of pairs, through the loop of every model; another task starts from its weights."""
     rings = [nx.cycle_graph(n) if n % 2 else nx.path_graph(n) for n in range(3, 11)]
     data = [
-        Data(edge_index=from_networkx(graph).both_ways()[0], num_nodes=len(graph), y=torch.ones(1) * len(graph))
+        Data(edge_index=from_networkx(graph).both_ways()[0], num_nodes=len(graph), y=torch.ones(1) * len(graph) / 2)
         for graph in rings
     ]
     splits = GraphSplits.of(data, data[:2], data[2:4], level="graph")

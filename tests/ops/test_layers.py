@@ -27,6 +27,7 @@ from torch import Tensor
 from tg_lpe import Incidence, LinearTransformer
 from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.graph.incidence import LARGE
+from tg_lpe.ops import edges
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.cpu import layers as cpu_layers
 from tg_lpe.ops.structures import FixedLayers, LayerStack
@@ -160,6 +161,38 @@ def test_malformed_calls_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=match):
             run(**arguments)
+
+
+@needs_cpu
+@pytest.mark.parametrize(
+    ("crow", "col"),
+    [
+        ([0, 1, 10**9, 4], [1, 0, 2, 1]),
+        ([0, 3, 1, 4], [1, 0, 2, 1]),
+        ([1, 1, 3, 4], [1, 0, 2, 1]),
+        ([0, 1, 3, 3], [1, 0, 2, 1]),
+        ([0, 1, 3, 4], [1, 0, 3, 1]),
+        ([0, 1, 3, 4], [1, -1, 2, 1]),
+    ],
+    ids=str,
+)
+def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None:
+    """By every operation that reads them: they would read other memory."""
+    phi, graph = torch.ones(3, 8).double(), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    laplacian = graph.scaled_laplacian(phi)
+    rows = laplacian.rows._replace(crow=torch.tensor(crow), col=torch.tensor(col, dtype=torch.int32))
+    wrong, ones = laplacian._replace(rows=rows), torch.ones(1).double()
+    stack = LayerStack(*torch.ones(4, 2, 8, 8).double(), True)
+    fixed = FixedLayers(wrong, stack, ones, 1e-12)
+    message = "crow must ascend from 0 to the number of entries, and col be in 0..2"
+    with pytest.raises(ValueError, match=message):
+        edges.laplacian(rows, laplacian.diagonal, phi)
+    with pytest.raises(ValueError, match=message):
+        cpu_layers.layers(phi, fixed, None)
+    with pytest.raises(ValueError, match=message):
+        cpu_layers.layers_forward(phi, fixed)
+    with pytest.raises(ValueError, match=message):
+        layer_ops.two_block_layers(phi, wrong, torch.ones(2, 2, 2).double(), torch.ones(2, 2, 2).double())
 
 
 def problem(num_layers: int = 3, k: int = 3, diagonal: bool = True) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ class _AdjacencyRows(Arguments):
 
 class _Laplacian(Arguments):
     _fields_: ClassVar = [
-        *fields(Int, "num_nodes k"),
+        *fields(Int, "num_nodes num_entries k"),
         *fields(Pointer, "crow col value diagonal x out"),
         *fields(Int, "num_threads"),
     ]
@@ -132,7 +132,16 @@ def laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Ten
     )
     out = torch.empty_like(read["x"])
     arguments = _Laplacian(
-        num_nodes=num_nodes, k=x.size(-1), num_threads=cpu.num_threads(), **pointers({**read, "out": out})
+        num_nodes=num_nodes,
+        num_entries=read["col"].numel(),
+        k=x.size(-1),
+        num_threads=cpu.num_threads(),
+        **pointers({**read, "out": out}),
     )
-    _laplacian(dtype, arguments, "malformed rows")
+    _laplacian(dtype, arguments, malformed_rows(num_nodes))
     return out
+
+
+def malformed_rows(num_nodes: int) -> str:
+    """What a function says of rows that are none."""
+    return f"crow must ascend from 0 to the number of entries, and col be in 0..{num_nodes - 1}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
-from tg_lpe.ops.cpu.edges import adjacency_rows
+from tg_lpe.ops.cpu.edges import adjacency_rows, malformed_rows
 from tg_lpe.ops.structures import FixedLayers, LayerStack, ScaledLaplacian
 
 WIDTHS = (8, 16)
@@ -28,7 +28,7 @@ _OPERATOR = fields(Pointer, "ptr crow col value diagonal")
 
 class _Layers(Arguments):
     _fields_: ClassVar = [
-        *fields(Int, "width num_nodes num_layers num_graphs"),
+        *fields(Int, "width num_nodes num_entries num_layers num_graphs"),
         *_OPERATOR,
         *fields(Pointer, "residual similarity left right later readout"),
         *fields(Int, "out_channels diagonal_weights normalize"),
@@ -40,7 +40,7 @@ class _Layers(Arguments):
 
 class _Training(Arguments):
     _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_layers num_graphs"),
+        *fields(Int, "num_nodes num_entries num_layers num_graphs"),
         *_OPERATOR,
         *fields(Pointer, "residual similarity left later"),
         *fields(Double, "norm_floor"),
@@ -51,7 +51,7 @@ class _Training(Arguments):
 
 class _Blocks(Arguments):
     _fields_: ClassVar = [
-        *fields(Int, "width num_nodes num_layers"),
+        *fields(Int, "width num_nodes num_entries num_layers"),
         *fields(Pointer, "crow col value diagonal residual weight phi one two"),
         *fields(Int, "num_threads"),
     ]
@@ -94,6 +94,7 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
     arguments = _Layers(
         width=width,
         num_nodes=num_nodes,
+        num_entries=read["col"].numel(),
         num_layers=num_layers,
         num_graphs=laplacian.ptr.numel() - 1,
         out_channels=readout.size(0),
@@ -184,17 +185,18 @@ def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, 
         arguments = _Blocks(
             width=width,
             num_nodes=num_nodes,
+            num_entries=operator["col"].numel(),
             num_layers=num_layers,
             num_threads=cpu.num_threads(),
             **pointers({**operator, "phi": start, "one": one, "two": two}),
         )
-        _two_block_layers(dtype, arguments, "malformed layers")
+        _two_block_layers(dtype, arguments, malformed_rows(num_nodes))
         parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
 
 
 def _malformed(num_nodes: int) -> str:
-    return f"ptr must ascend from 0 to {num_nodes}"
+    return f"ptr must ascend from 0 to {num_nodes}, and {malformed_rows(num_nodes)}"
 
 
 def _padded(x: Tensor, width: int, dims: int = 1) -> Tensor:
@@ -234,6 +236,7 @@ def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tens
     )
     return read, {
         "num_nodes": num_nodes,
+        "num_entries": read["col"].numel(),
         "num_layers": num_layers,
         "num_graphs": num_graphs,
         "norm_floor": norm_floor,

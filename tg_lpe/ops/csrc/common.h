@@ -182,6 +182,24 @@ inline void starts_from_counts(int64_t* counts, int64_t n) {
     counts[n] = total;
 }
 
+// Whether rows of entries lie one behind the other from 0 to `num_entries`, and all columns are rows.
+inline bool are_rows(int64_t num_nodes, int64_t num_entries, const int64_t* crow, const int32_t* col,
+                     int64_t num_threads) {
+    if (crow[0] != 0 || crow[num_nodes] != num_entries) return false;
+    const int64_t parts = std::max<int64_t>(1, std::min(num_threads, (num_nodes + num_entries) >> 18));
+    std::vector<int64_t> wrong(parts, 0);
+    in_parallel(parts, [&](int64_t part) {
+        int64_t here = 0;
+        for (int64_t i = part * num_nodes / parts; i < (part + 1) * num_nodes / parts; ++i) here |= crow[i + 1] < crow[i];
+        for (int64_t e = part * num_entries / parts; e < (part + 1) * num_entries / parts; ++e)
+            here |= (col[e] < 0) | (col[e] >= num_nodes);
+        wrong[part] = here;
+    });
+    for (const int64_t found : wrong)
+        if (found) return false;
+    return true;
+}
+
 // The rows of a symmetric matrix with an entry for each edge in two places: `crow` receives where each row begins, and
 // `place(at, i, j, e)` is called for the entry (i, j) of edge e, row by row in the order of the edges: in the order of
 // the columns where edges are sorted by (tail, head), tail < head. Each thread owns a range of rows. False if an edge does

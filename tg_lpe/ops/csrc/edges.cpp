@@ -13,7 +13,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int INTERFACE = 9;  // of all structures, as tg_lpe/ops/cpu/ fills them in
+constexpr int INTERFACE = 10;  // of all structures, as tg_lpe/ops/cpu/ fills them in
 
 constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
 constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and what they point at, are fetched ahead
@@ -224,7 +224,7 @@ int adjacency_rows(const AdjacencyArguments<T>& a) {
 
 template <typename T>
 struct LaplacianArguments {
-    int64_t num_nodes, k;
+    int64_t num_nodes, num_entries, k;
     const int64_t* crow;
     const int32_t* col;
     const T *value, *diagonal, *x;  // x: [num_nodes, k]
@@ -234,6 +234,7 @@ struct LaplacianArguments {
 
 template <typename T>
 int laplacian(const LaplacianArguments<T>& a) {
+    if (!are_rows(a.num_nodes, a.num_entries, a.crow, a.col, a.num_threads)) return MALFORMED;
     const int64_t work = (a.num_nodes + a.crow[a.num_nodes]) * a.k;
     const int64_t parts = std::max<int64_t>(1, std::min(a.num_threads, work >> 18));
     in_parallel(parts, [&](int64_t part) {

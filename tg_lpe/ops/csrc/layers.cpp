@@ -595,9 +595,15 @@ bool ascend(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes) {
     return true;
 }
 
+// Whether graphs and rows are where the arguments say.
+template <typename A>
+bool is_well_formed(const A& a) {
+    return ascend(a.ptr, a.num_graphs, a.num_nodes) && are_rows(a.num_nodes, a.num_entries, a.crow, a.col, a.num_threads);
+}
+
 template <typename T>
 struct LayersArguments {
-    int64_t width, num_nodes, num_layers, num_graphs;
+    int64_t width, num_nodes, num_entries, num_layers, num_graphs;
     const int64_t *ptr, *crow;
     const int32_t* col;
     const T *value, *diagonal;
@@ -618,7 +624,7 @@ struct LayersArguments {
 
 template <typename T>
 int layers(const LayersArguments<T>& a) {
-    if (!ascend(a.ptr, a.num_graphs, a.num_nodes)) return MALFORMED;
+    if (!is_well_formed(a)) return MALFORMED;
     const auto each = a.width == 8 ? run<T, 8> : run<T, 16>;
     each(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, a.one, a.two, a.out, a.num_threads);
     return OK;
@@ -626,7 +632,7 @@ int layers(const LayersArguments<T>& a) {
 
 template <typename T>
 struct TrainingArguments {
-    int64_t num_nodes, num_layers, num_graphs;
+    int64_t num_nodes, num_entries, num_layers, num_graphs;
     const int64_t *ptr, *crow;
     const int32_t* col;
     const T *value, *diagonal;
@@ -647,14 +653,14 @@ struct TrainingArguments {
 
 template <typename T>
 int layers_forward(const TrainingArguments<T>& a) {
-    if (!ascend(a.ptr, a.num_graphs, a.num_nodes)) return MALFORMED;
+    if (!is_well_formed(a)) return MALFORMED;
     run_forward<T, 8>(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, {a.chain, a.gram, a.norm}, a.num_threads);
     return OK;
 }
 
 template <typename T>
 int layers_backward(const TrainingArguments<T>& a) {
-    if (!ascend(a.ptr, a.num_graphs, a.num_nodes)) return MALFORMED;
+    if (!is_well_formed(a)) return MALFORMED;
     run_backward<T, 8>(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, {a.chain, a.gram, a.norm}, a.grad_out,
                        a.grad_phi, a.grad_residual, a.grad_similarity, a.grad_left, a.num_threads);
     return OK;
@@ -662,7 +668,7 @@ int layers_backward(const TrainingArguments<T>& a) {
 
 template <typename T>
 struct BlocksArguments {
-    int64_t width, num_nodes, num_layers;
+    int64_t width, num_nodes, num_entries, num_layers;
     const int64_t* crow;
     const int32_t* col;
     const T *value, *diagonal;
@@ -674,6 +680,7 @@ struct BlocksArguments {
 
 template <typename T>
 int two_block_layers(const BlocksArguments<T>& a) {
+    if (!are_rows(a.num_nodes, a.num_entries, a.crow, a.col, a.num_threads)) return MALFORMED;
     const auto run = a.width == 4 ? run_blocks<T, 4> : run_blocks<T, 8>;
     run(a.num_nodes, a.num_layers, a.crow, a.col, a.value, a.diagonal, a.residual, a.weight, a.phi, a.one, a.two,
         a.num_threads);
