@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from helpers import normal
@@ -11,7 +15,17 @@ from torch_geometric.loader import DataLoader
 
 from tg_lpe import Encoder, Encoding, Incidence
 from tg_lpe.data import GraphDataset
-from tg_lpe.encoders import ENCODERS, LPE, precompute
+from tg_lpe.encoders import (
+    ENCODERS,
+    LPE,
+    SPE,
+    HeatKernel,
+    LaplacianEigenvectors,
+    ResistiveEmbedding,
+    SpectralEncoder,
+    SpectralKernel,
+    precompute,
+)
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 
 
@@ -49,6 +63,51 @@ def test_stored_or_not_the_encoding_is_the_same(name: str, weighted: bool, monke
     torch.testing.assert_close(read.edge, fresh.edge)
     ruined = {key: value + 1 for key, value in kept.items()}
     assert not torch.allclose(encoder(*given, **sizes, precomputed=ruined).node, fresh.node), "they are read"
+
+
+SPECTRUM: dict[str, Any] = {"num_eigenpairs": 4}
+READERS: dict[str, list[Callable[[], Encoder]]] = {
+    "times": [HeatKernel, lambda: HeatKernel((0.5, 2.0, 8.0)), lambda: HeatKernel((0.5, 2.0, 9.0))],
+    "seed": [lambda: ResistiveEmbedding(4), lambda: ResistiveEmbedding(4, seed=1)],
+    "eigenvectors": [
+        *(partial(LaplacianEigenvectors, 4, normalization=normalization) for normalization in (None, "sym", "rw")),
+        partial(LaplacianEigenvectors, 4, which="top"),
+    ],
+    "spectrum": [
+        *(partial(SpectralKernel, normalization=normalization, **SPECTRUM) for normalization in (None, "sym")),
+        partial(SpectralEncoder, tokens="eigenvectors", row_norm=True, **SPECTRUM),
+        partial(SpectralEncoder, row_norm=True, **SPECTRUM),
+        partial(LPE, **SPECTRUM),
+        partial(LPE, normalization=None, **SPECTRUM),
+        partial(SPE, **SPECTRUM),
+        partial(SPE, normalization=None, **SPECTRUM),
+        partial(LaplacianEigenvectors, 4),
+    ],
+}
+"""Encoders whose tensors have the same shapes and other values, all of them different within a group."""
+
+
+@pytest.mark.parametrize("group", READERS)
+@pytest.mark.filterwarnings("ignore:SPE reads whole eigenspaces")
+def test_what_another_encoder_stored_is_refused(group: str) -> None:
+    stored = [store_precomputed(make(), dataset()) for make in READERS[group]]
+    for number, make in enumerate(READERS[group]):
+        for other, (data, *_) in enumerate(stored):
+            encoder, kept = make(), precomputed_of(data)
+            if other == number:
+                assert encoder(data.x, data.edge_index, precomputed=kept).node.shape[0] == data.num_nodes
+                continue
+            with pytest.raises(ValueError, match=f"precomputed of this {type(encoder).__name__} must hold tensors of"):
+                encoder(data.x, data.edge_index, precomputed=kept)
+
+
+def test_several_encoders_store_side_by_side() -> None:
+    first, second = HeatKernel((1.0,)), HeatKernel((2.0,))
+    data = store_precomputed(second, store_precomputed(first, dataset()))[0]
+    for encoder in (first, second, LPE(3, num_eigenpairs=2), SpectralKernel(num_eigenpairs=2)):
+        data = store_precomputed(encoder, [data])[0]
+        expected = encoder(data.x, data.edge_index).node
+        torch.testing.assert_close(encoder(data.x, data.edge_index, precomputed=precomputed_of(data)).node, expected)
 
 
 def test_a_dataset_of_nothing_to_store_is_returned_itself() -> None:
@@ -93,7 +152,7 @@ def test_a_list_of_graphs_is_taken_and_not_changed() -> None:
     index = torch.tensor([[0, 1], [1, 0]])
     graphs = [Data(edge_index=index, num_nodes=2), Data(edge_index=index, num_nodes=3)]
     stored = store_precomputed(LPE(3, num_eigenpairs=2), graphs)
-    assert len(stored) == 2 and stored[1].precomputed_node_spectrum.shape == (3, 2)
+    assert len(stored) == 2 and stored[1].precomputed_node_spectrum_eigenvectors_sym.shape == (3, 2)
     assert all(set(data.keys()) == {"edge_index", "num_nodes"} for data in graphs)
     with pytest.raises(TypeError, match="got one Data"):
         store_precomputed(LPE(3), graphs[0])

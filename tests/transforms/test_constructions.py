@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 import sys
+import warnings
 
 import networkx as nx
 import numpy as np
@@ -549,10 +550,26 @@ def test_refuses_names_that_are_taken() -> None:
         for build in (AddHeatKernelPE, AddEffectiveResistance, lambda **more: AddLaplacianEigenvectors(2, **more)):
             with pytest.raises(ValueError, match=f"attr_name must be a name that is none of .*, got {name!r}"):
                 build(attr_name=name)
+    for name in ("num_edges", "keys", "to", "num_node_features"):
+        with pytest.raises(ValueError, match=f"attr_name='{name}' would hide {name} of torch_geometric.data.Data"):
+            AddHeatKernelPE(attr_name=name)
     with pytest.raises(ValueError, match=r"edge_attr_name must be a name .*, got 'ptr'"):
         AddHeatKernelPE(edge_attr_name="ptr")
     with pytest.raises(ValueError, match=r"eigenvalue_attr_name must be a name .*, got ''"):
         AddLaplacianEigenvectors(2, eigenvalue_attr_name="")
+
+
+def test_pyg_cuts_attributes_of_edges_by_their_names() -> None:
+    ring = data_of(Graph(5, [(i, (i + 1) % 5) for i in range(5)], [1.0] * 5))
+    ring.edge_index, ring.edge_weight = ring.edge_index[:, :5], ring.edge_weight[:5]
+    with pytest.warns(UserWarning, match="edge_attr_name='heat' has no 'edge' in it.*'edge_heat' is safe"):
+        AddHeatKernelPE(edge_attr_name="heat")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoded = AddHeatKernelPE(edge_attr_name="edge_heat")(ring)
+        part = encoded.subgraph(torch.tensor([0, 1, 2]))
+        assert part.edge_heat.size(0) == part.num_edges == 2
+        AddHeatKernelPE(attr_name="y"), AddHeatKernelPE(attr_name="pos")
 
 
 @every_transform

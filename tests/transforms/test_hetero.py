@@ -157,6 +157,11 @@ def test_refused_unless_the_argument_says_how() -> None:
 
 def test_graphs_that_cannot_be_encoded() -> None:
     whole, by_edges = (AddHeatKernelPE(attr_name="pe", hetero=hetero) for hetero in ("whole", "edge_type"))
+    unknown = films(weighted=False)
+    unknown["film", "of", "actor"].edge_index = torch.tensor([[0], [0]])
+    for encode in (whole, by_edges):
+        with pytest.raises(ValueError, match="node type 'actor' has neither features nor num_nodes"):
+            encode(unknown)
     data = films()
     del data[KNOWS].edge_weight
     with pytest.raises(ValueError, match=r"edge_weight of types .* must have one form .*'knows'.*: None"):

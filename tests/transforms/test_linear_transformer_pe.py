@@ -156,8 +156,8 @@ def test_errors_say_what_came(encoder, transform) -> None:
         LinearTransformerPE(encoder="eigen-k8")
     with pytest.raises(TypeError, match="got Linear;"):
         LinearTransformerPE(encoder=torch.nn.Linear(2, 2))
-    for k in (0, 9, -1):
-        with pytest.raises(ValueError, match=rf"k must lie in 1\.\.8, .* got {k};"):
+    for k in (0, 9, -1, "8", 8.0, True):
+        with pytest.raises(ValueError, match=rf"k must lie in 1\.\.8, .* got {k!r};"):
             LinearTransformerPE(k=k, encoder=encoder)
     with pytest.raises(TypeError, match="got HeteroData"):
         transform(HeteroData())

@@ -93,7 +93,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             edge_attr: features of the directed edges ``[num_directed_edges, ...]``, likewise.
             generator: the source of randomness (probes, signs of eigenvectors), drawn anew at each call; without it the
                 encoding of a graph is always the same.
-            precomputed: what :meth:`precompute` returns for this graph; computed if absent.
+            precomputed: what :meth:`precompute` returned for this graph with these edge weights; computed if absent.
 
         Returns:
             The encoding.
@@ -334,7 +334,7 @@ def check_precomputed(
         widths: the names of what :meth:`Encoder.precompute` returns, and its numbers of columns.
 
     Raises:
-        ValueError: if a tensor is missing or of another shape.
+        ValueError: if a tensor is missing or of another shape. Names tell what was computed, shapes how much.
     """
     rows = {"node": graph.num_nodes, "edge": graph.num_directed_edges, "graph": graph.num_graphs}
     expected = {name: [rows[name.partition("_")[0]], width] for name, width in widths.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,8 +99,8 @@ class ComputedEncoder(Encoder):
 class NodeEdgeEncoder(ComputedEncoder):
     """A :class:`ComputedEncoder` of one tensor for nodes and one for edges, which :meth:`compute` gives."""
 
-    name: ClassVar[str]
-    """What the precomputed tensors are called."""
+    name: str
+    """What the precomputed tensors are called: says what decides their values besides the graph and their width."""
 
     @abstractmethod
     def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:

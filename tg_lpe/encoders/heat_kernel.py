@@ -33,8 +33,6 @@ class HeatKernel(NodeEdgeEncoder):
         ValueError: without times, with a negative or infinite one, or if another argument is out of range.
     """
 
-    name = "heat_kernel"
-
     def __init__(
         self, times: Sequence[float] = TIMES, edge_out_channels: int | None = None, method: str = "auto"
     ) -> None:
@@ -42,6 +40,7 @@ class HeatKernel(NodeEdgeEncoder):
         check_method(method)
         super().__init__(len(times), len(times), edge_out_channels)
         self.times, self.method = times, method
+        self.name = "_".join(["heat_kernel", *map(str, times)])
 
     def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
         """The entries, float64."""

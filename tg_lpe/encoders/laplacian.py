@@ -29,8 +29,9 @@ class LaplacianEigenvectors(ComputedEncoder):
     canonical one of :func:`tg_lpe.graph.spectral.laplacian_eigenvectors`, which says also where there is none that is
     independent of the order of the nodes. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary.
 
-    :meth:`precompute` gives ``node_eigenvectors``, ``[num_nodes, k]``, and ``graph_eigenvalues``, ``[num_graphs, k]``;
-    where a graph has fewer, columns are zero and eigenvalues NaN.
+    :meth:`precompute` gives ``node_eigenvectors_KIND``, ``[num_nodes, k]``, and ``graph_eigenvalues_KIND``,
+    ``[num_graphs, k]``, for a :attr:`kind` such as ``bottom_sym``; where a graph has fewer, columns are zero and
+    eigenvalues NaN.
 
     Args:
         k: number of eigenvectors, ``out_channels``.
@@ -58,23 +59,27 @@ class LaplacianEigenvectors(ComputedEncoder):
         check_seed(seed)
         super().__init__(k, 2 * k, edge_out_channels)
         self.k, self.normalization, self.which, self.method, self.seed = k, normalization, which, method, seed
+        self.kind = f"{which}_{normalization}"
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
         """Eigenvectors and eigenvalues."""
         vectors, values = laplacian_eigenvectors(
             graph, self.k, normalization=self.normalization, which=self.which, method=self.method, seed=self.seed
         )
-        return {"node_eigenvectors": self.cast(vectors), "graph_eigenvalues": self.cast(values)}
+        return {
+            f"node_eigenvectors_{self.kind}": self.cast(vectors),
+            f"graph_eigenvalues_{self.kind}": self.cast(values),
+        }
 
     def widths(self) -> dict[str, int]:
         """As :meth:`precompute` returns."""
-        return {"node_eigenvectors": self.k, "graph_eigenvalues": self.k}
+        return {f"node_eigenvectors_{self.kind}": self.k, f"graph_eigenvalues_{self.kind}": self.k}
 
     def assemble(
         self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
     ) -> Encoding:
         """The eigenvectors with their signs, and the forms at the edges."""
-        vectors = precomputed["node_eigenvectors"]
+        vectors = precomputed[f"node_eigenvectors_{self.kind}"]
         edge = pair_forms(vectors, graph.edge_index) if self.edge_out_channels else None
         if edge is not None:
             loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)

@@ -34,8 +34,9 @@ class LPE(SpectrumEncoder):
     a symmetry maps an eigenvector to its negative, and where an eigenvalue repeats, whose basis is arbitrary.
     :class:`~tg_lpe.encoders.SPE` has no such choices.
 
-    :meth:`precompute` gives ``graph_eigenvalues``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum``,
-    ``[num_nodes, num_eigenpairs]``; where a graph has fewer, NaN and zero.
+    :meth:`precompute` gives ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
+    ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``eigenvectors_sym``; where a graph has fewer, NaN and
+    zero.
 
     Args:
         out_channels: width ``d`` of the encoding.

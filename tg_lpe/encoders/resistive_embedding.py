@@ -42,21 +42,22 @@ class ResistiveEmbedding(ComputedEncoder):
         check_seed(seed)
         super().__init__(k, 0, None)
         self.k, self.seed, self.method = k, seed, method
+        self.name = f"resistive_embedding_{seed}"
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
-        """``node_resistive_embedding``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
-        return {"node_resistive_embedding": self._embed(graph, self.seed)}
+        """``node_resistive_embedding_SEED``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
+        return {f"node_{self.name}": self._embed(graph, self.seed)}
 
     def widths(self) -> dict[str, int]:
         """As :meth:`precompute` returns."""
-        return {"node_resistive_embedding": self.k}
+        return {f"node_{self.name}": self.k}
 
     def assemble(
         self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
     ) -> Encoding:
         """What was precomputed, or another embedding where there is a generator."""
         if generator is None:
-            return Encoding(precomputed["node_resistive_embedding"])
+            return Encoding(precomputed[f"node_{self.name}"])
         return Encoding(self._embed(graph, draw_seed(generator)))
 
     def _embed(self, graph: Incidence, seed: int) -> Tensor:

@@ -46,8 +46,9 @@ class SPE(SpectrumEncoder):
     batch-mate. The work grows with the square of the number of nodes of a graph. The memory does not: pairs are taken
     in chunks, which are computed again for the gradient. Under autocast all is in the precision of the weights.
 
-    :meth:`precompute` gives ``graph_eigenvalues``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum``,
-    ``[num_nodes, num_eigenpairs]``; where a graph has fewer in whole eigenspaces, NaN and zero.
+    :meth:`precompute` gives ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
+    ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``whole_eigenspaces_sym``; where a graph has fewer in
+    whole eigenspaces, NaN and zero.
 
     Args:
         out_channels: width of the encoding, and of the GIN; the published models have 768.
@@ -72,6 +73,7 @@ class SPE(SpectrumEncoder):
         check_count("num_filters", num_filters)
         check_count("filter_channels", filter_channels)
         super().__init__(out_channels, 0, num_eigenpairs, "eigenspaces", normalization, row_norm=False)
+        self.kind = f"whole_{self.kind}"
         self.num_filters, self.filter_channels = num_filters, filter_channels
         self.phi = nn.Sequential(
             *(nn.Linear(1, filter_channels), nn.LayerNorm(filter_channels), nn.ReLU()),
@@ -104,7 +106,7 @@ class SPE(SpectrumEncoder):
                 stacklevel=2,
             )
         dtype = self.epsilon.dtype
-        return {"graph_eigenvalues": values.to(dtype), "node_spectrum": vectors.to(dtype)}
+        return self._named(values.to(dtype), vectors.to(dtype))
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`SpectrumEncoder.encode_nodes`."""

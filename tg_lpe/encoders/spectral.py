@@ -51,15 +51,17 @@ class SpectrumEncoder(Encoder):
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
         self.num_eigenpairs, self.tokens = num_eigenpairs, tokens
         self.normalization, self.row_norm = normalization, row_norm
+        self.kind = "_".join([tokens, str(normalization), *(["row_norm"] if row_norm else [])])
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
         """Eigenvalues and what stands at nodes and edges, in the dtype of the weights.
 
         Returns:
-            ``graph_eigenvalues``, ``[num_graphs, num_eigenpairs]``, NaN where a graph has fewer; ``node_spectrum``,
-            ``[num_nodes, num_eigenpairs]``: entries of the eigenvectors, or ``sqrt(P_ii)`` of each eigenspace; and
-            ``edge_spectrum``, ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded:
-            ``sqrt(P_ii + P_jj - 2 P_ij)`` and ``P_ij``, where ``P = phi phi^T`` for an eigenvector.
+            ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, NaN where a graph has fewer, for a
+            :attr:`kind` such as ``eigenspaces_sym``; ``node_spectrum_KIND``, ``[num_nodes, num_eigenpairs]``: entries
+            of the eigenvectors, or ``sqrt(P_ii)`` of each eigenspace; and ``edge_spectrum_KIND``,
+            ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded: ``sqrt(P_ii + P_jj - 2 P_ij)`` and
+            ``P_ij``, where ``P = phi phi^T`` for an eigenvector.
         """
         options = {"normalization": self.normalization, "row_norm": self.row_norm}
         dtype = next(self.parameters()).dtype
@@ -71,10 +73,14 @@ class SpectrumEncoder(Encoder):
         else:
             spaces = eigenspaces(graph, self.num_eigenpairs, edges=bool(self.edge_out_channels), **options)  # type: ignore[arg-type]
             values, node, distance, product = spaces
-        found = {"graph_eigenvalues": values.to(dtype), "node_spectrum": node.to(dtype)}
+        found = self._named(values.to(dtype), node.to(dtype))
         if self.edge_out_channels:
-            found["edge_spectrum"] = graph.spread_to_directed(torch.cat([distance, product], dim=1)).to(dtype)
+            edge = graph.spread_to_directed(torch.cat([distance, product], dim=1))
+            found[f"edge_spectrum_{self.kind}"] = edge.to(dtype)
         return found
+
+    def _named(self, values: Tensor, node: Tensor) -> dict[str, Tensor]:
+        return {f"graph_eigenvalues_{self.kind}": values, f"node_spectrum_{self.kind}": node}
 
     def encode(
         self,
@@ -100,11 +106,12 @@ class SpectrumEncoder(Encoder):
             with torch.no_grad():
                 precomputed = self.precompute(graph)
         else:
-            widths = {"graph_eigenvalues": self.num_eigenpairs, "node_spectrum": self.num_eigenpairs}
-            widths |= {"edge_spectrum": 2 * self.num_eigenpairs} if self.edge_out_channels else {}
+            widths = {f"{name}_{self.kind}": self.num_eigenpairs for name in ("graph_eigenvalues", "node_spectrum")}
+            widths |= {f"edge_spectrum_{self.kind}": 2 * self.num_eigenpairs} if self.edge_out_channels else {}
             check_precomputed(self, graph, precomputed, widths)
         dtype = next(self.parameters()).dtype
-        values, node = (precomputed[name].to(dtype) for name in ("graph_eigenvalues", "node_spectrum"))
+        names = f"graph_eigenvalues_{self.kind}", f"node_spectrum_{self.kind}"
+        values, node = (precomputed[name].to(dtype) for name in names)
         absent = values.isnan()
         values = values.masked_fill(absent, 0.0)
         if self.out_channels:
@@ -113,7 +120,7 @@ class SpectrumEncoder(Encoder):
             node = node[:, :0]
         if not self.edge_out_channels:
             return Encoding(node)
-        distance, product = precomputed["edge_spectrum"].to(dtype)[_representatives(graph)].chunk(2, dim=1)
+        distance, product = precomputed[f"edge_spectrum_{self.kind}"].to(dtype)[_representatives(graph)].chunk(2, dim=1)
         edge = self.encode_edges(graph, distance, product, values, absent)
         return Encoding(node, graph.spread_to_directed(edge))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 RESERVED = ("index", "batch", "face")
 """PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
@@ -25,6 +26,9 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
     Raises:
         TypeError: if a name is no string.
         ValueError: if a name is empty, means something else to PyTorch Geometric, or occurs twice.
+
+    Warns:
+        UserWarning: if an attribute of edges has a name that PyTorch Geometric does not read as one of edges.
     """
     seen: dict[str, str] = {}
     for argument, name in names.items():
@@ -40,9 +44,23 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
             )
         if name in TAKEN:
             raise ValueError(f"{argument} must be a name that is none of {TAKEN}, got {name!r}")
+        if _is_a_method(name):
+            raise ValueError(f"{argument}={name!r} would hide {name} of torch_geometric.data.Data; choose another name")
+        if argument == "edge_attr_name" and "edge" not in name:
+            warnings.warn(
+                f"edge_attr_name={name!r} has no 'edge' in it: where a graph has as many nodes as edges, PyTorch "
+                f"Geometric's subgraph and others then take it for an attribute of nodes; 'edge_{name}' is safe",
+                stacklevel=3,
+            )
         if name in seen:
             raise ValueError(f"{seen[name]} and {argument} must differ, got {name!r} for both")
         seen[name] = argument
+
+
+def _is_a_method(name: str) -> bool:
+    """Whether a graph has a method or a count of this name; ``x``, ``y``, ``pos`` and the like can be written."""
+    own = getattr(Data, name, None)
+    return own is not None and not (isinstance(own, property) and own.fset is not None)
 
 
 def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:

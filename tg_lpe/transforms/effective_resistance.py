@@ -27,7 +27,8 @@ class AddEffectiveResistance(ComputedTransform):
         pairs: ``"edges"``: ``data[attr_name]``, ``[num_edges]``, one value for each column of ``edge_index``; or
             ``"all"`` pairs of nodes of a graph, ``[num_nodes^2]``, with the pairs in ``data[attr_name + "_index"]``,
             int64 ``[2, num_nodes^2]``, which PyG counts on when it batches. Infinite between components.
-        attr_name: attribute to write.
+        attr_name: attribute to write. Where a graph has as many nodes as edges, PyG's ``subgraph`` and others take an
+            attribute for one of edges if ``edge`` is in its name: ``"edge_resistance"`` is safe there.
         edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
         tolerance: of ``method="layers"``: relative error.
         method: ``"auto"``, ``"dense"`` or ``"iterative"`` for the fastest exact way; ``"layers"`` for Lemma 4, see

@@ -54,7 +54,8 @@ class Part(NamedTuple):
         forms = {kind: None if value is None else list(value.shape[1:]) for kind, value in found.items()}
         if len(set(map(str, forms.values()))) > 1:
             raise ValueError(
-                f"{name} of types that are encoded as one graph must have one form [num_rows, ...], got {forms}"
+                f"{name} of types that are encoded as one graph must have one form [num_rows, ...], and be there for "
+                f"all or none, got {forms}"
             )
         values = torch.cat(list(found.values()))
         return values[self.row.argsort()] if name == "x" else values
@@ -92,8 +93,9 @@ def parts(data: HeteroData, hetero: str) -> Iterator[Part]:
 
 
 def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], suffix: str) -> Part:
-    for kind in node_types:
-        if data[kind].num_nodes is None:
+    ends = (kind for edge_type in edge_types for kind in (edge_type[0], edge_type[2]))
+    for kind in dict.fromkeys((*node_types, *ends)):
+        if kind not in data.node_types or data[kind].num_nodes is None:
             raise ValueError(f"node type {kind!r} has neither features nor num_nodes")
     for edge_type in edge_types:
         if data[edge_type].get("edge_index") is None:
