@@ -13,11 +13,12 @@ Four more relabellings of the first graph must not be apart from those: else the
 pair does not count. With several seeds of the weights, what one of them tells apart counts. No network may tell apart
 what its bound, a colouring, does not.
 
-An encoding with random signs differs from call to call, and so more than any two graphs do. Such networks are trained
-anew for each pair, as BREC's own protocol RPC has it: 32 relabelled copies of both graphs, a loss of the cosines
-between them, and Hotelling's statistic of the differences, which must exceed its 95 % quantile where that of 64 copies
-of one graph does not. RPC's own statistic lacks the number of copies and a positive covariance; both are mended here.
-At 95 % one pair in twenty is taken wrongly, unreliable or beyond the bound.
+An encoding that depends on signs or bases of eigenvectors differs from one numbering of the nodes to another by more
+than two graphs do. Such networks are trained anew for each pair, as BREC's own protocol RPC has it: 32 relabelled
+copies of both graphs, a loss of the cosines between them, and Hotelling's statistic of the differences, which must
+exceed its 95 % quantile where that of 64 copies of one graph does not. RPC's own statistic lacks the number of copies
+and a positive covariance; both are mended here. At 95 % one pair in twenty is taken wrongly, unreliable or beyond the
+bound.
 """
 
 from __future__ import annotations

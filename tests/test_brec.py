@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,13 +50,10 @@ BOUNDS = {
 
 
 @pytest.fixture(scope="module")
-def brec() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("brec", ROOT / "benchmarks" / "brec.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["brec"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def brec() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("brec")
 
 
 @pytest.mark.parametrize("name", [name for name in BOUNDS if name in ROWS])

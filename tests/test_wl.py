@@ -320,7 +320,9 @@ def a_pair() -> tuple[Data, Data]:
     return data_of(nx.path_graph(3)), data_of(nx.complete_graph(3))
 
 
-@pytest.mark.parametrize("name", ["3WL", "0-WL", "1-FWL", "(2,3)-LWL", "(2,0)-LWL", "delta-2", "", "WL"])
+@pytest.mark.parametrize(
+    "name", ["3WL", "0-WL", "1-FWL", "(2,3)-LWL", "(2,0)-LWL", "delta-2", "", "WL", "01-WL", "(3,01)-LWL"]
+)
 def test_names_that_do_not_exist(name: str) -> None:
     with pytest.raises(ValueError, match=r"must be one of .*'delta-k-LWL', '\(k,s\)-LWL', 'k-FWL'.*, got"):
         wl.distinguishes(*a_pair(), name)
@@ -403,3 +405,27 @@ def test_values_that_are_linked_by_others_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="values of x are so dense that some count as equal"):
         colored = wl.joint_colors([one, dense], "1-WL", node=["x"], rounds=0)
     assert len(np.unique(colored[0].color)) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_columns_of_integers_are_exact(dtype: torch.dtype) -> None:
+    ring = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+
+    def labelled(*values: float) -> Data:
+        return Data(edge_index=ring, num_nodes=6, x=torch.tensor(values, dtype=dtype).unsqueeze(1))
+
+    assert wl.distinguishes(labelled(0, 1, 2, 3, 4, 999_999), labelled(4, 4, 4, 4, 4, 999_999), "1-WL", node=["x"])
+    several = [labelled(0, 1, 2, 3, 4, 5), labelled(*6 * [5]), labelled(*6 * [1e6])]
+    first, second, _ = wl.joint_colors(several, "1-WL", node=["x"], rounds=0)
+    assert len(set(first.color.tolist())) == 6 and len(set(second.color.tolist())) == 1
+    close = 1 + 0.1 * {torch.float32: 1e-5, torch.float64: 1e-10}[dtype]  # of a column with a fraction
+    assert not wl.distinguishes(labelled(*6 * [0.5]), labelled(*5 * [0.5], 0.5 * close), "1-WL", node=["x"])
+
+
+def test_walks_of_nodes_are_labels() -> None:
+    index = torch.tensor([[*range(16), 0], [*range(1, 16), 0, 5]])
+    label = torch.randperm(16, generator=torch.Generator().manual_seed(0))
+    first, second = (Data(edge_index=ends, num_nodes=16) for ends in (index, label[index]))
+    for data in (first, second):
+        data.walks = wl.exact_walks(data).diagonal().T
+    assert not wl.distinguishes(first, second, "1-WL", node=["walks"])

@@ -46,7 +46,8 @@ Array = NDArray[Any]
 Colors = NDArray[np.uint64]
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
-"""By how much floating-point attributes may differ and count as equal, over the largest of their column."""
+"""By how much floating-point attributes may differ and count as equal, over the largest of their column; columns of
+integers must be equal."""
 
 DENSE_VALUES = 10
 """Values that count as equal and differ by more than this many tolerances are warned of."""
@@ -55,6 +56,9 @@ PRIME = 2**31 - 1
 
 DENSE = 16
 """Colours are held in an array of all tuples if at least one in this many counts."""
+
+N = r"([1-9]\d*)"
+"""A number in the name of a colouring."""
 
 FORMS = ("1-WL", "k-WL", "delta-k-WL", "delta-k-LWL", "(k,s)-LWL", "k-FWL")
 
@@ -89,8 +93,10 @@ def colors(
         name: of the colouring, see :mod:`tg_lpe.wl`.
         node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
             The values of one node are one colour. Floating-point values count as equal if they differ by no more than
-            1e-10 (float64) or 1e-5 (float32) of the largest, or are linked by other values that do; ranks of the values
-            of all graphs of the call are hashed, so such colours are comparable within the call alone.
+            1e-10 (float64) or 1e-5 (float32) of the largest of their column in all graphs, or are linked by other
+            values that do, but for columns of integers, which are exact. Round what should be zero and is not, and
+            compute encodings in float64: rounding errors beyond the tolerance are colours. Ranks of the values of all
+            graphs of the call are hashed, so such colours are comparable within the call alone.
         edge: the same for the directed edges, ``[num_directed_edges, ...]``.
         pair: the same for all pairs of nodes, ``[num_nodes, num_nodes, ...]``.
         rounds: how often colours are refined; if absent, until no colour splits. With 0 the colours are the initial
@@ -180,7 +186,8 @@ def distinguishes(
 def exact_walks(data: Data, steps: int = 16) -> Tensor:
     """Powers of the random walk matrix ``D^-1 A``, exactly: as residues modulo the prime ``2^31 - 1``.
 
-    As an attribute for ``pair`` of :func:`colors`, or its diagonal for ``node``, they need no tolerance.
+    As an attribute for ``pair`` of :func:`colors`, or ``exact_walks(data).diagonal().T`` for ``node``, they need no
+    tolerance.
 
     Args:
         data: a graph; weights are not read.
@@ -247,11 +254,11 @@ class _Refinement:
 def _rule(name: str) -> _Rule:
     patterns: tuple[tuple[str, Callable[..., _Rule]], ...] = (
         (r"1-WL", lambda: _Rule(1, s=1, local=True)),
-        (r"(\d+)-WL", lambda k: _Rule(k, everywhere=True)),
-        (r"delta-(\d+)-WL", lambda k: _Rule(k, everywhere=True, local=True)),
-        (r"delta-(\d+)-LWL", lambda k: _Rule(k, local=True)),
-        (r"\((\d+), ?(\d+)\)-LWL", lambda k, s: _Rule(k, s=s, local=True)),
-        (r"(\d+)-FWL", lambda k: _Rule(k, folklore=True)),
+        (rf"{N}-WL", lambda k: _Rule(k, everywhere=True)),
+        (rf"delta-{N}-WL", lambda k: _Rule(k, everywhere=True, local=True)),
+        (rf"delta-{N}-LWL", lambda k: _Rule(k, local=True)),
+        (rf"\({N}, ?{N}\)-LWL", lambda k, s: _Rule(k, s=s, local=True)),
+        (rf"{N}-FWL", lambda k: _Rule(k, folklore=True)),
     )
     for pattern, make in patterns:
         match = re.fullmatch(pattern, str(name))
@@ -503,7 +510,9 @@ def _ranks(rows: Sequence[Tensor], name: str) -> list[Tensor]:
     ordered, order = every.sort(dim=0)
     rank = torch.zeros_like(order)
     if len(every):
-        tolerance = TOLERANCES[every.dtype] * every.abs().amax(0)
+        largest = every.abs().amax(0)
+        is_exact = (every == every.round()).all(0) & (largest <= 1 / torch.finfo(every.dtype).eps)
+        tolerance = (TOLERANCES[every.dtype] * largest).masked_fill(is_exact, 0.0)
         gap = ordered.diff(dim=0) > tolerance
         rank[1:] = gap.cumsum(0)
         begins = torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), gap])

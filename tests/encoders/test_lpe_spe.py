@@ -293,6 +293,26 @@ def test_spe_says_where_nothing_is_left() -> None:
         SPE(4, num_eigenpairs=3).precompute(paths)
 
 
+def test_spe_says_where_little_is_left() -> None:
+    star, path = from_networkx(nx.star_graph(60)), from_networkx(nx.path_graph(60))
+    with pytest.warns(UserWarning, match="in 1 of 2 graphs the one that is cut off leaves fewer than half of num_eig"):
+        SPE(4, num_eigenpairs=8).precompute(incidence(star, path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SPE(4, num_eigenpairs=8).precompute(incidence(path))
+        SPE(4, num_eigenpairs=64).precompute(incidence(star))
+
+
+@pytest.mark.parametrize("cls", [LPE, SPE])
+def test_edge_weights_get_no_gradient(cls: type[LPE] | type[SPE]) -> None:
+    index, weight = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]]), torch.rand(6, dtype=torch.float64) + 0.5
+    encoder = cls(4, num_eigenpairs=5).double()
+    node = encoder(None, index, edge_weight=weight.requires_grad_(), num_nodes=5).node
+    assert torch.autograd.grad(node.sin().sum(), weight, allow_unused=True)[0] is None
+    assert node.requires_grad
+    torch.testing.assert_close(encoder(None, index, edge_weight=weight.detach(), num_nodes=5).node, node)
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_sums_over_anchors_are_not_kept(monkeypatch: pytest.MonkeyPatch, trained: bool) -> None:
     """Otherwise memory would grow with the cube of the number of nodes."""

@@ -448,6 +448,8 @@ def test_order_transfer(attention: str) -> None:
     for name, values in task.state_dict().items():
         assert torch.equal(values, before[name]) != name.startswith("readout."), name
     assert task(torch.arange(8) % 3, EDGES, batch=BATCH).shape == (4, 7)
+    same = model.with_order(2, 1, attention=model.attention, pe_norm=model.config_dict()["pe_norm"]).state_dict()
+    assert all(torch.equal(values, same[name]) for name, values in before.items() if name[:8] != "readout.")
     wilder = model.with_order(2, 1, dropout=0.3, attention_dropout=0.1, drop_path=0.2).state_dict()
     assert all(torch.equal(values, before[name]) for name, values in wilder.items() if name[:8] != "readout.")
     with pytest.raises(ValueError, match=r"belong to the layers, which are kept; got other \['heads'\]"):

@@ -44,7 +44,8 @@ class SPE(SpectrumEncoder):
     :math:`\varphi` has batch norm, and it cuts through eigenspaces. Here all nodes are anchors, :math:`\varphi` has
     layer norm, and the spectrum is cut off between two eigenspaces, so the result depends on no order, sign, basis or
     batch-mate. The work grows with the square of the number of nodes of a graph. The memory does not: pairs are taken
-    in chunks, which are computed again for the gradient. Under autocast all is in the precision of the weights.
+    in chunks, which are computed again for the gradient. Under autocast all is in the precision of the weights. Edge
+    weights get no gradient: eigenpairs have none, and that of the neighbours alone would be wrong.
 
     :meth:`precompute` gives ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
     ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``whole_eigenspaces_sym``; where a graph has fewer in
@@ -96,13 +97,21 @@ class SPE(SpectrumEncoder):
 
         Warns:
             UserWarning: if the first eigenspace of a graph has more than ``num_eigenpairs`` dimensions, as with more
-                components: it cannot be cut, nothing is left, and all nodes of the graph get one encoding.
+                components: it cannot be cut, nothing is left, and all nodes of the graph get one encoding; or another
+                one is so large that fewer than half of the eigenpairs are left.
         """
         vectors, values = whole_eigenspaces(graph, self.num_eigenpairs, normalization=self.normalization)
         if empty := int((values[:, 0].isnan() & (graph.ptr.diff() > 0)).sum()):
             warnings.warn(
                 f"SPE reads whole eigenspaces, and in {empty} of {graph.num_graphs} graphs the first has more than "
                 f"num_eigenpairs={self.num_eigenpairs} dimensions: all nodes of such a graph get one encoding",
+                stacklevel=2,
+            )
+        kept, possible = values.isfinite().sum(1), graph.ptr.diff().clamp(max=self.num_eigenpairs)
+        if few := int(((kept > 0) & (2 * kept < possible)).sum()):
+            warnings.warn(
+                f"SPE reads whole eigenspaces, and in {few} of {graph.num_graphs} graphs the one that is cut off "
+                f"leaves fewer than half of num_eigenpairs={self.num_eigenpairs}: more would tell more nodes apart",
                 stacklevel=2,
             )
         dtype = self.epsilon.dtype
@@ -113,6 +122,8 @@ class SPE(SpectrumEncoder):
         if torch.is_autocast_enabled(graph.device.type):
             with torch.autocast(graph.device.type, enabled=False):
                 return self.encode_nodes(graph, node, values, absent)
+        if graph.conductance is not None and graph.conductance.requires_grad:
+            graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         # The GIN's sums over neighbours and its first map are linear: they are applied to V and phi, not to all pairs.
         neighbours = graph.laplacian_diagonal(node).unsqueeze(1) * node - graph.laplacian(node)
         rows = (1 + self.epsilon) * node + neighbours

@@ -64,7 +64,8 @@ class TupleTransformer(FeatureModel):
 
     Args:
         num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as for
-            :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged.
+            :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged, those of
+            self-loops not read. An edge of weight zero links tokens; encodings alone take it for absent.
         pe_channels, edge_pe_channels: widths of the encodings that :meth:`forward` is given, likewise.
         encoder: an :class:`~tg_lpe.Encoder`, likewise; its encoding of pairs is used if it has one and ``k > 1``.
         k: nodes of a tuple.
@@ -332,9 +333,11 @@ class TupleTransformer(FeatureModel):
             ValueError: if a change would change the layers.
             TypeError: if an argument of a constructor is not JSON-able.
         """
+        own = self.config_dict()
+        changes = {name: value for name, value in changes.items() if name not in own or own[name] != value}
         if wrong := sorted(set(changes) & set(KEPT)):
             raise ValueError(f"{', '.join(KEPT)} belong to the layers, which are kept; got other {wrong}")
-        arguments = {**self.config_dict(), **changes, "k": k, "s": s}
+        arguments = {**own, **changes, "k": k, "s": s}
         arguments.pop("class")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -342,8 +345,8 @@ class TupleTransformer(FeatureModel):
         weight = self.token_norm.weight
         model = model.to(weight.device, weight.dtype).train(self.training)
         same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT
-        own = (name for name, _ in self.named_children() if name not in self.head)
-        for name in own if same_order else OF_ANY_ORDER:
+        body = (name for name, _ in self.named_children() if name not in self.head)
+        for name in body if same_order else OF_ANY_ORDER:
             copy_tensors(model.get_submodule(name), self.get_submodule(name))
         return model
 
