@@ -36,7 +36,8 @@ class LaplacianEigenvectors(ComputedEncoder):
     Args:
         k: number of eigenvectors, ``out_channels``.
         edge_out_channels: ``2 k`` for the edge encoding, 0 for none.
-        normalization: of the Laplacian, as in PyG: ``None`` for ``D - A``, ``"sym"``, ``"rw"``.
+        normalization: of the Laplacian, as in PyG: ``None`` for ``D - A``, ``"sym"``, ``"rw"``. The default of the
+            transform :class:`~tg_lpe.transforms.AddLaplacianEigenvectors` is ``None``, as in PyG.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
         seed: of the first vectors of the iteration.

@@ -28,7 +28,7 @@ LEVELS = ("graph", "node")
 
 @register
 class GraphTransformer(FeatureModel):
-    r"""Embed, attend over edges, average over nodes, predict.
+    r"""A graph transformer: embeds features and encodings, applies layers of attention, pools graphs, predicts.
 
     `A Generalization of Transformer Networks to Graphs <https://arxiv.org/abs/2012.09699>`_, in the configuration of
     section 14.3 of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_: 128 channels,
@@ -209,10 +209,11 @@ class GraphTransformer(FeatureModel):
         ``num_graphs`` if it is absent, and a third for the number of nodes if nothing but ``edge_index`` tells it.
 
         Args:
-            x: node types int64 ``[num_nodes]`` or ``[num_nodes, 1]``, or features ``[num_nodes, in_channels]``, for the
-                model or its encoder; ``None`` if both were built for neither.
+            x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,
+                in_channels]``, for the model or its encoder; ``None`` if both were built for neither.
             edge_index: int64 or int32 ``[2, num_edges]``; messages run from row 0 to row 1.
-            edge_attr: edge types ``[num_edges]``, or features ``[num_edges, edge_dim]``, or ``None`` likewise.
+            edge_attr: edge types ``[num_edges]`` or ``[num_edges, num_columns]``, or features ``[num_edges,
+                edge_dim]``, or ``None`` likewise.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
             edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.

@@ -38,7 +38,8 @@ class LoopConfig:
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         patience: epochs without a lower validation loss that "plateau" waits for.
         min_lr: "plateau" ends the training when lr, halved so often, is below this.
-        clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
+        clip: largest norm of the gradient of each group of parameters: the model's, the encoder's, and with a pe_lr of
+            their own the maps of the encoding.
         clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.
         ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
@@ -105,28 +106,13 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class TrainConfig(LoopConfig):
-    """Settings of the training loop.
+    """Settings of the training of a model: those of :class:`LoopConfig`, and of its parts.
 
     Args:
-        epochs: passes over the training set.
-        batch_size: graphs per step, of all processes together.
-        lr: peak learning rate of the graph transformer.
-        schedule: of the learning rates; "halving" halves them every halve_every epochs, as `Graph Transformers Dream of
-            Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets them fall continuously, whatever the
-            number of epochs, by the factor of that paper's whole training, 2^-2.5; "plateau" halves them when the
-            validation loss has not fallen for more than patience epochs, and ends the training below min_lr.
-        warmup: share of the steps in which "one-cycle" rises.
-        halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
-        patience: epochs without a lower validation loss that "plateau" waits for.
-        min_lr: "plateau" ends the training when lr, halved so often, is below this.
-        clip: largest norm of the gradient, for the graph transformer and for the encoder separately.
-        clip_jointly: whether clip bounds the norm of all gradients together instead.
-        seed: of initial weights, order of the data and random draws.
-        ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
-            the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
+        lr: peak learning rate of the model.
         encoder_lr: peak learning rate of the encoder; 0 leaves its parameters as they are.
-        pe_lr: peak learning rate of the linear maps from the encoding into the graph transformer; that of lr if absent.
-        weight_decay: of the graph transformer; the encoder's weights are not decayed.
+        pe_lr: peak learning rate of the linear maps from the encoding into the model; that of lr if absent.
+        weight_decay: of the model; the encoder's weights are not decayed.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
         recalibrate: number of training graphs over which the statistics of batch norms are taken anew before each
             evaluation, for it and for the weights that are kept; 0 for the running statistics.

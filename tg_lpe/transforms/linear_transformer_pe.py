@@ -20,10 +20,12 @@ DEFAULT_ENCODER = "gram-k16"
 class LinearTransformerPE(AddPositionalEncoding):
     r"""Adds the positional encoding of a linear transformer to a graph (functional name: ``linear_transformer_pe``).
 
-    :class:`AddPositionalEncoding` with a pretrained encoder that ships with the package, :data:`DEFAULT_ENCODER`, whose
-    card in ``tg_lpe/zoo`` says what it computes. Its channels are in the order of what they explain, so that the first
-    ``k`` are an encoding of that width. It is defined on every graph: a single node, no edges, fewer nodes than ``k``,
-    several components. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
+    :class:`AddPositionalEncoding` with an encoder that ships with the package, :data:`DEFAULT_ENCODER`, a pretrained
+    :class:`~tg_lpe.GramTransformer`: layers of the paper's linear transformer, read as Gram matrices. The class
+    :class:`~tg_lpe.LinearTransformer` is another encoder. The card in ``tg_lpe/zoo`` says what is computed. Channels
+    are in the order of what they explain, so that the first ``k`` are an encoding of that width. It is defined on every
+    graph: a single node, no edges, fewer nodes than ``k``, several components. `Graph Transformers Dream of Electric
+    Flow <https://arxiv.org/abs/2410.16699>`_.
 
     Columns have variance one on molecules. They are larger on dense graphs, and by far where edge weights are far from
     one: divide weights by their mean, and normalise what goes into a model of your own.

@@ -108,8 +108,8 @@ class PrimalAttention(nn.Module):
         e_i = f_g^T W_e \phi_q(h_i), \quad r_i = f_g^T W_r \phi_k(h_i), \qquad
         h'_i = \mathrm{cat}([e_i; r_i]) ,
 
-    where ``F`` and ``b`` come with the state and ``b`` goes on to the next layer. Algorithm 1 of Primphormer (ICLR 2025
-    submission); after `Primal-Attention <https://arxiv.org/abs/2305.19798>`_.
+    where ``F`` and ``b`` come with the state and ``b`` goes on to the next layer. Algorithm 1 of `Primphormer
+    <https://proceedings.mlr.press/v267/he25t.html>`_; after `Primal-Attention <https://arxiv.org/abs/2305.19798>`_.
 
     ``form="published"`` computes the projections of each graph and both scores, as Algorithm 1 does. ``"folded"`` gives
     the same: :math:`f_g^T W_e \phi = F^T W_e \phi + (1^T W_e \phi) b_g`, and ``cat`` goes into one map of each head, so
