@@ -20,13 +20,29 @@ LINEAR_TRANSFORMER = {
     "normalize": True,
 }
 
-SAN: dict[str, tuple[Any, ...]] = {
-    "zinc12k": (10, 56, 8, 8, 2, 1e-5, 0.0, 32, 7e-4, 25, 1e-6),
-    "pattern": (4, 80, 10, 16, 3, 1e-2, 0.0, 16, 5e-4, 10, 1e-6),
-    "cluster": (16, 48, 8, 16, 1, 1e-1, 0.0, 16, 5e-4, 10, 1e-5),
-    "molhiv": (10, 64, 4, 16, 3, 1e-6, 0.01, 64, 1e-4, 20, 1e-5),
+
+class SanSizes(NamedTuple):
+    """What the published networks of spectral attention have of their own on each data set."""
+
+    num_layers: int
+    hidden_channels: int
+    heads: int
+    pe_channels: int
+    encoder_layers: int
+    gamma: float
+    dropout: float
+    batch_size: int
+    lr: float
+    patience: int
+    min_lr: float
+
+
+SAN = {
+    "zinc12k": SanSizes(10, 56, 8, 8, 2, gamma=1e-5, dropout=0.0, batch_size=32, lr=7e-4, patience=25, min_lr=1e-6),
+    "pattern": SanSizes(4, 80, 10, 16, 3, gamma=1e-2, dropout=0.0, batch_size=16, lr=5e-4, patience=10, min_lr=1e-6),
+    "cluster": SanSizes(16, 48, 8, 16, 1, gamma=1e-1, dropout=0.0, batch_size=16, lr=5e-4, patience=10, min_lr=1e-5),
+    "molhiv": SanSizes(10, 64, 4, 16, 3, gamma=1e-6, dropout=0.01, batch_size=64, lr=1e-4, patience=20, min_lr=1e-5),
 }
-"""Layers, width and heads; width and layers of the encoding; gamma, dropout; batch size, lr, patience, min_lr."""
 
 
 def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
@@ -94,15 +110,15 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
         raise ValueError(f"--preset san is of training, there is none of {command}")
     if source not in SAN:
         raise ValueError(f"--preset san is for {', '.join(SAN)}, got {source}")
-    layers, width, heads, k, encoder_layers, gamma, dropout, batch_size, lr, patience, min_lr = SAN[source]
+    sizes = SAN[source]
     name = chosen["class"] if isinstance(chosen, Mapping) else None
     arguments: dict[str, Any] = {}
     if name == "SpectralEncoder":
         arguments = {
-            "out_channels": k,
+            "out_channels": sizes.pe_channels,
             "edge_out_channels": 0,
             "num_eigenpairs": 10,
-            "num_layers": encoder_layers,
+            "num_layers": sizes.encoder_layers,
             "heads": 4,
             "feedforward_channels": 2048,
             "tokens": "eigenvectors",
@@ -113,21 +129,21 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
     return {
         "encoder": arguments,
         "epochs": 1000,
-        "batch_size": batch_size,
-        "lr": lr,
-        "encoder_lr": lr,
+        "batch_size": sizes.batch_size,
+        "lr": sizes.lr,
+        "encoder_lr": sizes.lr,
         "schedule": "plateau",
-        "patience": patience,
-        "min_lr": min_lr,
+        "patience": sizes.patience,
+        "min_lr": sizes.min_lr,
         "weight_decay": 0.0,
         "clip": 1e9,  # none
         "precision": "float32",
-        "model.hidden_channels": width,
-        "model.heads": heads,
-        "model.num_layers": layers,
+        "model.hidden_channels": sizes.hidden_channels,
+        "model.heads": sizes.heads,
+        "model.num_layers": sizes.num_layers,
         "model.attention": "spectral",
-        "model.attention_options": {"full": True, "gamma": gamma},
-        "model.dropout": dropout,
+        "model.attention_options": {"full": True, "gamma": sizes.gamma},
+        "model.dropout": sizes.dropout,
         "model.pe_merge": "concat",
         "model.pe_norm": False,
         "model.readout": "pyramid",
