@@ -305,7 +305,7 @@ def test_spe_says_where_little_is_left() -> None:
 
 @pytest.mark.parametrize("cls", [LPE, SPE])
 def test_edge_weights_get_no_gradient(cls: type[LPE] | type[SPE]) -> None:
-    index, weight = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]]), torch.rand(6, dtype=torch.float64) + 0.5
+    index, weight = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]]), torch.linspace(0.5, 1.5, 6).double()
     encoder = cls(4, num_eigenpairs=5).double()
     node = encoder(None, index, edge_weight=weight.requires_grad_(), num_nodes=5).node
     assert torch.autograd.grad(node.sin().sum(), weight, allow_unused=True)[0] is None
