@@ -27,13 +27,12 @@ from tg_lpe.report.runs import Run, read_run
 NAMES = {
     "LaplacianEigenvectors": "laplacian",
     "RandomWalk": "random-walk",
-    "GramTransformer": "linear-transformer",
 }
 COLORS = {
     "none": "#8a8a8a",
     "laplacian": "#b04a5a",
     "random-walk": "#3b7dd8",
-    "linear-transformer": "#1f8a5b",
+    "GramTransformer": "#1f8a5b",
     "gram-k16": "#7a5195",
     "gram-k16, frozen": "#d98324",
 }

@@ -23,12 +23,11 @@ COLORS = {
     "none": "#8a8a8a",
     "laplacian": "#c98b2e",
     "random-walk": "#3b7dd8",
-    "linear-transformer-learned": "#b04a5a",
-    "linear-transformer": "#1f8a5b",
+    "LinearTransformer, learned probes": "#b04a5a",
+    "GramTransformer": "#1f8a5b",
 }
 NAMES = {
-    "linear-transformer-learned": "row per\natom index",
-    "linear-transformer": "linear transformer",
+    "LinearTransformer, learned probes": "row per\natom index",
 }
 
 
@@ -48,7 +47,7 @@ def draw_curves(axes: Any, rows: list[dict[str, Any]]) -> None:
     """The validation error of each seed, by epoch."""
     for row in rows:
         encoding = row["row"].split(",")[0]
-        if encoding not in COLORS or encoding == "linear-transformer-learned":
+        if encoding not in COLORS:
             continue
         for number, values in enumerate(row["val_mae_by_epoch"]):
             label = f"{NAMES.get(encoding, encoding)}, test {row['test_mae']:.3f}" if number == 0 else None

@@ -45,7 +45,7 @@ ELSEWHERE = ("tests/ops/test_triton.py::test_under_the_interpreter",)
 """Tests of these files that do not use the device."""
 
 CELLS = ("zinc-none", "zinc-laplacian", "zinc-linear-transformer")
-ROW = "linear-transformer"
+ROW = "GramTransformer"
 EPOCHS = "2000"
 
 

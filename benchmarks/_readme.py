@@ -64,7 +64,7 @@ SYSTEMS_HEAD = ["data", "row", "figure", "test", "after relabelling", "epochs of
 def molecules_row(entry: dict[str, Any]) -> list[str]:
     """An encoding of benchmarks/molecules.py: mean and standard deviation over seeds."""
     errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
-    label = f"**{entry['row']}**" if entry["row"] == "linear-transformer" else entry["row"]
+    label = f"**{entry['row']}**" if entry["row"] == "GramTransformer" else entry["row"]
     return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
 
 

@@ -34,12 +34,13 @@ SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
 STARTS = ("scratch", "zinc")
 SLOW = ["--encoder_lr", "0.001"]
 FROZEN = ["--encoder_lr", "0"]
+NOT_PRETRAINED = "GramTransformer, not pretrained"
 ENCODERS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
     "random-walk": ["--encoder", "RandomWalk", "--encoder.steps", "16"],
     "LPE": ["--encoder", "LPE", *SLOW],
     "SPE": ["--encoder", "SPE", *SLOW],
-    "linear-transformer": [
+    NOT_PRETRAINED: [
         *["--encoder", "GramTransformer", "--encoder.probes", "identity"],
         *["--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"],
     ],
@@ -48,7 +49,7 @@ ENCODERS: dict[str, list[str]] = {
 TUPLES = ["--model", "TupleTransformer"]
 ROWS = {
     **ENCODERS,
-    **{f"(2,1)-GT, {name}": [*ENCODERS[name], *TUPLES] for name in ("LPE", "SPE", "linear-transformer")},
+    **{f"(2,1)-GT, {name}": [*ENCODERS[name], *TUPLES] for name in ("LPE", "SPE", NOT_PRETRAINED)},
 }
 """Options of the training from scratch, and of the one on ZINC."""
 

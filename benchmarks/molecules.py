@@ -33,8 +33,10 @@ from tg_lpe.training.run_folder import RunFolder
 
 SETS = ("zinc", "zinc12k", "qm9", "nci")
 
-GRAM = "linear-transformer"
+GRAM = "GramTransformer"
 """The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
+
+NOT_PRETRAINED = f"{GRAM}, not pretrained"
 
 PRETRAINED = "PRETRAINED"
 """Placeholder for the encoder that is first pretrained on the molecules of the same set, without labels."""
@@ -54,41 +56,41 @@ ENCODINGS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
     "laplacian": LAPLACIAN,
     "random-walk": WALK,
-    "linear-transformer-features": [*LINEAR, "features"],
-    "linear-transformer-random": [*LINEAR, "random"],
-    "linear-transformer-learned": [*LINEAR, "learned"],
-    "linear-transformer-rademacher": [*FRESH, "--encoder.probes", "rademacher"],
+    "LinearTransformer, probes from features": [*LINEAR, "features"],
+    "LinearTransformer, random probes": [*LINEAR, "random"],
+    "LinearTransformer, learned probes": [*LINEAR, "learned"],
+    "GramTransformer, not pretrained, Rademacher probes": [*FRESH, "--encoder.probes", "rademacher"],
     GRAM: START,
 }
 ABLATIONS: dict[str, list[str]] = {
-    "not-pretrained": FRESH,
-    "not-pretrained, all 64 channels": GRAM_CLASS,
-    "frozen": [*START, "--encoder_lr", "0"],
-    "frozen, nodes alone": [*START, "--encoder_lr", "0", *NODES_ALONE],
-    "no-edge-encoding": [*START, *NODES_ALONE],
-    "no-norm": [*START, "--model.pe_norm", "false"],
-    "mean-pooling": [*START, "--model.pooling", "mean"],
-    "sum-pooling": [*START, "--model.pooling", "sum"],
-    "encoder-lr-0.001": [*START, "--encoder_lr", "0.001"],
-    "encoder-lr-0.03": [*START, "--encoder_lr", "0.03"],
-    "not-pretrained, no ground": [*FRESH, "--encoder.ground", "false"],
-    "not-pretrained, fixed conductances": [*FRESH, *FIXED],
-    "not-pretrained, one filter": [*FRESH, "--encoder.num_filters", "1"],
-    "not-pretrained, two filters": [*FRESH, "--encoder.num_filters", "2"],
-    "not-pretrained, eight filters": [*FRESH, "--encoder.num_filters", "8"],
-    "not-pretrained, eight layers": [*FRESH, "--encoder.num_layers", "8"],
-    "not-pretrained, eight layers and two squarings": [
+    NOT_PRETRAINED: FRESH,
+    f"{NOT_PRETRAINED}, all 64 channels": GRAM_CLASS,
+    f"{GRAM}, frozen": [*START, "--encoder_lr", "0"],
+    f"{GRAM}, frozen, nodes alone": [*START, "--encoder_lr", "0", *NODES_ALONE],
+    f"{GRAM}, nodes alone": [*START, *NODES_ALONE],
+    f"{GRAM}, no norm": [*START, "--model.pe_norm", "false"],
+    f"{GRAM}, mean pooling": [*START, "--model.pooling", "mean"],
+    f"{GRAM}, sum pooling": [*START, "--model.pooling", "sum"],
+    f"{GRAM}, encoder_lr 0.001": [*START, "--encoder_lr", "0.001"],
+    f"{GRAM}, encoder_lr 0.03": [*START, "--encoder_lr", "0.03"],
+    f"{NOT_PRETRAINED}, no ground": [*FRESH, "--encoder.ground", "false"],
+    f"{NOT_PRETRAINED}, fixed conductances": [*FRESH, *FIXED],
+    f"{NOT_PRETRAINED}, one filter": [*FRESH, "--encoder.num_filters", "1"],
+    f"{NOT_PRETRAINED}, two filters": [*FRESH, "--encoder.num_filters", "2"],
+    f"{NOT_PRETRAINED}, eight filters": [*FRESH, "--encoder.num_filters", "8"],
+    f"{NOT_PRETRAINED}, eight layers": [*FRESH, "--encoder.num_layers", "8"],
+    f"{NOT_PRETRAINED}, eight layers and two squarings": [
         *[*FRESH, "--encoder.num_layers", "8", "--encoder.num_squarings", "2"],
     ],
-    "not-pretrained, Chebyshev": [*FRESH, "--encoder.basis", "chebyshev"],
-    "not-pretrained, end features": [*FRESH, "--encoder.end_features", "true"],
+    f"{NOT_PRETRAINED}, Chebyshev": [*FRESH, "--encoder.basis", "chebyshev"],
+    f"{NOT_PRETRAINED}, end features": [*FRESH, "--encoder.end_features", "true"],
     "random-walk, nodes alone": [*WALK, *NODES_ALONE],
     "laplacian, nodes alone": [*LAPLACIAN, *NODES_ALONE],
     "random-walk, no norm": [*WALK, "--model.pe_norm", "false"],
     "laplacian, no norm": [*LAPLACIAN, "--model.pe_norm", "false"],
 }
 WITHOUT_FEATURES: dict[str, list[str]] = {
-    "fixed conductances": [*FRESH, *FIXED],
+    f"{NOT_PRETRAINED}, fixed conductances": [*FRESH, *FIXED],
     "heat-k8": ["--pretrained", "heat-k8"],
     "heat-k8, frozen": ["--pretrained", "heat-k8", "--encoder_lr", "0"],
     "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "0", *NODES_ALONE],
@@ -104,7 +106,7 @@ SMALL: dict[str, list[str]] = {
 
 SUMMED: dict[str, list[str]] = {
     "random-walk, sum pooling": [*WALK, "--model.pooling", "sum"],
-    "linear-transformer, 64 channels, not pretrained, sum pooling": [*GRAM_CLASS, "--model.pooling", "sum"],
+    "GramTransformer, not pretrained, all 64 channels, sum pooling": [*GRAM_CLASS, "--model.pooling", "sum"],
 }
 GPS = {
     f"gps, {name}": [*ENCODINGS[name], "--model.attention", "gps"]
@@ -146,7 +148,7 @@ SPECTRAL = {
     **SPECTRA,
     **{
         f"san, {name}": [*options, *SAN]
-        for name, options in {"none": ENCODINGS["none"], **SPECTRA, "linear-transformer, not pretrained": FRESH}.items()
+        for name, options in {"none": ENCODINGS["none"], **SPECTRA, NOT_PRETRAINED: FRESH}.items()
     },
 }
 PPGN = {
@@ -156,8 +158,8 @@ PPGN = {
 TUPLES = ["--model", "TupleTransformer", "--model.hidden_channels", "104"]
 LOCAL = [*FRESH, *TUPLES, "--model.attention", "local"]
 TRIPLES = [*LOCAL, "--model.k", "3", "--encoder.pair_out_channels", "8"]
-PAIRS = "(2,1)-GT local, linear-transformer, not pretrained"
-FROM_PAIRS = "(3,1)-GT local, linear-transformer, order transfer"
+PAIRS = f"(2,1)-GT local, {NOT_PRETRAINED}"
+FROM_PAIRS = "(3,1)-GT local, GramTransformer, order transfer"
 TRAINED = "TRAINED"
 """Placeholder for the run of the row ``PAIRS`` with the same seed."""
 
@@ -165,10 +167,10 @@ TUPLE_TRANSFORMERS: dict[str, list[str]] = {
     "(2,1)-GT, none": [*ENCODINGS["none"], *TUPLES],
     "(2,1)-GT, LPE": ["--encoder", "LPE", *SLOW, *TUPLES],
     "(2,1)-GT, SPE": ["--encoder", "SPE", *SLOW, *TUPLES],
-    "(2,1)-GT, linear-transformer, not pretrained": [*FRESH, *TUPLES],
+    f"(2,1)-GT, {NOT_PRETRAINED}": [*FRESH, *TUPLES],
     "(2,1)-GT, gram-k16, frozen, nodes alone": [*FIXED_NODES, *TUPLES],
     PAIRS: LOCAL,
-    "(3,1)-GT local, linear-transformer, not pretrained": TRIPLES,
+    f"(3,1)-GT local, {NOT_PRETRAINED}": TRIPLES,
     FROM_PAIRS: [*TRIPLES, "--start", TRAINED],
 }
 """Below 500,000 parameters, as wide and as deep as the graph transformer of 104 channels."""
@@ -196,8 +198,8 @@ GROUPS = {
     "summed": list(SUMMED),
     "gps": list(GPS),
     "budget": list(BUDGET),
-    "spectral": ["none", *SPECTRAL, "not-pretrained"],
-    "ppgn": ["none", *PPGN, "not-pretrained"],
+    "spectral": ["none", *SPECTRAL, NOT_PRETRAINED],
+    "ppgn": ["none", *PPGN, NOT_PRETRAINED],
     "tuples": list(TUPLE_TRANSFORMERS),
 }
 

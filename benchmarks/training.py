@@ -52,10 +52,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "none": {"encoder": None},
     "laplacian": {"encoder": {"class": "LaplacianEigenvectors", "k": 6}},
     "random-walk": {"encoder": {"class": "RandomWalk", "steps": 16}},
-    "linear-transformer": {"encoder": GRAM},
-    "linear-transformer, two filters": {"encoder": {**GRAM, "num_filters": 2}},
-    "linear-transformer, nodes alone": {"encoder": {**GRAM, "edge_out_channels": 0}},
-    "linear-transformer, probes from atom types": {
+    "GramTransformer": {"encoder": GRAM},
+    "GramTransformer, two filters": {"encoder": {**GRAM, "num_filters": 2}},
+    "GramTransformer, nodes alone": {"encoder": {**GRAM, "edge_out_channels": 0}},
+    "LinearTransformer, probes from atom types": {
         "encoder": {"class": "LinearTransformer", "out_channels": 6, "probes": "features"}
     },
 }
@@ -176,7 +176,7 @@ PADDING_NODES, PADDING_EDGES, PADDING_GRAPHS = 512, 1024, 24
 def variants_on(device: torch.device) -> dict[str, tuple[str, bool, dict[str, Any] | None]]:
     """Row of the model, whether batches are padded, and arguments of torch.compile, by name."""
     result = {}
-    for row, (name, (padding, options)) in itertools.product(("none", "linear-transformer"), VARIANTS.items()):
+    for row, (name, (padding, options)) in itertools.product(("none", "GramTransformer"), VARIANTS.items()):
         if options is not None and device.type == "cpu":
             options = {"dynamic": options["dynamic"], "backend": "aot_eager"}  # traced; compiling takes minutes
         if options is not None and "mode" in options and row != "none" and not triton.enabled:
@@ -309,7 +309,7 @@ def main() -> None:
     num_steps, num_batches = (2, 1) if args.quick else (60, 20)
     splits = load(args.data, num_batches)
     variants = variants_on(device) if args.device else {}
-    rows = ("none", "linear-transformer", "PyG TransformerConv") if args.quick else ROWS
+    rows = ("none", "GramTransformer", "PyG TransformerConv") if args.quick else ROWS
     trainings, batches = {}, {}
     for row in (*rows, *variants):
         base, padding, options = variants.get(row, (row, False, None))

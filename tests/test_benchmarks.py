@@ -83,7 +83,7 @@ def test_error_over_budget(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["results"]
     assert [(row["row"], row["epochs"], row["seeds"]) for row in rows] == [
-        ("linear-transformer", 15, [0]),
+        ("GramTransformer", 15, [0]),
         ("none", 15, [0]),
         ("random-walk", 15, [0, 1]),
         ("random-walk", 100, [0]),

@@ -66,7 +66,7 @@ def results(name: str) -> dict[str, Any]:
 
 def test_figures_in_sentences_are_those_of_the_results() -> None:
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").replace("\n", " ")
-    step = {row["row"]: row["ratio_to_none"] for row in results("training")["results"]}["linear-transformer"]
+    step = {row["row"]: row["ratio_to_none"] for row in results("training")["results"]}["GramTransformer"]
     assert 1.05 < step < 1.15 and "a tenth of a training step" in README.read_text(encoding="utf-8")
     rows = results("scaling")["results"]
     grid = max((row for row in rows if row["graph"] == "grid"), key=lambda row: row["num_nodes"])

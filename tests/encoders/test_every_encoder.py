@@ -208,8 +208,6 @@ class TestGramTransformerInBlocks(TestGramTransformer):
 class TestPlainGramTransformer(TestRandomWalk):
     """Without learned conductances, its read-outs are return probabilities."""
 
-    tells_all = False
-
     def make(self) -> Encoder:
         return GramTransformer(num_filters=1, num_layers=5, learned_conductances=False, ground=False, probes="identity")
 

@@ -45,7 +45,6 @@ def spectrum(graph: Graph, normalization: str | None) -> tuple[np.ndarray, np.nd
 
 class TestLPE(EncoderTestCase):
     learned = True
-    tells_all = False
     tolerance = 1e-6
 
     def make(self) -> Encoder:
@@ -86,7 +85,6 @@ class TestLPEWithManyEigenpairs(TestLPE):
 
 class TestSPE(EncoderTestCase):
     learned = True
-    tells_all = False
     normalization: str | None = "sym"
     num_eigenpairs = M
     tolerance = 1e-6

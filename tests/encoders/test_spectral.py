@@ -56,7 +56,6 @@ def incidence(graph: Graph) -> Incidence:
 
 class SpectrumTestCase(EncoderTestCase):
     learned = True
-    tells_all = False
     normalization: str | None = "sym"
     tolerance = 1e-6
 

@@ -23,7 +23,7 @@ from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
 
-DEFAULT_ENCODER = "GramTransformer"
+DEFAULT_CLASS = "GramTransformer"
 
 MODEL_CLASS = "model.class"
 """The option behind ``--model``, so that a configuration says the class beside the arguments."""

@@ -130,7 +130,7 @@ def _demo(args: Namespace) -> None:
         "none": ["--encoder", "none"],
         "laplacian": ["--encoder", "LaplacianEigenvectors", "--encoder.k", "6"],
         "random-walk": ["--encoder", "RandomWalk", "--encoder.steps", "16"],
-        "linear-transformer": ["--pretrained", f"{pretrained}/encoder"],
+        "GramTransformer": ["--pretrained", f"{pretrained}/encoder"],
     }
     for name, options in encodings.items():
         runs.append(str(out / name))

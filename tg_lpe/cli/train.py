@@ -9,7 +9,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tg_lpe.cli.classes import (
-    DEFAULT_ENCODER,
+    DEFAULT_CLASS,
     TASK_SIZES,
     add_encoder,
     add_model,
@@ -48,7 +48,7 @@ def add_options(parser: Parser) -> None:
         metavar="TASK",
         help="regression, binary, multilabel, multiclass, or a class of your own; --task.help TASK lists its options",
     )
-    add_encoder(parser, "train", f"default: {DEFAULT_ENCODER}")
+    add_encoder(parser, "train", f"default: {DEFAULT_CLASS}")
     parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
     parser.add_argument(
         "--start",
@@ -72,7 +72,7 @@ def run(args: Namespace) -> None:
     check_out(args)
     chosen = encoder_to_train(args)
     if chosen is None and args.encoder is None and "encoder" in arguments_of(model_named(args.model["class"])):
-        chosen = {"class": DEFAULT_ENCODER}
+        chosen = {"class": DEFAULT_CLASS}
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     set_threads(args.threads)

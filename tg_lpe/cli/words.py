@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from tg_lpe.cli.classes import DEFAULT_ENCODER, MODEL_CLASS, SKIPPED, model_named
+from tg_lpe.cli.classes import DEFAULT_CLASS, MODEL_CLASS, SKIPPED, model_named
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import zoo
 from tg_lpe.hub.checkpoints import read_config
@@ -154,7 +154,7 @@ def _default_class(command: str, words: Sequence[str]) -> str:
         return str(encoder["class"])
     if command != "train":
         raise ValueError("--encoder CLASS is missing, the class that the options --encoder.* belong to")
-    return DEFAULT_ENCODER
+    return DEFAULT_CLASS
 
 
 def _default_task(words: Sequence[str], configs: Collection[Mapping[str, Any]]) -> list[str]:

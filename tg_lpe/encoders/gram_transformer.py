@@ -472,16 +472,3 @@ class GramTransformer(Encoder):
             seed,
             read_edges=read_edges,
         )
-
-    def extra_repr(self) -> str:
-        """The arguments that affect the output, besides the weights."""
-        c = self.conductances
-        return (
-            f"out_channels={self.out_channels}, edge_out_channels={self.edge_out_channels}, "
-            f"num_filters={self.num_filters}, num_layers={self.num_layers}, num_squarings={self.num_squarings}, "
-            f"num_blocks={self.num_blocks}, basis={self.basis!r}, probes={self.probe_kind!r}, "
-            f"num_probes={self.num_probes}, seed={self.seed}, "
-            f"num_edge_types={c.num_edge_types}, edge_dim={c.edge_dim}, "
-            f"num_node_types={c.num_node_types}, in_channels={c.in_channels}, end_features={c.ends is not None}"
-            f"{f', pair_out_channels={self.pair_out_channels}' if self.pair_out_channels else ''}"
-        )

@@ -15,7 +15,7 @@ from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import Bucket, PaddedBatch
-from tg_lpe.nn.probes import RandomProbes, make_probes
+from tg_lpe.nn.probes import make_probes
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.operator import needs_gradient
 from tg_lpe.ops.structures import LayerStack
@@ -283,15 +283,6 @@ class LinearTransformer(Encoder):
                 z = _normalize_columns(new_z) if self.normalize else new_z
             parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
         return padded.unpad(parts, self.out_channels)
-
-    def extra_repr(self) -> str:
-        """The arguments that affect the output, besides the weights."""
-        flags = ("update_incidence", "degree_scaling", "normalize")
-        seed = f", seed={self.probes.seed}" if isinstance(self.probes, RandomProbes) else ""
-        return (
-            f"k={self.k}, out_channels={self.out_channels}, num_blocks={len(self.blocks)}, num_loops={self.num_loops}, "
-            f"probes={self.probe_kind!r}{seed}, " + ", ".join(f"{name}={getattr(self, name)}" for name in flags)
-        )
 
 
 @dataclass(frozen=True)

@@ -87,13 +87,6 @@ class LPE(SpectrumEncoder):
     def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
         return with_random_signs(node, graph, generator)
 
-    def extra_repr(self) -> str:
-        """What decides the output besides the weights."""
-        return (
-            f"{self.out_channels}, num_eigenpairs={self.num_eigenpairs}, normalization={self.normalization!r}, "
-            f"epsilon={self.first_epsilon}"
-        )
-
 
 def perceptron(*widths: int) -> nn.Sequential:
     """Linear maps, each with a ReLU after it."""

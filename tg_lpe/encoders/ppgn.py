@@ -212,14 +212,6 @@ class PPGN(Encoder):
         num_pairs = sum(bucket.num_rows * bucket.max_nodes for bucket in pairs.buckets)
         return like.new_zeros(num_pairs, 3).index_copy(0, torch.cat(index), torch.cat([at_nodes, at_edges, at_edges]))
 
-    def extra_repr(self) -> str:
-        """What decides the output besides the weights."""
-        return (
-            f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, "
-            f"pair_out_channels={self.pair_out_channels}, hidden_channels={self.hidden_channels}, "
-            f"num_layers={self.num_layers}, frequency={self.frequency}"
-        )
-
 
 class _Layer(nn.Module):
     """A layer of :class:`PPGN`."""

@@ -168,13 +168,6 @@ class SPE(SpectrumEncoder):
         every = (slice(first, first + graphs_at_once) for first in range(0, num_graphs, graphs_at_once))
         return torch.cat([reduce(torch.add, chunks(some)) for some in every])
 
-    def extra_repr(self) -> str:
-        """What decides the output besides the weights."""
-        return (
-            f"{self.out_channels}, num_eigenpairs={self.num_eigenpairs}, num_filters={self.num_filters}, "
-            f"filter_channels={self.filter_channels}, normalization={self.normalization!r}"
-        )
-
 
 def _anchor_sums(rows: Tensor, anchors: Tensor, filters: Tensor, there: Tensor, bias: Tensor) -> Tensor:
     """``sum_v ReLU(sum_j rows_uj filters_jc anchors_vj + bias_c)``, ``[num_graphs, max_nodes, out_channels]``."""

@@ -253,13 +253,6 @@ class SpectralEncoder(SpectrumEncoder):
             return node
         return with_random_signs(node, graph, generator)
 
-    def extra_repr(self) -> str:
-        """What decides the output besides the weights."""
-        return (
-            f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, num_eigenpairs={self.num_eigenpairs}, "
-            f"tokens={self.tokens!r}, normalization={self.normalization!r}, row_norm={self.row_norm}"
-        )
-
 
 @register
 class SpectralKernel(SpectrumEncoder):
@@ -322,13 +315,6 @@ class SpectralKernel(SpectrumEncoder):
         z = 1 - values if self.normalization == "sym" else (1 - values) / (1 + values)
         angle = z.clamp(-1.0, 1.0).arccos()  # rounding may leave the interval
         return (angle.unsqueeze(2) * torch.arange(self.num_polynomials, device=z.device)).cos()
-
-    def extra_repr(self) -> str:
-        """What decides the output besides the weights."""
-        return (
-            f"{self.out_channels}, edge_out_channels={self.edge_out_channels}, num_eigenpairs={self.num_eigenpairs}, "
-            f"normalization={self.normalization!r}, num_polynomials={self.num_polynomials}"
-        )
 
 
 class _Filters(nn.Module):

@@ -117,6 +117,17 @@ class CheckpointMixin(
             )
         return {"class": type(self).__name__, **arguments}
 
+    def extra_repr(self) -> str:
+        """The constructor's arguments that are not its defaults, without modules, which are parts."""
+        given = {**self._not_jsonable, **(self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {})}
+        known = inspect.signature(type(self)).parameters.values()
+        told = [p.name for p in known if p.name in given and given[p.name] != p.default]
+        return ", ".join(
+            f"{name}={self._not_jsonable.get(name) or repr(given[name])}"
+            for name in told
+            if name not in self._modules_in_config
+        )
+
     def _jsonable_arguments(self) -> dict[str, Any]:
         arguments = self._hub_mixin_config or {}
         if not isinstance(arguments, dict):

@@ -53,13 +53,6 @@ class Model(CheckpointMixin, nn.Module, ABC):
     head: ClassVar[tuple[str, ...]] = ("readout",)
     _modules_in_config = ("encoder",)
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments that are not its defaults, without the encoder, which is a part."""
-        given = described_arguments(self)
-        known = inspect.signature(type(self)).parameters.values()
-        shown = [p.name for p in known if p.name in given and p.name != "encoder" and given[p.name] != p.default]
-        return ", ".join(f"{name}={given[name]!r}" for name in shown)
-
     @abstractmethod
     def forward(
         self,

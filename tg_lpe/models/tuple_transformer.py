@@ -23,7 +23,7 @@ from tg_lpe.nn.tokens import Attention, FullAttention, MaskedAttention, TokenLay
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.tokenizers import TupleEmbedding, TupleTokens, node_pairs, tuple_tokens
 
-ATTENTIONS = ("full", "local", "delta")
+TOKEN_ATTENTIONS = ("full", "local", "delta")
 NODE_TOKENS = ("linear", "feed_forward")
 POOLINGS = ("token", "mean", "sum")
 LEVELS = ("graph", "node", "edge")
@@ -117,7 +117,7 @@ class TupleTransformer(FeatureModel):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        check_choice("attention", attention, ATTENTIONS)
+        check_choice("attention", attention, TOKEN_ATTENTIONS)
         check_choice("node_tokens", node_tokens, NODE_TOKENS)
         check_choice("pooling", pooling, POOLINGS)
         check_choice("level", level, LEVELS)

@@ -38,7 +38,7 @@ SHOWN = 5
 DESCRIBED = ("source", "target", "atom_types", "bond_types", "repair_radicals")
 """What a model must know of the data it was trained on."""
 
-LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge"}
+ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge"}
 """Attributes that a model may read, and what their rows are."""
 
 
@@ -235,7 +235,7 @@ class Predictor:
         start = 0
         source = graphs if is_collated(graphs) else _Graphs(graphs)
         # Edges are checked batch by batch in _run, so that a graph with wrong ones is refused alone.
-        for chunk in iterate_chunks(source, batch_size, tuple(LEVELS), MAX_PAIRS, check_edges=False):
+        for chunk in iterate_chunks(source, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
             rows, reasons = self._rows(chunk)
             yield rows, [Refusal(start + i, "graph", reason) for i, reason in reasons.items()], chunk.num_graphs
             start += chunk.num_graphs
@@ -369,5 +369,7 @@ def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
         num_nodes=last - first,
         num_graphs=stop - start,
         batch=chunk.batch[nodes] - start,
-        attributes={name: v[nodes if LEVELS[name] == "node" else edges] for name, v in chunk.attributes.items()},
+        attributes={
+            name: v[nodes if ATTRIBUTE_LEVELS[name] == "node" else edges] for name, v in chunk.attributes.items()
+        },
     )
