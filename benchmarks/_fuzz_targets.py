@@ -395,7 +395,7 @@ def _models(dtype: torch.dtype) -> Iterator[Target]:
                 else:
                     yield _model(f"model {name} {title}", model, real, dtype, f"model {name} encoder")
         if "attention" in _options(cls):
-            for attention in getattr(inspect.getmodule(cls), "ATTENTIONS", ATTENTIONS):
+            for attention in getattr(inspect.getmodule(cls), "TOKEN_ATTENTIONS", ATTENTIONS):
                 options = arguments_of(cls, {**sizes, "heads": 4, "attention": attention})
                 yield _model(
                     f"model {name} attention {attention}", cls(**options), False, dtype, f"model {name} attention"
