@@ -187,13 +187,15 @@ inline bool are_rows(int64_t num_nodes, int64_t num_entries, const int64_t* crow
                      int64_t num_threads) {
     if (crow[0] != 0 || crow[num_nodes] != num_entries) return false;
     const int64_t parts = std::max<int64_t>(1, std::min(num_threads, (num_nodes + num_entries) >> 18));
+    const uint32_t limit = uint32_t(std::min<int64_t>(num_nodes, int64_t(1) << 31));  // negative columns are above it
     std::vector<int64_t> wrong(parts, 0);
     in_parallel(parts, [&](int64_t part) {
         int64_t here = 0;
+        uint32_t far = 0;
         for (int64_t i = part * num_nodes / parts; i < (part + 1) * num_nodes / parts; ++i) here |= crow[i + 1] < crow[i];
         for (int64_t e = part * num_entries / parts; e < (part + 1) * num_entries / parts; ++e)
-            here |= (col[e] < 0) | (col[e] >= num_nodes);
-        wrong[part] = here;
+            far |= uint32_t(col[e]) >= limit;
+        wrong[part] = here | far;
     });
     for (const int64_t found : wrong)
         if (found) return false;
