@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric import EdgeIndex, Index
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data.hypergraph_data import HyperGraphData
 
-from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
-from tg_lpe.encoders import load_encoder
+from tg_lpe import (
+    AddPositionalEncoding,
+    Encoder,
+    GramTransformer,
+    GraphTransformer,
+    Incidence,
+    LinearTransformer,
+    LinearTransformerPE,
+)
+from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding, load_encoder
 from tg_lpe.graph import resistance
 from tg_lpe.hub.checkpoints import load
 from tg_lpe.hub.files import read_json
+from tg_lpe.models import TupleTransformer
 from tg_lpe.nn.attention import Neighbourhoods
+from tg_lpe.ops import cpu
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
+from tg_lpe.transforms import AddEffectiveResistance
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 BATCH = torch.zeros(3, dtype=torch.int64)
@@ -193,3 +209,156 @@ class TestMolecules:
             path.write_bytes(content)
             with pytest.raises(ValueError, match=r"none\.smi: "):
                 AtomVocabulary.from_file(path)
+
+
+def test_edge_index_and_index_of_pyg() -> None:
+    """They are tensors without memory of their own, which C++ would read at address zero."""
+    edges = torch.cat([EDGES, EDGES.flip(0)], dim=1)
+    given = EdgeIndex(edges, sparse_size=(3, 3)), Index(BATCH, dim_size=1)
+    for call in (
+        GramTransformer(4).eval(),
+        RandomWalk(4),
+        model(encoder=GramTransformer(4)).eval(),
+        TupleTransformer(encoder=GramTransformer(4), hidden_channels=8, heads=2, num_layers=1).eval(),
+    ):
+        got, expected = (call(None, index, batch=batch) for index, batch in (given, (edges, BATCH)))
+        assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True) if a is not None)
+    transform = LinearTransformerPE(4)
+    expected = transform(Data(edge_index=edges, num_nodes=3)).linear_transformer_pe
+    data = Data(edge_index=given[0], num_nodes=3, batch=given[1])
+    assert torch.equal(transform(data).linear_transformer_pe, expected) and isinstance(data.edge_index, EdgeIndex)
+    parts = [Data(edge_index=given[0], num_nodes=3)] * 2
+    for out in (*transform.encode_dataset(parts), *transform(Batch.from_data_list(parts)).to_data_list()):
+        assert torch.equal(out.linear_transformer_pe, expected)
+
+
+@pytest.mark.skipif(not cpu.is_available(), reason="without the compiled part there are no pointers")
+def test_pointers_are_of_the_memory_of_the_cpu() -> None:
+    with pytest.raises(ValueError, match="phi must lie in the CPU's memory, got a Tensor on meta"):
+        cpu.pointers({"phi": torch.empty(3, device="meta")})
+
+
+def test_a_default_device_that_is_not_the_cpu() -> None:
+    data = Data(edge_index=EDGES, num_nodes=3)
+    for encoder in (LinearTransformer(4), GramTransformer(4, 2), RandomWalk(4)):
+        transform = AddPositionalEncoding(encoder)
+        expected = transform(data).pe
+        with torch.device("meta"):
+            assert torch.equal(transform(data).pe, expected)
+
+
+def test_a_frozen_linear_transformer_follows_its_weights(tmp_path: Path) -> None:
+    other, frozen = LinearTransformer(4).eval(), LinearTransformer(4).freeze()
+    expected = other(None, EDGES).node
+    frozen.load_state_dict(other.state_dict())
+    for encoder in (frozen, copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
+        assert torch.allclose(encoder(None, EDGES).node, expected, atol=1e-6)
+    frozen.save_pretrained(tmp_path)
+    assert torch.allclose(load_encoder(tmp_path)(None, EDGES).node, expected, atol=1e-6)
+    frozen.requires_grad_().train()(None, EDGES).node.sum().backward()
+    assert all(p.grad is not None for p in frozen.parameters())
+
+
+@pytest.mark.parametrize(
+    ("edges", "error", "message"),
+    [
+        (
+            torch.tensor([1, 2]),
+            ValueError,
+            r"edge type \('a', 'to', 'a'\): edge_index must be int64 .* \[2\]",
+        ),
+        (torch.rand(2, 3), ValueError, r"edge_index must be int64 .* got torch.float32"),
+        (torch.zeros(3, 2, dtype=torch.int64), ValueError, r"edge_index must be int64 .* \[3, 2\]"),
+        ([[0], [1]], TypeError, "edge_index must be an int64 .* got list"),
+    ],
+)
+@pytest.mark.parametrize("hetero", ["whole", "edge_type"])
+def test_edges_of_a_type(hetero: str, edges: object, error: type, message: str) -> None:
+    data = HeteroData()
+    data["a"].num_nodes = 3
+    data["a", "to", "a"].edge_index = edges
+    with pytest.raises(error, match=message):
+        LinearTransformerPE(4, hetero=hetero)(data)
+
+
+def test_attributes_of_some_types() -> None:
+    data = HeteroData()
+    data["a"].num_nodes, data["b"].num_nodes = 4, 2
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1]])
+    data["a"].batch = torch.tensor([0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"batch must be there for all .* \['a', 'b'\] and batch of \['a'\]"):
+        LinearTransformerPE(4, hetero="whole")(data)
+    del data["a"].batch
+    data["a", "to", "b"].edge_attr = [1]
+    with pytest.raises(TypeError, match=r"edge_attr of .* must be a tensor, got list"):
+        AddPositionalEncoding(GramTransformer(4, num_edge_types=2), hetero="whole")(data)
+
+
+class WithLoops(InMemoryDataset):
+    """Elements differ from the storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data, self.slices = self.collate([Data(edge_index=EDGES, num_nodes=3)] * 2)
+
+    def __getitem__(self, index: int) -> Data:
+        data = super().__getitem__(index)
+        data.edge_index = torch.cat([data.edge_index, torch.tensor([[0], [0]])], dim=1)
+        return data
+
+
+def test_what_is_no_graph() -> None:
+    transform = AddEffectiveResistance()
+    hyper = HyperGraphData(x=torch.randn(4, 2), edge_index=torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1]]))
+    for call in (transform, lambda data: transform.encode_dataset([data])):
+        with pytest.raises(TypeError, match=r"got HyperGraphData; .* clique or star"):
+            call(hyper)
+    with pytest.raises(TypeError, match="takes a dataset or a sequence of Data, got dict"):
+        transform.encode_dataset({"a": Data(edge_index=EDGES)})
+    by_hand = transform(Batch(x=torch.ones(3, 1), edge_index=EDGES))
+    assert torch.allclose(by_hand.effective_resistance, torch.full((3,), 2 / 3), atol=1e-5)
+    out = transform.encode_dataset(WithLoops())[0]
+    assert out.edge_index.size(1) == out.effective_resistance.numel() == 4
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_sparse_features(layout: str) -> None:
+    x = getattr(torch.ones(3, 2), layout)()
+    for call in (
+        GramTransformer(4, in_channels=2),
+        LinearTransformer(4, probes="features", in_channels=2),
+        model(in_channels=2),
+    ):
+        with pytest.raises(ValueError, match=r"must be dense, got the layout torch\.sparse"):
+            call(x, EDGES)
+
+
+@pytest.mark.parametrize("call", [LinearTransformer(4), RandomWalk(4), model(encoder=RandomWalk(4))])
+def test_a_seed_is_no_generator(call: torch.nn.Module) -> None:
+    with pytest.raises(TypeError, match=r"generator must be a torch.Generator or None, got 0"):
+        call(None, EDGES, generator=0)
+
+
+@pytest.mark.parametrize("encoder", [RandomWalk(4), LaplacianEigenvectors(2), ResistiveEmbedding(2)])
+def test_what_was_precomputed_comes_in_the_dtype_of_the_module(encoder: Encoder) -> None:
+    found = copy.deepcopy(encoder).double().precompute(Incidence(EDGES, 3))
+    assert encoder(None, EDGES, precomputed=found).node.dtype == torch.float32
+    with pytest.raises(TypeError, match="precomputed must be a mapping of names to tensors, got list"):
+        encoder(None, EDGES, precomputed=[1])
+
+
+def test_features_of_an_encoder_that_are_no_tensor() -> None:
+    with pytest.raises(TypeError, match="x must be a tensor with a row for each node, got list"):
+        GramTransformer(4)([[1.0]] * 3, EDGES)
+
+
+def test_names_of_attributes() -> None:
+    with pytest.warns(UserWarning, match="attr_name='knowledge_pe' has 'edge' in it"):
+        LinearTransformerPE(4, attr_name="knowledge_pe")
+    parts = [Data(edge_index=EDGES, num_nodes=3)] * 2
+    batch = Batch.from_data_list([LinearTransformerPE(4, attr_name="surface_pe")(data) for data in parts])
+    assert torch.equal(batch.surface_pe[:3], batch.surface_pe[3:])
+    with pytest.raises(ValueError, match="attr_name must be a name that is none of"):
+        LinearTransformerPE(4, attr_name="face")
+    with pytest.raises(TypeError, match="edge_weight must be the name of an attribute or None, got 3"):
+        AddEffectiveResistance(edge_weight=3)

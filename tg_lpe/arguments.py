@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from numbers import Real
 
+import torch
+
 
 def check_count(name: str, value: object, least: int = 1) -> None:
     """Raise ``ValueError`` unless ``value`` is an integer of at least ``least``."""
@@ -37,6 +39,14 @@ def check_positive(name: str, value: object, or_zero: bool = False) -> None:
     if not is_number or not 0 <= float(value) < math.inf or (value == 0 and not or_zero):  # type: ignore[arg-type]
         allowed = "finite and at least 0" if or_zero else "positive and finite"
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
+def check_generator(generator: object) -> None:
+    """Raise ``TypeError`` unless ``generator`` is a generator of random numbers or ``None``."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator or None, got {generator!r}; torch.Generator().manual_seed(0) is one"
+        )
 
 
 def check_heads(hidden_channels: int, heads: int) -> None:

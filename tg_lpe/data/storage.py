@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data.hypergraph_data import HyperGraphData
 
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 """Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
@@ -248,7 +249,9 @@ def is_collated(dataset: Any) -> bool:
         and dataset._indices is None
         and dataset.transform is None
         and type(dataset).get is InMemoryDataset.get
+        and type(dataset).__getitem__ is InMemoryDataset.__getitem__
         and isinstance(dataset._data, Data)
+        and not isinstance(dataset._data, HyperGraphData)
         and dataset._data.edge_index is not None
     )
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_generator
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import CheckpointMixin
@@ -198,13 +199,17 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             The encoding.
 
         Raises:
+            TypeError: if ``x`` is no tensor, or ``generator`` no generator.
             ValueError: on a malformed graph, features that are missing or do not fit, or edge weights, or
                 ``reduce``, for an encoder that does not read edge weights.
         """
         if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
             name = "reduce" if edge_weight is None else "edge_weight"
             raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so {name} must not be given")
+        check_generator(generator)
         if num_nodes is None and batch is None and x is not None:
+            if not isinstance(x, Tensor):
+                raise TypeError(f"x must be a tensor with a row for each node, got {type(x).__name__}")
             num_nodes = x.size(0)
         graph = Incidence(
             edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
@@ -334,8 +339,11 @@ def check_precomputed(
         widths: the names of what :meth:`Encoder.precompute` returns, and its numbers of columns.
 
     Raises:
+        TypeError: if it is no mapping.
         ValueError: if a tensor is missing or of another shape. Names tell what was computed, shapes how much.
     """
+    if not isinstance(precomputed, Mapping):
+        raise TypeError(f"precomputed must be a mapping of names to tensors, got {type(precomputed).__name__}")
     rows = {"node": graph.num_nodes, "edge": graph.num_directed_edges, "graph": graph.num_graphs}
     expected = {name: [rows[name.partition("_")[0]], width] for name, width in widths.items()}
     if not all(name in precomputed and [*precomputed[name].shape] == shape for name, shape in expected.items()):

@@ -125,6 +125,6 @@ class NodeEdgeEncoder(ComputedEncoder):
     def assemble(
         self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
     ) -> Encoding:
-        """What was precomputed; nothing in it is random."""
-        edge = precomputed[f"edge_{self.name}"] if self.edge_out_channels else None
-        return Encoding(precomputed[f"node_{self.name}"], edge)
+        """What was precomputed, in the module's dtype; nothing in it is random."""
+        edge = self.cast(precomputed[f"edge_{self.name}"]) if self.edge_out_channels else None
+        return Encoding(self.cast(precomputed[f"node_{self.name}"]), edge)

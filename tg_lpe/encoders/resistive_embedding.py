@@ -57,7 +57,7 @@ class ResistiveEmbedding(ComputedEncoder):
     ) -> Encoding:
         """What was precomputed, or another embedding where there is a generator."""
         if generator is None:
-            return Encoding(precomputed[f"node_{self.name}"])
+            return Encoding(self.cast(precomputed[f"node_{self.name}"]))
         return Encoding(self._embed(graph, draw_seed(generator)))
 
     def _embed(self, graph: Incidence, seed: int) -> Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex, Index
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.ops import cpu, edges
@@ -90,6 +91,7 @@ class Incidence:
         reduce: str = "error",
     ) -> None:
         check_reduce(reduce)
+        edge_index, batch = as_plain(edge_index), as_plain(batch)
         check_edge_index(edge_index)
         if batch is not None and not isinstance(batch, Tensor):
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
@@ -491,6 +493,11 @@ def inverse_sqrt(x: Tensor) -> Tensor:
     That is at a node without edges, whose row of ``L`` is zero.
     """
     return x.masked_fill(x == 0, 1.0).rsqrt()
+
+
+def as_plain(tensor: Any) -> Any:
+    """The tensor in PyTorch Geometric's ``EdgeIndex`` or ``Index``, which hold no memory; others as they are."""
+    return tensor.as_tensor() if isinstance(tensor, EdgeIndex | Index) else tensor
 
 
 def check_edge_index(edge_index: Tensor) -> None:

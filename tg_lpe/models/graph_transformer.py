@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_share
+from tg_lpe.arguments import check_choice, check_count, check_generator, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.incidence import Incidence, as_plain
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
 from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
@@ -233,6 +233,8 @@ class GraphTransformer(FeatureModel):
         """
         if return_penalty and not self.has_penalty:
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
+        check_generator(generator)
+        edge_index, batch = as_plain(edge_index), as_plain(batch)
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
         neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
         if self.encoder is not None:

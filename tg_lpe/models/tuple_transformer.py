@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_heads, check_share
+from tg_lpe.arguments import check_choice, check_count, check_generator, check_heads, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.incidence import Incidence, as_plain
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
 from tg_lpe.hub.checkpoints import described_arguments
 from tg_lpe.models.base import Model
@@ -221,6 +221,8 @@ class TupleTransformer(FeatureModel):
         """
         if return_penalty:
             raise ValueError("the layers have no penalty, so return_penalty must be False")
+        check_generator(generator)
+        edge_index, batch = as_plain(edge_index), as_plain(batch)
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
         known = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
         graph = Incidence(

@@ -22,6 +22,7 @@ class ValueChecks:
 
     def in_range(self, what: str, index: Tensor, size: int) -> None:
         """Ask that all entries of an integer tensor lie in ``0..size - 1``; ``what`` names them in the message."""
+        _check_dense(what, index)
         if index.numel() == 0 or torch.compiler.is_compiling():
             return
         position = self.also_read(*torch.aminmax(index))
@@ -35,6 +36,7 @@ class ValueChecks:
 
     def finite(self, what: str, values: Tensor) -> None:
         """Ask that no entry of a floating point tensor is NaN or infinite."""
+        _check_dense(what, values)
         if values.numel() == 0 or torch.compiler.is_compiling():
             return
         # The extremes are NaN if any entry is; one pass over the values, and no tensor of their size.
@@ -96,3 +98,9 @@ class ValueChecks:
         for judge in self._judges:
             judge(read)
         return read
+
+
+def _check_dense(what: str, values: Tensor) -> None:
+    """Refuse sparse tensors."""
+    if values.layout != torch.strided:
+        raise ValueError(f"{what} must be dense, got the layout {values.layout}; its method to_dense() makes it so")

@@ -68,7 +68,7 @@ def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tens
     nodes, edges = [], []
     for row in adjacency:
         diagonal, entries = row.new_zeros(()), row.new_zeros(())
-        for probes in torch.arange(num_probes).split(at_once):
+        for probes in torch.arange(num_probes, device=row.device).split(at_once):
             # The signs depend on the row within its graph: the same alone and in any batch.
             signs = counter_signs(seed, max_nodes, probes, row).repeat(num_rows // max(max_nodes, 1), 1)
             # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.

@@ -16,7 +16,7 @@ NAMESPACE = "tg_lpe"
 class Operator:
     """An operation of this package, registered as ``torch.ops.tg_lpe.NAME``.
 
-    ``torch.compile``, ``torch.export`` and fake tensors see the registered operator. Plain tensors in eager mode go
+    ``torch.compile`` and fake tensors see the registered operator. Plain tensors in eager mode go
     straight to the implementation, past dispatch modes: on a molecule, the dispatcher costs more than the operation.
     Under ``torch.func`` and forward-mode derivatives the implementation is made of operations of torch.
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-RESERVED = ("index", "batch", "face")
+RESERVED = ("index", "batch")
 """PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
 
-TAKEN = ("", "adj_t", "num_nodes", "ptr")
+TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names under which PyTorch Geometric keeps something else, and none at all."""
 
 
@@ -28,7 +28,7 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
         ValueError: if a name is empty, means something else to PyTorch Geometric, or occurs twice.
 
     Warns:
-        UserWarning: if an attribute of edges has a name that PyTorch Geometric does not read as one of edges.
+        UserWarning: if an attribute has a name by which PyTorch Geometric may take nodes for edges, or the reverse.
     """
     seen: dict[str, str] = {}
     for argument, name in names.items():
@@ -50,6 +50,12 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
             warnings.warn(
                 f"edge_attr_name={name!r} has no 'edge' in it: where a graph has as many nodes as edges, PyTorch "
                 f"Geometric's subgraph and others then take it for an attribute of nodes; 'edge_{name}' is safe",
+                stacklevel=3,
+            )
+        if argument == "attr_name" and "edge" in name:
+            warnings.warn(
+                f"attr_name={name!r} has 'edge' in it: where a graph has as many nodes as edges, PyTorch Geometric's "
+                "subgraph and others then take it for an attribute of edges; choose a name without it",
                 stacklevel=3,
             )
         if name in seen:

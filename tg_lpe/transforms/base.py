@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
-from tg_lpe.graph.incidence import Incidence, check_reduce
+from tg_lpe.graph.incidence import Incidence, as_plain, check_reduce
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import with_features, write_to_batch
 
 EDGE_WEIGHT = "edge_weight"
 """The default name of the conductances, which a graph need not have."""
+
+EXPAND = "the second row of its edge_index numbers hyperedges: make a graph of it, by clique or star expansion"
 
 CHUNK = 4096
 """Graphs that are encoded at once, at most."""
@@ -55,6 +58,7 @@ class GraphTransform(BaseTransform, ABC):
             attribute with the edge type in its name, such as ``pe_user__rates__film``.
 
     Raises:
+        TypeError: if ``edge_weight`` is no name.
         ValueError: on an unknown ``reduce`` or ``hetero``.
     """
 
@@ -64,6 +68,8 @@ class GraphTransform(BaseTransform, ABC):
     def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
         check_reduce(reduce)
         heterogeneous.check_hetero(hetero)
+        if not isinstance(edge_weight, str | None):
+            raise TypeError(f"edge_weight must be the name of an attribute or None, got {edge_weight!r}")
         self.edge_weight = edge_weight
         self.reduce = reduce
         self.hetero = hetero
@@ -85,7 +91,7 @@ class GraphTransform(BaseTransform, ABC):
             ValueError: if it has no ``edge_index``, lacks features or the weights that are named, or is malformed.
         """
         name = type(self).__name__
-        num_graphs = data.num_graphs if isinstance(data, Batch) else None
+        num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # one made by hand has none
         if isinstance(data, HeteroData) and self.hetero != "error":
             self._check_weight([data])
             parts = [
@@ -96,6 +102,8 @@ class GraphTransform(BaseTransform, ABC):
                 for attribute in computed:
                     heterogeneous.write(part, *attribute)
             return data
+        if isinstance(data, HyperGraphData):
+            raise TypeError(f"{name} takes graphs, got HyperGraphData; {EXPAND}")
         if not isinstance(data, Data):
             raise TypeError(
                 f"{name} takes Data or Batch of one node type, got {type(data).__name__}; hetero='whole' encodes "
@@ -144,6 +152,8 @@ class GraphTransform(BaseTransform, ABC):
         wrong = next((number for number, data in enumerate(graphs) if not isinstance(data, Data | HeteroData)), None)
         if wrong is not None:
             raise TypeError(f"encode_dataset takes graphs, graph {wrong} is {type(graphs[wrong]).__name__}")
+        if any(isinstance(data, HyperGraphData) for data in graphs):
+            raise TypeError(f"encode_dataset takes graphs, got HyperGraphData; {EXPAND}")
         if any(isinstance(data, HeteroData) for data in graphs):
             return [self(data) for data in tqdm(graphs, **bar_options(progress))]
         self._check_weight([dataset._data] if collated and isinstance(dataset, InMemoryDataset) else graphs)
@@ -190,6 +200,7 @@ class GraphTransform(BaseTransform, ABC):
         num_graphs: int | None,
         attribute: Callable[[str], Tensor | None],
     ) -> list[Attribute]:
+        edge_index, batch = as_plain(edge_index), as_plain(batch)  # which PyTorch Geometric refuses in inference mode
         weight = None if self.edge_weight is None else attribute(self.edge_weight)
         features = {}
         for name in self.features:
@@ -218,7 +229,7 @@ def check_dataset(dataset: Any) -> None:
         raise TypeError(f"{what}; call the transform itself, or pass batch.to_data_list()")
     if isinstance(dataset, Data | HeteroData):
         raise TypeError(f"{what}; call the transform itself, or pass a list of one")
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, Mapping):
         raise TypeError(
             f"encode_dataset takes a dataset or a sequence of Data, got {type(dataset).__name__}; pass the dataset "
             "that it reads, or a list"

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
 from tg_lpe.arguments import check_choice
+from tg_lpe.graph.incidence import as_plain, check_edge_index
 from tg_lpe.transforms.attributes import with_features
 
 EdgeType = tuple[str, str, str]
@@ -45,10 +46,14 @@ class Part(NamedTuple):
         """An attribute of the nodes if it is ``x``, of the edges otherwise, in the order of the part.
 
         Raises:
+            TypeError: if it is no tensor.
             ValueError: if some types have it and others do not, or their widths differ.
         """
         types = self.node_types if name == "x" else self.edge_types
         found = {kind: self.data[kind].get(name) for kind in types}
+        for kind, value in found.items():
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(f"{name} of {kind} must be a tensor, got {type(value).__name__}")
         if all(value is None for value in found.values()):
             return None
         forms = {kind: None if value is None else list(value.shape[1:]) for kind, value in found.items()}
@@ -80,8 +85,9 @@ def parts(data: HeteroData, hetero: str) -> Iterator[Part]:
         hetero: ``"whole"`` or ``"edge_type"``.
 
     Raises:
-        ValueError: if there are no edge types, an edge type has no ``edge_index`` or one that points outside of its
-            node types, or the number of nodes of a type is not known.
+        TypeError: if an ``edge_index`` is no tensor.
+        ValueError: if there are no edge types, an edge type has no ``edge_index``, a malformed one, or one that points
+            outside of its node types; if the number of nodes of a type is not known, or not all types have ``batch``.
     """
     if not data.edge_types:
         raise ValueError(f"HeteroData needs at least one edge type, got node types {data.node_types} alone")
@@ -100,7 +106,11 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
     for edge_type in edge_types:
         if data[edge_type].get("edge_index") is None:
             raise ValueError(f"edge type {edge_type} has no edge_index")
-        for ends, kind in zip(data[edge_type].edge_index, (edge_type[0], edge_type[2]), strict=True):
+        try:
+            check_edge_index(data[edge_type].edge_index)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"edge type {edge_type}: {error}") from None
+        for ends, kind in zip(as_plain(data[edge_type].edge_index), (edge_type[0], edge_type[2]), strict=True):
             # Beyond its own type a number would mean a node of another one.
             if ((ends < 0) | (ends >= data[kind].num_nodes)).any():
                 raise ValueError(
@@ -111,10 +121,16 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
     start = dict(zip(node_types, itertools.accumulate(sizes, initial=0), strict=False))
     device = data[edge_types[0]].edge_index.device
     edges = [
-        data[kind].edge_index + torch.tensor([[start[kind[0]]], [start[kind[2]]]], device=device) for kind in edge_types
+        as_plain(data[kind].edge_index) + torch.tensor([[start[kind[0]]], [start[kind[2]]]], device=device)
+        for kind in edge_types
     ]
     row, batch = torch.arange(sum(sizes), device=device), None
-    if all("batch" in data[kind] for kind in node_types):
+    batched = [kind for kind in node_types if "batch" in data[kind]]
+    if 0 < len(batched) < len(node_types):
+        raise ValueError(
+            f"batch must be there for all node types or none, got node types {node_types} and batch of {batched}"
+        )
+    if batched:
         batch, order = torch.cat([data[kind].batch for kind in node_types]).sort(stable=True)
         row = torch.empty_like(order).index_copy(0, order, row)
     return Part(data, node_types, edge_types, suffix, row[torch.cat(edges, dim=1)], row, batch)

@@ -70,7 +70,7 @@ def instructions() -> str | None:
 
 
 def supports(values: Tensor) -> bool:
-    """Whether the library is there and computes with such values: float32 or float64 on the CPU."""
+    """Whether the library is there and computes with such values: float32 or float64 in the CPU's memory."""
     return library is not None and values.dtype in DTYPES and values.device.type == "cpu" and not is_transforming()
 
 
@@ -137,8 +137,19 @@ def checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) ->
 
 
 def pointers(tensors: Mapping[str, Tensor | None]) -> dict[str, int | None]:
-    """Where the values of the tensors lie, by the same names."""
-    return {name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+    """Where the values of the tensors lie, by the same names.
+
+    Raises:
+        ValueError: if one does not lie in the CPU's memory.
+    """
+    return {name: None if tensor is None else _address(name, tensor) for name, tensor in tensors.items()}
+
+
+def _address(name: str, tensor: Tensor) -> int:
+    address = tensor.data_ptr()
+    if tensor.device.type != "cpu" or (not address and tensor.numel()):
+        raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__} on {tensor.device}")
+    return address
 
 
 def num_threads() -> int:

@@ -50,6 +50,7 @@ def supports(edge_index: Tensor, num_nodes: int) -> bool:
     return (
         cpu.library is not None
         and not is_transforming()
+        and type(edge_index) is Tensor  # others may hold no memory
         and edge_index.dtype == torch.int64
         and edge_index.device.type == "cpu"
         and max(num_nodes, edge_index.size(1)) < MAX_NODES
@@ -101,7 +102,7 @@ def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: 
     if conductance is not None:
         given["conductance"] = (conductance, dtype, (num_edges,))
     read = checked(given)
-    crow = torch.empty(num_nodes + 1, dtype=torch.int64)
+    crow = node_scale.new_empty(num_nodes + 1, dtype=torch.int64)
     col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
     value = empty_in_huge_pages(node_scale, 2 * num_edges)
     arguments = _AdjacencyRows(

@@ -75,7 +75,7 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
         raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
     width = next(size for size in WIDTHS if k <= size)
     stacks = [_padded(stack, width, 2) for stack in weights[:4]]
-    readout = _padded(torch.eye(k, dtype=dtype) if readout is None else readout, width)
+    readout = _padded(torch.eye(k, dtype=dtype, device="cpu") if readout is None else readout, width)
     phi = _padded(phi, width)
     read = _checked_operator(laplacian, num_nodes, dtype) | checked(
         {
