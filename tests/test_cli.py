@@ -917,3 +917,19 @@ def test_the_folder_of_a_training_is_no_encoder(labelled: str) -> None:
     assert main(["train", labelled, "--target", "value", *TINY, "--out", "run"]) == 0
     with pytest.raises(ValueError, match=r"run is the folder of a training; its encoder is tg_lpe.zoo.load\('run'\)"):
         load_encoder("run")
+
+
+def test_arguments_of_an_encoder_stay_with_its_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of a configuration or a start are not those of another class that is typed, though names may be equal."""
+    config = tmp_path / "walk.yaml"
+    config.write_text("encoder:\n  class_path: SpectralEncoder\n  init_args: {num_layers: 3, out_channels: 12}\n")
+
+    def encoder_of(*words: str) -> dict[str, Any]:
+        return dict(yaml.safe_load(printed_config(capsys, "train", "nci", *words))["encoder"]["init_args"])
+
+    assert encoder_of("--config", str(config))["num_layers"] == 3
+    assert encoder_of("--config", str(config), "--encoder", "SpectralEncoder")["num_layers"] == 3
+    assert encoder_of("--config", str(config), "--encoder", "GramTransformer")["num_layers"] == 16
+    start = ["--start", "tuple-zinc12k", "--model", "TupleTransformer"]
+    assert encoder_of(*start)["num_layers"] == 16
+    assert encoder_of(*start, "--encoder", "SpectralEncoder")["num_layers"] == 2

@@ -326,3 +326,16 @@ def test_shapes_and_names_that_do_not_exist_as_printed() -> None:
     with pytest.raises(RuntimeError, match="must match the size"):
         normal(2, 1, d, seed=2) + normal(num_rows, s, seed=3)  # pooled vn_proj as printed, plus batch.fx
     assert not hasattr(functional, "normalized")
+
+
+def test_second_derivatives_of_square_roots() -> None:
+    y = torch.tensor([[4.0]], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(matrix_sqrt(y).sum(), y, create_graph=True)
+    assert slope.item() == pytest.approx(1 / 4)
+    assert torch.autograd.grad(slope.sum(), y)[0].item() == pytest.approx(-1 / 32)
+
+    def root(a: torch.Tensor) -> torch.Tensor:
+        return matrix_sqrt(a @ a.mT + torch.eye(3).double())
+
+    a = torch.randn(2, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(root, a) and torch.autograd.gradgradcheck(root, a)

@@ -13,6 +13,7 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, GraphTransformer, zoo
 from tg_lpe.data import GraphDataset, GraphSplits
+from tg_lpe.models import TupleTransformer
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import TrainConfig, build_model, task_for, train
 from tg_lpe.training.tasks import Task, make_task
@@ -266,3 +267,54 @@ def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
     model = GraphTransformer(num_node_types=3, encoder=GramTransformer(4, num_layers=2)).eval()
     with pytest.raises(ValueError, match="AROMATIC"):
         Predictor(model, None, other).predict(["CCO"])
+
+
+@pytest.fixture
+def typed() -> GraphTransformer:
+    torch.manual_seed(0)
+    return GraphTransformer(num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=2).eval()
+
+
+def path_of(edge_attr: Any, x: Any = (0, 1, 2)) -> Data:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    return Data(x=torch.as_tensor(x), edge_index=edges, edge_attr=torch.as_tensor(edge_attr))
+
+
+def test_rows_of_one_graph_are_never_read_by_another(typed: GraphTransformer) -> None:
+    """One edge too few in a graph and one too many in the next cancel in the batch."""
+    graphs = [path_of([0, 0, 1, 1]), path_of([2, 2, 1]), path_of([0, 0, 2, 2, 2]), path_of([0, 1, 2, 2])]
+    got = Predictor(typed).predict(graphs, on_error="nan")
+    assert [refusal.index for refusal in got.refused] == [1, 2]
+    assert all("edge" in refusal.reason for refusal in got.refused)
+    assert torch.allclose(got.values[[0, 3]], one_by_one(typed, [graphs[0], graphs[3]]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        path_of([0, 0, 1, 1], [0.0, 1.0, 2.0]),
+        path_of([0, 0, 1, 1], [[0, 0], [1, 1], [2, 2]]),
+        path_of([0, 0, 1, 1], [0, 1]),
+        path_of([0.0, 0.0, 1.0, 1.0]),
+        Data(x=torch.tensor([0, 1]), edge_index=torch.rand(2, 2), edge_attr=torch.tensor([0, 0])),
+        Data(x=torch.tensor([0, 1]), edge_index=torch.zeros(4, 2).long(), edge_attr=torch.tensor([0, 0])),
+    ],
+)
+def test_an_odd_graph_is_refused_alone(typed: GraphTransformer, odd: Data) -> None:
+    odd.num_nodes = 3 if odd.edge_index.size(0) == 2 and odd.edge_index.size(1) == 4 else 2
+    fine = [path_of([0, 0, 1, 1]), path_of([0, 1, 2, 2])]
+    got = Predictor(typed).predict([fine[0], odd, fine[1]], on_error="nan")
+    assert [refusal.index for refusal in got.refused] == [1]
+    assert torch.allclose(got.values[[0, 2]], one_by_one(typed, fine), atol=1e-5)
+
+
+def test_a_refused_graph_keeps_its_rows_where_edges_are_predicted() -> None:
+    model = TupleTransformer(
+        num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=1, level="edge"
+    ).eval()
+    fine, bad = path_of([0, 0, 1, 1]), path_of([0, 0, 1, 1], [9, 9, 9])
+    got = Predictor(model).predict([fine, bad, fine], on_error="nan").values
+    assert got.shape == (12, 1) and got[4:8].isnan().all()
+    assert torch.equal(got[:4], got[8:]) and bool(got[:4].isfinite().all())
+    with pytest.raises(ValueError, match="this model predicts edges, and takes graphs"):
+        Predictor(model).predict(["CCO"])

@@ -468,6 +468,19 @@ def test_difference_to_none(make_run: MakeRun) -> None:
     assert next(line for line in table.splitlines() if line.startswith("* ")).startswith("* none, epochs 30")
 
 
+def test_difference_is_over_the_seeds_of_both(make_run: MakeRun) -> None:
+    runs = [
+        read_run(make_run("none", encoder=NONE, test=3.0)),
+        read_run(make_run("none again", encoder=NONE, test=2.4, seed=1)),
+        read_run(make_run("walk", encoder=WALK, test=3.1)),
+        read_run(make_run("ours", test=1.0, seed=2)),
+    ]
+    (group,) = compare(runs)
+    found = {variant.label: group.difference(variant) for variant in group.variants}
+    assert found == {"RandomWalk": pytest.approx(0.1), "GramTransformer": None, "none": None}
+    assert "+0.1000 (+3.3 %)" in comparison_table(runs)
+
+
 @pytest.mark.parametrize(
     "other",
     [{"source": "qm9"}, {"num_train": 19999}, {"atom_types": ["C", "N"]}, {"normalization": {"logp_mean": 1.0}}],
@@ -783,7 +796,7 @@ def test_benchmark_json(make_run: MakeRun) -> None:
     row = comparison["rows"][0]
     assert (row["runs"], row["best"]) == (["b0", "b1"], True)
     assert row["test_mae"] == {"mean": pytest.approx(0.35), "std": pytest.approx(0.1 / math.sqrt(2)), "seeds": 2}
-    assert row["against_none"] == pytest.approx(-0.05)
+    assert row["against_none"] == pytest.approx(-0.1)  # over the seed of both
 
 
 @pytest.mark.parametrize("val", [(0.9, 0.5, 0.6), (0.9,), (math.nan,), (0.0, 0.5), ()], ids=str)

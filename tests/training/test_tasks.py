@@ -314,6 +314,8 @@ def test_labels_of_another_size_are_scaled() -> None:
     assert found == {"mean": [320.0, 1.0], "std": [20.0, 0.5]}
     assert Regression.arguments_for_training(labels[:, 1:]) == {}
     assert Regression.arguments_for_training(torch.full((3, 1), 7.0)) == {"mean": [7.0], "std": [1.0]}
+    constant = torch.full((33, 1), 0.1, dtype=torch.float64)  # whose deviation from its mean is rounding noise
+    assert Regression.arguments_for_training(torch.cat([300 * torch.ones(33, 1), constant], dim=1))["std"] == [1.0, 1.0]
     scaled, plain = Regression(num_targets=2, **found), Regression(num_targets=2)
     assert make_task(scaled.to_dict()) == scaled and make_task(json.loads(json.dumps(scaled.to_dict()))) == scaled
     assert "mean" not in plain.to_dict()

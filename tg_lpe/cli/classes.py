@@ -186,6 +186,8 @@ def start_defaults(model: Model, args: Namespace) -> dict[str, Any]:
         return {}  # which a training refuses
     defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
     cls: Any = NoEncoder if encoder is None else ENCODERS[encoder.pop("class")]
+    if args.encoder is not None and class_and_arguments(args.encoder)[0] is not cls:
+        return defaults  # another class has defaults of its own, also for arguments of the same name
     own = {name: value for name, value in (encoder or {}).items() if name not in SKIPPED["train", "--encoder"]}
     return {**defaults, "encoder": {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": own}}
 

@@ -113,6 +113,9 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     for typed, replaced in (("--pretrained", "encoder"), ("--encoder", "pretrained")):
         for content in configs.values() if typed in words else ():
             content.pop(replaced, None)  # the two exclude each other
+    typed_classes = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--encoder"]
+    for content in configs.values() if typed_classes else ():
+        _drop_other_class(content, typed_classes[-1])
     options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
     if (
         options
@@ -129,6 +132,15 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     for option in REGISTRIES:
         _check_options(command, option, words, list(configs.values()))
     return _with_configs_first(words)
+
+
+def _drop_other_class(content: dict[str, Any], typed: str) -> None:
+    """Drop a configuration's encoder where another class was typed: its arguments are not those of that class."""
+    held = content.get("encoder")
+    if not isinstance(held, Mapping) or not isinstance(held.get("class_path"), str):
+        return
+    if held["class_path"].rpartition(".")[2] != typed.rpartition(".")[2]:
+        del content["encoder"]
 
 
 def _with_configs_first(words: Sequence[str]) -> list[str]:

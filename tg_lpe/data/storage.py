@@ -99,13 +99,31 @@ def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs:
         check_single(data, f"graph {index}")
         return data  # type: ignore[no-any-return]
 
-    def present(data: Data) -> tuple[str, ...]:
-        return tuple(name for name in attributes if isinstance(data.get(name), Tensor))
+    def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
+        """Names, dtypes and shapes of what is carried, and which graph it is if its rows are not its nodes or edges."""
+        number, data = numbered
+        found: list[tuple[str, Any, Any, Any]] = []
+        for name in ("edge_index", *attributes):
+            value = data.get(name)
+            if not isinstance(value, Tensor):
+                continue
+            if name == "edge_index":
+                found.append((name, value.dtype, value.dim(), number if value.dim() != 2 or len(value) != 2 else None))
+                continue
+            rows = data.num_nodes if name == "x" else _num_edges(data)
+            fits = value.dim() > 0 and value.size(0) == rows
+            found.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
+        return found
 
-    # Collating keeps the first graph's attributes only, so graphs that have others begin a batch of their own.
-    for names, alike in itertools.groupby(map(single, range(len(dataset))), key=present):
-        for graphs, sizes in _take(alike, chunk_size, max_pairs):
-            yield _from_list(graphs, sizes, names)
+    # Collated are graphs of one form: another's would be cast or refused with it, and rows too many be its neighbour's.
+    for names, alike in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
+        for graphs, sizes in _take((data for _, data in alike), chunk_size, max_pairs):
+            yield _from_list(graphs, sizes, [name for name, *_ in names if name != "edge_index"])
+
+
+def _num_edges(data: Data) -> int | None:
+    edge_index = data.edge_index
+    return edge_index.size(-1) if isinstance(edge_index, Tensor) and edge_index.dim() else None
 
 
 def check_single(data: Data, name: str) -> None:
@@ -149,6 +167,9 @@ def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> Gr
     for data, edge_index in zip(graphs, edges, strict=True):
         if edge_index is None:
             raise ValueError(f"each graph needs edge_index, got data with {data.keys()}")
+        if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
+            form = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
+            raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {form}")
     device = edges[0].device
     count = torch.tensor(sizes, device=device)
     listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=device)

@@ -69,8 +69,9 @@ class Predictions:
     """What :meth:`Predictor.predict` returns.
 
     Attributes:
-        values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input; where nodes are predicted,
-            ``[num_nodes, num_columns]``, those of one graph after the other. Values of regression are in the units of
+        values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input; where nodes or edges are
+            predicted, ``[num_nodes, num_columns]`` or ``[num_directed_edges, num_columns]``, those of one graph after
+            the other. Values of regression are in the units of
             the labels; of classification they are probabilities. Rows of refused graphs are NaN.
         columns: names of the columns.
         refused: the graphs without a prediction, and why.
@@ -208,8 +209,8 @@ class Predictor:
             ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
         """
         check_count("batch_size", batch_size)
-        if self._level == "node":
-            raise ValueError("this model predicts nodes, and takes graphs (Data), not SMILES")
+        if self._level != "graph":
+            raise ValueError(f"this model predicts {self._level}s, and takes graphs (Data), not SMILES")
         start = 0
         for batch in self.reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
             usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
@@ -246,7 +247,7 @@ class Predictor:
             return self._run(chunk), {}
         except ValueError as error:
             if chunk.num_graphs == 1:
-                rows = chunk.num_nodes if self._level == "node" else 1
+                rows = {"node": chunk.num_nodes, "edge": chunk.edge_index.size(1)}.get(self._level, 1)
                 return torch.full((rows, len(self.columns)), torch.nan), {0: str(error)}
         middle = chunk.num_graphs // 2
         first, second = (self._rows(_part(chunk, *bounds)) for bounds in ((0, middle), (middle, chunk.num_graphs)))

@@ -143,12 +143,21 @@ class Group:
                 return other
         return None
 
-    def difference(self, variant: Variant) -> float | None:
-        """Mean test figure less that of :meth:`baseline`, where both have ended."""
+    def beside_baseline(self, variant: Variant) -> tuple[float, float] | None:
+        """Test figures of a variant and of its :meth:`baseline`, means over the seeds that both have run with."""
         base = self.baseline(variant)
-        if base is None or base is variant or variant not in self.ranked or base.test is None or variant.test is None:
+        if base is None or variant.encoder is None or variant not in self.ranked:
             return None
-        return variant.test.mean - base.test.mean
+        own, other = ({run.settings.get("seed"): run.test_error for run in v.runs} for v in (variant, base))
+        pairs = [(a, b) for a, b in ((own[seed], other.get(seed)) for seed in own) if a is not None and b is not None]
+        if not pairs:
+            return None
+        return statistics.fmean(a for a, _ in pairs), statistics.fmean(b for _, b in pairs)
+
+    def difference(self, variant: Variant) -> float | None:
+        """Test figure less that of :meth:`baseline`, over the seeds of both; ``None`` without any."""
+        found = self.beside_baseline(variant)
+        return None if found is None else found[0] - found[1]
 
     @property
     def title(self) -> str:

@@ -56,10 +56,11 @@ def row_of(group: Group, variant: Variant) -> dict[str, str]:
 
 
 def _difference(group: Group, variant: Variant) -> str:
-    difference, base = group.difference(variant), group.baseline(variant)
-    if difference is None or base is None or base.test is None:
+    found = group.beside_baseline(variant)
+    if found is None:
         return DASH
-    share = f" ({signed(100 * difference / base.test.mean, '.1f')} %)" if base.test.mean > 0 else ""
+    difference, base = found[0] - found[1], found[1]
+    share = f" ({signed(100 * difference / base, '.1f')} %)" if base > 0 else ""
     return signed(difference, ".4f") + share
 
 
@@ -107,7 +108,7 @@ def notes_on(group: Group) -> list[str]:
     elif group.best is not None:
         notes.append("One seed a row: how far another seed would move a figure is not known.")
     if len({tuple(v.seeds) for v in variants if v.finished}) > 1:
-        notes.append("Not all rows were run with the same seeds.")
+        notes.append("Not all rows were run with the same seeds; `against none` is over those that both rows have.")
     others = [name for name in differing([v.settings for v in variants]) if not of_encoding(name)]
     if others and group.kind == "train":
         names = ", ".join(others)

@@ -278,7 +278,8 @@ class Regression(Task):
             return {}
         columns = [column[~column.isnan()].double() for column in labels.unbind(1)]
         mean = [float(column.mean()) if len(column) else 0.0 for column in columns]
-        std = [float(column.std(correction=0)) or 1.0 if len(column) else 1.0 for column in columns]
+        varied = [len(column) > 0 and bool(column.min() < column.max()) for column in columns]  # else rounding noise
+        std = [float(column.std(correction=0)) if v else 1.0 for column, v in zip(columns, varied, strict=True)]
         if all(abs(m) <= FAR and 1 / FAR <= s <= FAR for m, s in zip(mean, std, strict=True)):
             return {}
         return {"mean": mean, "std": std}

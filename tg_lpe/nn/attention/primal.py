@@ -526,14 +526,25 @@ class _MatrixSqrt(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(x)
         roots = values.clamp(min=0).sqrt()
-        ctx.save_for_backward(roots, vectors)
+        ctx.save_for_backward(x, roots, vectors)
         return (vectors * roots.unsqueeze(-2)) @ vectors.mT
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        roots, vectors = ctx.saved_tensors
+        x, roots, vectors = ctx.saved_tensors
+        if torch.is_grad_enabled():  # autograd takes the eigenvectors for constants
+            return _solve_sylvester(matrix_sqrt(x), grad)
         sums = (roots.unsqueeze(-1) + roots.unsqueeze(-2)).clamp(min=torch.finfo(roots.dtype).tiny)
         return vectors @ ((vectors.mT @ grad @ vectors) / sums) @ vectors.mT
+
+
+def _solve_sylvester(root: Tensor, right: Tensor) -> Tensor:
+    """``G`` with ``R G + G R = right``, by operations that can be differentiated again."""
+    width = root.size(-1)
+    eye = torch.eye(width, dtype=root.dtype, device=root.device)
+    system = torch.einsum("...ik,jl->...ijkl", root, eye) + torch.einsum("ik,...lj->...ijkl", eye, root)
+    solved = torch.linalg.solve(system.flatten(-2).flatten(-3, -2), right.flatten(-2).unsqueeze(-1))
+    return solved.squeeze(-1).unflatten(-1, (width, width))
 
 
 def matrix_sqrt(x: Tensor) -> Tensor:
