@@ -29,6 +29,7 @@ from tg_lpe.hub.files import read_json
 from tg_lpe.models import TupleTransformer
 from tg_lpe.nn.attention import Neighbourhoods
 from tg_lpe.ops import cpu
+from tg_lpe.training.loop import run_in_folder
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 from tg_lpe.transforms import AddEffectiveResistance
@@ -172,6 +173,16 @@ def test_configurations_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"config\.json must hold a JSON object, got int"):
         folder.start("train", {}, resume=True)
     folder.release()
+
+
+@pytest.mark.parametrize("content", ["7", "[]", "null"])
+def test_results_that_are_no_object(tmp_path: Path, content: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.start("train", {}, resume=False)
+    folder.release()
+    folder.result.write_text(content)
+    with pytest.raises(ValueError, match=r"result\.json must hold a JSON object, got"):
+        run_in_folder(lambda: pytest.fail("a run that is complete is not run"), folder, "train", {}, resume=True)
 
 
 def test_metrics_that_are_no_text(tmp_path: Path) -> None:

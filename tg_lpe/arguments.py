@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 
 import torch
@@ -25,6 +25,19 @@ def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
     """Raise ``ValueError`` unless ``value`` is one of ``allowed``."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+
+
+def check_flags(**flags: object) -> None:
+    """Raise ``ValueError`` unless each argument, given by its name, is ``True`` or ``False``."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_options(name: str, options: object) -> None:
+    """Raise ``ValueError`` unless ``options`` is a mapping of names of arguments to their values, or ``None``."""
+    if options is not None and not isinstance(options, Mapping):
+        raise ValueError(f"{name} must be a dictionary from names of arguments to values, got {options!r}")
 
 
 def check_share(name: str, value: float) -> None:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from tg_lpe.arguments import check_count
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.data.tables import REASON, columns_of_graphs, graphs_of_table, import_pyarrow, open_parquet, parquet_files
-from tg_lpe.hub.files import digest_of_file, read_json, replacing, write_json
+from tg_lpe.hub.files import digest_of_file, read_object, replacing, write_json
 from tg_lpe.transforms.base import EDGE_WEIGHT, GraphTransform
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ class EncodingJob:
                 raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
             write_json(path, manifest)
             return
-        found = read_json(path)
-        there: dict[str, Any] = found if isinstance(found, dict) else {}
+        there = read_object(path)
         if there != manifest and not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)  # of a job that has come to nothing
             return
@@ -256,7 +255,7 @@ class EncodingJob:
                 raise ValueError(f"{shard.source} has a column {name!r}, which would be written; choose another name")
             table = table.append_column(name, values)
         if self._digest is not None:
-            if _digest(read_json(self.out / MANIFEST)) != self._digest:
+            if _digest(read_object(self.out / MANIFEST)) != self._digest:
                 raise ValueError(f"another job has begun in {self.out} meanwhile; choose another folder")
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), _JOB: self._digest.encode()})
         with replacing(self.out / shard.name) as temporary:

@@ -174,7 +174,7 @@ def test_an_altered_configuration_is_refused(saved: Path, change: dict) -> None:
     [
         ("", "not valid JSON"),
         ('{"k": 4', "not valid JSON"),
-        ("[1, 2]", "no JSON object"),
+        ("[1, 2]", "must hold a JSON object, got list"),
         ("{}", "truncated or altered"),
     ],
 )

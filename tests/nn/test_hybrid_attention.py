@@ -381,10 +381,19 @@ def test_layers_share_the_projection() -> None:
         ({"local": "none", "pe_gate": True}, "local='none' has no gates, so pe_gate must be False"),
         ({"global_attention": "full"}, r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
         ({"global_options": {"s": 3}}, "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
-        ({"global_options": {"rank": 0}}, "rank and num_rows must be at least 1, got 0 and 0"),
+        ({"global_options": {"rank": 0}}, "rank must be an integer of at least 1, got 0"),
+        ({"global_options": {"rank": 2.5}}, "rank must be an integer of at least 1, got 2.5"),
+        ({"global_options": {"num_rows": "3"}}, "num_rows must be an integer of at least 1, got '3'"),
+        ({"global_options": {"eta": "no"}}, "eta must be finite and at least 0, got 'no'"),
+        ({"global_options": 3}, "global_options must be a dictionary from names of arguments to values, got 3"),
+        ({"pe_gate": "no"}, "pe_gate must be True or False, got 'no'"),
+        (
+            {"global_attention": "dual", "global_options": {"edges": "no"}},
+            "edges must be True or False, got 'no'",
+        ),
         ({"global_options": {"form": "dense"}}, "form must be one of .*, got 'dense'"),
         ({"global_options": {"regularizer": "J"}}, "regularizer must be one of .*, got 'J'"),
-        ({"global_options": {"eta": -1.0}}, "eta must be at least 0 and finite, got -1.0"),
+        ({"global_options": {"eta": -1.0}}, "eta must be finite and at least 0, got -1.0"),
         (
             {"global_options": {"form": "published", "regularizer": "per_graph"}},
             "form='published' has regularizer='code' or 'none', got 'per_graph'",
@@ -393,7 +402,7 @@ def test_layers_share_the_projection() -> None:
         ({"global_attention": "ksvd", "global_options": {"ridge": 0.0}}, "ridge must be positive and finite, got 0.0"),
         (
             {"global_attention": "performer", "global_options": {"head_channels": 1}},
-            "head_channels must be at least 2, got 1",
+            "head_channels must be an integer of at least 2, got 1",
         ),
     ],
 )

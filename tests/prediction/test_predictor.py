@@ -235,8 +235,14 @@ def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: An
     assert saved.columns == got.columns and saved.refused == got.refused
     assert torch.equal(saved.values.nan_to_num(9), got.values.nan_to_num(9))
     (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"complete run without its weights.*remove result\.json, and --resume writes"):
+        load(tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(ValueError, match="unfinished"):
         load(tmp_path / "run")
+    train(model, splits, task, config, folder=tmp_path / "run", progress=False, resume=True)
+    restored = load(tmp_path / "run").predict(smiles, on_error="nan")
+    assert torch.equal(restored.values.nan_to_num(9), got.values.nan_to_num(9))
 
 
 def test_a_bare_checkpoint_predicts_from_graphs_alone(tmp_path: Path) -> None:

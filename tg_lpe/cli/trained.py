@@ -142,9 +142,9 @@ def features_of(data: Mapping[str, Any]) -> str | None:
 def _descriptions_of(encoder: str) -> list[tuple[Path, Mapping[str, Any]]]:
     """The files that may describe the data that an encoder was trained on, and what they say of it."""
     from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
-    from tg_lpe.hub.files import read_json
+    from tg_lpe.hub.files import read_object
     from tg_lpe.training.run_folder import RunFolder
 
     folder = Path(encoder).resolve() if os.path.isdir(encoder) else find_folder(encoder)
     files = folder / DESCRIPTION, RunFolder(folder).config, RunFolder(folder.parent).config
-    return [(file, read_json(file).get("data", {}) if file.is_file() else {}) for file in files]
+    return [(file, read_object(file).get("data", {}) if file.is_file() else {}) for file in files]

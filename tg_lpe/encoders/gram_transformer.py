@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count
+from tg_lpe.arguments import check_choice, check_count, check_flags
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs, copy_tensors
 from tg_lpe.encoders.registry import register
@@ -133,6 +133,7 @@ class GramTransformer(Encoder):
         pair_out_channels: int | None = 0,
     ) -> None:
         super().__init__()
+        check_flags(learned_conductances=learned_conductances, ground=ground, end_features=end_features)
         check_count("num_filters", num_filters)
         check_count("num_layers", num_layers)
         check_count("num_probes", num_probes)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_count, check_share
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_share
 from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
@@ -41,6 +41,7 @@ class SpectrumEncoder(Encoder):
         row_norm: bool,
     ) -> None:
         super().__init__()
+        check_flags(row_norm=row_norm)
         check_count("num_eigenpairs", num_eigenpairs)
         check_count("out_channels", out_channels, least=0)
         check_count("edge_out_channels", edge_out_channels, least=0)
@@ -220,6 +221,7 @@ class SpectralEncoder(SpectrumEncoder):
         net: str = "transformer",
     ) -> None:
         super().__init__(out_channels, edge_out_channels, num_eigenpairs, tokens, normalization, row_norm)
+        check_flags(flip_signs=flip_signs)
         check_choice("net", net, NETS)
         check_count("num_layers", num_layers)
         check_count("heads", heads)

@@ -26,7 +26,7 @@ from torch.nn.modules.module import (
 )
 
 from tg_lpe.hub import zoo
-from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.hub.layouts import upgrade
 from tg_lpe.hub.registry import Registry
 
@@ -272,7 +272,7 @@ def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:
         ValueError: if there is no such checkpoint, or its configuration is damaged.
         TypeError: if an option of the download is unknown.
     """
-    config: dict[str, Any] = dict(read_json(find_folder(name_or_dir, **download) / CONFIG))
+    config = read_object(find_folder(name_or_dir, **download) / CONFIG)
     config.pop(DIGEST, None)
     cls = CLASSES.get(config.get("class", ""))
     if cls is not None and DTYPE not in inspect.signature(cls).parameters:
@@ -282,7 +282,7 @@ def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:
 
 def _verified_config(folder: Path) -> dict[str, Any]:
     """The configuration of a checkpoint whose files match its digest."""
-    config = dict(read_json(folder / CONFIG))
+    config = read_object(folder / CONFIG)
     expected = config.pop(DIGEST, None)
     if expected != _digest(config, folder / WEIGHTS):
         raise ValueError(
@@ -320,8 +320,7 @@ def find_folder(name_or_dir: str | Path, **download: Any) -> Path:
     for file in (CONFIG, WEIGHTS):
         if not (folder / file).is_file():
             raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
-    if not isinstance(read_json(folder / CONFIG), dict):
-        raise ValueError(f"{folder / CONFIG} is no configuration of a checkpoint: it holds no JSON object")
+    read_object(folder / CONFIG)
     return folder
 
 

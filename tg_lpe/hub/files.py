@@ -92,6 +92,14 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """As :func:`read_json`; a ``ValueError`` that names the file if it holds something else than a JSON object."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(values).__name__}")
+    return values
+
+
 def parse_json(text: str) -> Any:
     """What a JSON text says; a ``ValueError`` if it is none, or nested too deeply."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.hub.files import read_json
+from tg_lpe.hub.files import read_object
 
 _FOLDER = Path(__file__).parents[1] / "zoo"
 
@@ -37,5 +37,4 @@ def card(name: str) -> dict[str, Any]:
     Raises:
         ValueError: if there is no such checkpoint.
     """
-    content: dict[str, Any] = read_json(path(name) / "card.json")
-    return content
+    return read_object(path(name) / "card.json")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_generator, check_share
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_generator, check_options, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence, as_plain
@@ -118,6 +118,7 @@ class GraphTransformer(FeatureModel):
         check_choice("level", level, LEVELS)
         check_choice("pe_norm", pe_norm, ENCODING_NORMS)
         check_share("dropout", dropout)
+        check_flags(residual=residual)
         if not isinstance(residual, bool):
             raise TypeError(f"residual must be True or False, got {residual!r}")
         if not isinstance(readout, (str, Sequence)):
@@ -326,6 +327,7 @@ COMMON_OPTIONS = {"dropout": 0.0, "norm": "batch", "residual": True}
 
 def _layer_options(common: Mapping[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
     """Arguments of the attention layers; a layer that has no such argument refuses what is not the default."""
+    check_options("attention_options", own)
     own = dict(own or {})
     for name in common:
         if name in own:

@@ -19,7 +19,7 @@ from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
 from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
-from tg_lpe.hub.files import load_tensors, read_json, write_json
+from tg_lpe.hub.files import load_tensors, read_object, write_json
 from tg_lpe.models import make_model
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import Task, make_task
@@ -305,7 +305,7 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
     """
     run = RunFolder(name_or_dir)
     if str(name_or_dir) not in zoo.names() and run.config.is_file():
-        config = read_json(run.config)
+        config = read_object(run.config)
         if "loop" in config:
             return _of_run(run, config, device)
         if "train" in config or "pretrain" in config or "pretrain-kernels" in config:
@@ -318,7 +318,7 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
             "tg_lpe.AddPositionalEncoding.from_pretrained takes it"
         )
     model = checkpoints.load(folder, map_location=device)
-    card = read_json(folder / DESCRIPTION) if (folder / DESCRIPTION).is_file() else {}
+    card = read_object(folder / DESCRIPTION) if (folder / DESCRIPTION).is_file() else {}
     task = card.get("task")
     return Predictor(model, None if task is None else make_task(task), card.get("data"))
 
@@ -327,6 +327,11 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
     if config.get("command") != "train":
         raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
     if not run.model.is_file():
+        if run.result.exists():
+            raise ValueError(
+                f"{run.path} holds a complete run without its weights: {run.model.name} is missing; remove "
+                f"{run.result.name}, and --resume writes both from {run.state.name}"
+            )
         raise ValueError(f"{run.path} holds an unfinished run: {run.model.name} is missing; --resume goes on with it")
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.data import DataSpec
+from tg_lpe.hub.files import read_object
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.report.earlier import upgrade_run
-from tg_lpe.report.values import first_of, mapping_in, number_in, read_object, text_in
+from tg_lpe.report.values import first_of, mapping_in, number_in, text_in
 from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics

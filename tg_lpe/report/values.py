@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from tg_lpe.hub.files import read_json
-
 DASH = "–"
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ``ValueError`` that names the file if it holds something else."""
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(values).__name__}")
-    return values
 
 
 def number_in(values: Mapping[str, Any] | None, name: str) -> float | None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 from tqdm import tqdm
 
-from tg_lpe.hub.files import load_tensors, read_json
+from tg_lpe.hub.files import load_tensors, read_object
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed, seeded
@@ -300,7 +300,7 @@ def run_in_folder(
 
     def start() -> tuple[bool, dict[str, Any] | None]:
         going_on = folder.start(command, settings, resume)
-        return going_on, dict(read_json(folder.result)) if folder.result.exists() else None
+        return going_on, read_object(folder.result) if folder.result.exists() else None
 
     try:
         going_on, result = processes.from_first(start)

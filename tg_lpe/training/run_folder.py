@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.hub.checkpoints import CLASSES
-from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 
@@ -93,9 +93,7 @@ class RunFolder:
                 f"{self.path} holds {', '.join(parts)} and no {self.config.name} that says of which run: "
                 "choose another folder"
             )
-        before = read_json(self.config) if self.config.exists() else {"command": command}
-        if not isinstance(before, dict):
-            raise ValueError(f"{self.config} must hold a JSON object, got {type(before).__name__}")
+        before = read_object(self.config) if self.config.exists() else {"command": command}
         if not there and not _is_of_run(before):
             raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
         if there and not resume:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_heads, check_share
+from tg_lpe.arguments import check_choice, check_flags, check_heads, check_share
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
@@ -140,6 +140,7 @@ class EdgeAttentionLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("local", local, LOCALS)
+        check_flags(update_edges=update_edges, residual=residual)
         if drop_path and not residual:
             raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)

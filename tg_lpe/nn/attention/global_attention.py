@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 
-from tg_lpe.arguments import check_heads
+from tg_lpe.arguments import check_count, check_heads
 from tg_lpe.hub.registry import Registry
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.dot_product import dot_product_attention
@@ -107,8 +107,7 @@ class Performer(nn.Module):
     def __init__(self, hidden_channels: int, heads: int, head_channels: int = 64) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
-        if head_channels < 2:
-            raise ValueError(f"head_channels must be at least 2, got {head_channels}")
+        check_count("head_channels", head_channels, least=2)
         self.attention = PerformerAttention(hidden_channels, heads, head_channels)
 
     def reset_parameters(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_flags, check_options
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
@@ -76,6 +76,7 @@ class HybridLayer(nn.Module):
         **options: Any,
     ) -> nn.Module:
         """What the global parts of a model share."""
+        check_options("global_options", global_options)
         make = getattr(GLOBAL_ATTENTIONS[global_attention], "shared", None)
         if make is None:
             return NothingShared()
@@ -96,6 +97,8 @@ class HybridLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("local", local, list(LOCALS))
+        check_options("global_options", global_options)
+        check_flags(pe_gate=pe_gate, update_edges=update_edges)
         if local == global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         make_local = LOCALS[local]
@@ -104,7 +107,7 @@ class HybridLayer(nn.Module):
         self.local = None if make_local is None else make_local(hidden_channels, update_edges, dropout, norm, pe_gate)
         self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else make_norm(norm, hidden_channels)
-        attention = _make(global_attention, hidden_channels, heads, dict(global_options or {}))
+        attention = _make(global_attention, hidden_channels, heads, global_options or {})
         self.attention = None if global_attention == "none" else attention
         self.attention_norm = None if self.attention is None else make_norm(norm, hidden_channels)
         self.feed_forward = nn.Sequential(
@@ -142,7 +145,7 @@ class NothingShared(nn.Module):
         return None
 
 
-def _make(name: str, hidden_channels: int, heads: int, options: dict[str, Any]) -> nn.Module:
+def _make(name: str, hidden_channels: int, heads: int, options: Mapping[str, Any]) -> nn.Module:
     """A global part; options that it does not have are refused."""
     cls = GLOBAL_ATTENTIONS[name]
     allowed = [option for option in inspect.signature(cls).parameters if option not in ("hidden_channels", "heads")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_heads, check_positive
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_heads, check_positive
 from tg_lpe.nn import parallel
 from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -173,15 +172,14 @@ class PrimalAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_rows = rank if num_rows is None else num_rows
-        if min(rank, num_rows) < 1:
-            raise ValueError(f"rank and num_rows must be at least 1, got {rank} and {num_rows}")
+        check_count("rank", rank)
+        check_count("num_rows", num_rows)
         check_choice("form", form, FORMS)
         check_choice("pooling", pooling, POOLINGS)
         check_choice("regularizer", regularizer, REGULARIZERS)
         if form == "published" and regularizer not in ("code", "none"):
             raise ValueError(f"form='published' has regularizer='code' or 'none', got {regularizer!r}")
-        if not 0 <= eta < math.inf:
-            raise ValueError(f"eta must be at least 0 and finite, got {eta}")
+        check_positive("eta", eta, or_zero=True)
         self.heads, self.form, self.pooling, self.regularizer, self.eta = heads, form, pooling, regularizer, eta
         self.features = FeatureMaps(hidden_channels, heads)
         width = hidden_channels // heads
@@ -397,6 +395,7 @@ class DualAttention(nn.Module):
 
     def __init__(self, hidden_channels: int, heads: int, edges: bool = False, pooling: str = "mean") -> None:
         super().__init__()
+        check_flags(edges=edges)
         check_choice("pooling", pooling, POOLINGS)
         self.features = FeatureMaps(hidden_channels, heads)
         self.heads, self.edges, self.pooling = heads, edges, pooling

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_heads, check_positive
+from tg_lpe.arguments import check_choice, check_flags, check_heads, check_positive
 from tg_lpe.graph.padding import DENSE_NODES, MAX_ROWS, cut_into_buckets
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -153,6 +153,7 @@ class SpectralAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
+        check_flags(full=full, learn_gamma=learn_gamma)
         check_positive("gamma", gamma)
         check_choice("softmax", softmax, SOFTMAXES)
         if not full:
@@ -348,6 +349,7 @@ class SpectralAttentionLayer(nn.Module):
         residual: bool = True,
     ) -> None:
         super().__init__()
+        check_flags(residual=residual)
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
         self.out = nn.Linear(hidden_channels, hidden_channels)
         self.norm_attention = make_norm(norm, hidden_channels)

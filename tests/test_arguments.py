@@ -1,0 +1,42 @@
+"""Flags of every registered class are refused unless they are True or False: the text "no" would count as true."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from tg_lpe import GraphTransformer
+from tg_lpe.encoders import ENCODERS
+from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
+
+
+def flags() -> list[Any]:
+    """Every registered class with each of its flags, and the arguments that it needs besides."""
+    layer, cases = {"hidden_channels": 8, "heads": 2}, []
+    for registry, needed in ((ENCODERS, {}), (ATTENTIONS, layer), (GLOBAL_ATTENTIONS, layer)):
+        for name in registry:
+            for parameter in inspect.signature(registry[name]).parameters.values():
+                if parameter.annotation in (bool, "bool"):
+                    cases.append(pytest.param(registry[name], needed, parameter.name, id=f"{name}-{parameter.name}"))
+    return cases
+
+
+@pytest.mark.parametrize(("cls", "needed", "flag"), flags())
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_flags(cls: type, needed: dict[str, int], flag: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{flag} must be True or False, got {value!r}"):
+        cls(**needed, **{flag: value})
+
+
+def test_every_kind_of_class_has_flags() -> None:
+    """The test above would pass if it found none."""
+    names = {case.id for case in flags()}
+    assert {"GramTransformer-ground", "edge-residual", "dual-edges"} <= names
+
+
+@pytest.mark.parametrize("options", [3, "rank", ["rank"]])
+def test_options(options: object) -> None:
+    with pytest.raises(ValueError, match="attention_options must be a dictionary from names of arguments to values"):
+        GraphTransformer(attention_options=options)  # type: ignore[arg-type]
