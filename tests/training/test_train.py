@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch_geometric.data import Batch, Data
 from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.encoders import GramTransformer
 from tg_lpe.hub.files import read_json
+from tg_lpe.models import GraphTransformer
+from tg_lpe.prediction import Predictor
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task, task_for, train
 from tg_lpe.training.state import read_metrics
 
@@ -309,6 +312,37 @@ def test_training_needs_labels_to_learn_from() -> None:
             data.y = torch.full_like(data.y, torch.nan, dtype=torch.float32)
     with pytest.raises(ValueError, match="all labels of y are missing"):
         task_for(GraphSplits.of(*parts, level="graph"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"level": "node"}, "the task needs a model with level='graph', got one with level='node'"),
+        ({"out_channels": 3}, "the task needs a model with out_channels=1, got one with out_channels=3"),
+    ],
+)
+def test_a_model_of_another_task(arguments: dict[str, Any], message: str) -> None:
+    splits, model = splits_of_rings(), GraphTransformer(in_channels=2, **MODEL, **arguments)
+    task = make_task({"name": "binary"})
+    with pytest.raises(ValueError, match=message):
+        train(model, splits, task, QUICK, progress=False)
+    with pytest.raises(ValueError, match=message):
+        Predictor(model.eval(), task)
+
+
+def test_a_model_of_which_nothing_is_trained() -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    encoder = {"class": "GramTransformer", "num_layers": 2, "out_channels": 4}
+    model = build_model(splits.spec, task, encoder, **MODEL).requires_grad_(False)
+    with pytest.raises(ValueError, match=r"nothing of the GraphTransformer is trained.*requires_grad=True$"):
+        train(model, splits, task, QUICK, progress=False)
+    model.encoder.requires_grad_(True)
+    with pytest.raises(ValueError, match="but for the encoder's, which encoder_lr=0 keeps"):
+        train(model, splits, task, replace(QUICK, encoder_lr=0.0), progress=False)
+    before = [p.clone() for p in model.parameters()]
+    train(model, splits, task, replace(QUICK, epochs=1), progress=False)
+    moved = {n: not torch.equal(p, b) for (n, p), b in zip(model.named_parameters(), before, strict=True)}
+    assert any(moved.values()) and all(name.startswith("encoder.") for name, is_so in moved.items() if is_so)
 
 
 def test_to_go_on_needs_a_folder() -> None:

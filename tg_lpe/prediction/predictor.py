@@ -104,12 +104,14 @@ class Predictor:
             SMILES the atom and bond types.
 
     Raises:
-        ValueError: if the model is in training mode.
+        ValueError: if the model is in training mode, or does not belong to the task.
     """
 
     def __init__(self, model: nn.Module, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:
         if model.training:
             raise ValueError("the model is in training mode, where dropout and batch norm differ: call model.eval()")
+        if task is not None:
+            task.check_model(model)
         self.model, self.task = model, task
         self.data = {name: value for name, value in (data or {}).items() if name in DESCRIBED}
 

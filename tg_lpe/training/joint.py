@@ -70,8 +70,9 @@ def train(
         of the columns that the average of the metric leaves out.
 
     Raises:
-        ValueError: if labels do not belong to the task (:meth:`Task.check_labels`), the folder holds another run, or
-            training diverges.
+        ValueError: if the model or the labels do not belong to the task (:meth:`Task.check_model`,
+            :meth:`Task.check_labels`), no parameter of the model is trained, the folder holds another run, or training
+            diverges.
     """
     if isinstance(model, Encoder):
         raise TypeError(
@@ -119,6 +120,7 @@ class JointTraining(TrainingLoop):
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
+        task.check_model(model)
         task.check_labels(splits)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
@@ -311,4 +313,9 @@ def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         groups.append({"params": maps, "weight_decay": config.weight_decay, "peak_lr": config.pe_lr})
     if encoder and config.encoder_lr:
         groups.append({"params": encoder, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
+    if not any(group["params"] for group in groups):
+        raise ValueError(
+            f"nothing of the {type(model).__name__} is trained: it has no parameter with requires_grad=True"
+            + ("" if config.encoder_lr else ", but for the encoder's, which encoder_lr=0 keeps")
+        )
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)

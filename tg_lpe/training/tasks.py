@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tg_lpe.arguments import check_count
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
+from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.hub.registry import Registry
 from tg_lpe.training.metrics import METRICS
 
@@ -172,6 +173,18 @@ class Task(ABC):
         metric = metric or self.metric
         ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
         return METRICS[metric](self.scores(ranks, metric), targets).undefined
+
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model whose arguments say that it predicts something else; other modules may say nothing.
+
+        Raises:
+            ValueError: if its ``level`` or its ``out_channels`` are not those of this task.
+        """
+        arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
+        for name in ("level", "out_channels"):
+            wanted, found = getattr(self, name), arguments.get(name, getattr(self, name))
+            if found != wanted:
+                raise ValueError(f"the task needs a model with {name}={wanted!r}, got one with {name}={found!r}")
 
     def check_labels(self, splits: GraphSplits) -> None:
         """Refuse a dataset that this task cannot be trained and tested on.
