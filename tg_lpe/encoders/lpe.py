@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.registry import register
-from tg_lpe.encoders.spectral import SpectrumEncoder, with_random_signs
+from tg_lpe.encoders.spectral import EigenpairEncoder, with_random_signs
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.nn.reset import reset_all
 
 
 @register
-class LPE(SpectrumEncoder):
+class LPE(EigenpairEncoder):
     r"""Eigenvectors of the Laplacian with their eigenvalues, each through a perceptron, added up.
 
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, eq. (5): with the eigenvectors
@@ -75,7 +75,7 @@ class LPE(SpectrumEncoder):
         reset_all(self.rho)
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        """As :meth:`EigenpairEncoder.encode_nodes`."""
         if torch.is_autocast_enabled(graph.device.type):  # bfloat16 does not see epsilon
             with torch.autocast(graph.device.type, enabled=False):
                 return self.encode_nodes(graph, node, values, absent)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.arguments import check_count
 from tg_lpe.encoders.registry import register
-from tg_lpe.encoders.spectral import SpectrumEncoder
+from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import PaddedBatch
@@ -25,7 +25,7 @@ MAX_PADDING = 1.2
 
 
 @register
-class SPE(SpectrumEncoder):
+class SPE(EigenpairEncoder):
     r"""Learned functions of the Laplacian as features of all pairs of nodes, which a GIN reads: basis-invariant.
 
     `On the Stability of Expressive Positional Encodings for Graphs <https://arxiv.org/abs/2310.02579>`_, as
@@ -118,7 +118,7 @@ class SPE(SpectrumEncoder):
         return self._named(values.to(dtype), vectors.to(dtype))
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        """As :meth:`EigenpairEncoder.encode_nodes`."""
         if torch.is_autocast_enabled(graph.device.type):
             with torch.autocast(graph.device.type, enabled=False):
                 return self.encode_nodes(graph, node, values, absent)

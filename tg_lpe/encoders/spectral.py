@@ -24,7 +24,7 @@ NETS = ("transformer", "deep_set")
 NORMALIZATIONS = (None, "sym")
 
 
-class SpectrumEncoder(Encoder):
+class EigenpairEncoder(Encoder):
     """What encoders of the ``num_eigenpairs`` smallest eigenvalues have in common: what they precompute.
 
     Eigenpairs are computed in float64 and in batches. Null vectors are among them, with eigenvalue 0; a node without
@@ -167,7 +167,7 @@ def with_random_signs(vectors: Tensor, graph: Incidence, generator: torch.Genera
 
 
 @register
-class SpectralEncoder(SpectrumEncoder):
+class SpectralEncoder(EigenpairEncoder):
     r"""A transformer over the spectrum: learned encodings of nodes and edges from Laplacian eigenvectors.
 
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4. For each
@@ -239,14 +239,14 @@ class SpectralEncoder(SpectrumEncoder):
         self.edge_net = make(3, edge_out_channels, *options) if edge_out_channels else None
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        """As :meth:`EigenpairEncoder.encode_nodes`."""
         batch = graph.batch
         return self.node_net(torch.stack([node, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
     def encode_edges(
         self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
     ) -> Tensor:
-        """As :meth:`SpectrumEncoder.encode_edges`."""
+        """As :meth:`EigenpairEncoder.encode_edges`."""
         batch = graph.batch[graph.tail]
         return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
@@ -257,7 +257,7 @@ class SpectralEncoder(SpectrumEncoder):
 
 
 @register
-class SpectralKernel(SpectrumEncoder):
+class SpectralKernel(EigenpairEncoder):
     r"""Learned functions of the Laplacian, read at nodes and edges: ``f(L)_ii``, ``f(L)_ij`` and ``d^2_ij``.
 
     The kernel form of :class:`SpectralEncoder`: sums over the eigenspaces instead of attention between them,
@@ -301,14 +301,14 @@ class SpectralKernel(SpectrumEncoder):
         self.edge_net = _Filters(*widths, 2 * edge_out_channels) if edge_out_channels else None
 
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`SpectrumEncoder.encode_nodes`."""
+        """As :meth:`EigenpairEncoder.encode_nodes`."""
         f = self.node_net(self._polynomials(values))  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", node.square(), f[graph.batch])
 
     def encode_edges(
         self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
     ) -> Tensor:
-        """As :meth:`SpectrumEncoder.encode_edges`."""
+        """As :meth:`EigenpairEncoder.encode_edges`."""
         f, g = self.edge_net(self._polynomials(values))[graph.batch[graph.tail]].chunk(2, dim=2)  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)
 
