@@ -15,6 +15,9 @@ and of one multiset for each place ``j``:
 - ``"k-FWL"``: a single multiset, of ``(C(phi_1(v, w)), ..., C(phi_k(v, w)))`` over all nodes ``w``. It is as strong as
   ``(k+1)-WL``.
 
+Labels of edges and of pairs of nodes belong to the atomic types. A tuple of one node has no pair: with ``k = 1`` and
+neighbours, ``C(w)`` goes together with the labels of the edge to ``w``.
+
 ``k`` and ``s`` are any numbers: ``"2-FWL"``, ``"(3,1)-LWL"``. `Aligning Transformers with Weisfeiler-Leman
 <https://arxiv.org/abs/2406.03148>`_, sections 3 and E.1.
 """
