@@ -108,5 +108,5 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="was truncated or altered"):
             load_encoder(tmp_path)
     file.write_text(json.dumps([settings]), encoding="utf-8")
-    with pytest.raises(ValueError, match="is no configuration of a checkpoint"):
+    with pytest.raises(ValueError, match=r"config\.json must hold a JSON object, got list"):
         load_encoder(tmp_path)
