@@ -1,4 +1,4 @@
-"""Flags of every registered class are refused unless they are True or False: the text "no" would count as true."""
+"""Arguments of a wrong kind are refused; the text "no" would count as true for every flag."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tg_lpe import GraphTransformer
-from tg_lpe.encoders import ENCODERS
+from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe.encoders import ENCODERS, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 
 
@@ -34,6 +34,13 @@ def test_every_kind_of_class_has_flags() -> None:
     """The test above would pass if it found none."""
     names = {case.id for case in flags()}
     assert {"GramTransformer-ground", "edge-residual", "dual-edges"} <= names
+
+
+@pytest.mark.parametrize("cls", [GramTransformer, LinearTransformer, LaplacianEigenvectors, ResistiveEmbedding])
+@pytest.mark.parametrize("seed", ["a", 1.5, -1, True, None])
+def test_seeds(cls: type, seed: object) -> None:
+    with pytest.raises(ValueError, match="seed must be an integer from 0 to 2"):
+        cls(seed=seed)
 
 
 @pytest.mark.parametrize("options", [3, "rank", ["rank"]])

@@ -54,6 +54,13 @@ def check_positive(name: str, value: object, or_zero: bool = False) -> None:
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 
+def check_no_effect(reason: str, **options: tuple[object, object]) -> None:
+    """Raise ``ValueError`` if an option, given with its default, is not that though nothing would read it."""
+    for name, (value, default) in options.items():
+        if value != default:
+            raise ValueError(f"{name}={value!r} would have no effect with {reason}")
+
+
 def check_generator(generator: object) -> None:
     """Raise ``TypeError`` unless ``generator`` is a generator of random numbers or ``None``."""
     if generator is not None and not isinstance(generator, torch.Generator):

@@ -232,7 +232,7 @@ def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> 
         ({"name": "moses"}, ValueError, "'moses'.*'zinc', 'qm9', 'nci', 'zinc12k'"),
         ({"normalization": "moses"}, ValueError, "'moses'"),
         ({"normalization": 3}, TypeError, "got 3"),
-        ({"seed": "0"}, TypeError, "seed must be an integer, got '0'"),
+        ({"seed": "0"}, ValueError, r"seed must be an integer from 0 to 2\^63 - 1, got '0'"),
         ({"train_files": "train"}, TypeError, r"\('train',\)"),
         ({"train_files": ()}, ValueError, "names no file"),
         ({"num_workers": -1}, ValueError, "got -1"),

@@ -380,6 +380,8 @@ def test_published_number_of_parameters(f: int, k: int) -> None:
         ({"out_channels": 6}, "out_channels must be divisible by heads=4, got 6"),
         ({"tokens": "pairs"}, "tokens must be one of ('eigenspaces', 'eigenvectors'), got 'pairs'"),
         ({"normalization": "rw"}, "normalization must be one of (None, 'sym'), got 'rw'"),
+        ({"net": "deep_set", "heads": 3}, "heads=3 would have no effect with net='deep_set'"),
+        ({"net": "deep_set", "dropout": 0.5}, "dropout=0.5 would have no effect with net='deep_set'"),
         ({"net": "mlp"}, "net must be one of ('transformer', 'deep_set'), got 'mlp'"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),

@@ -204,7 +204,7 @@ def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], mes
         ({"pe_merge": "apart"}, ValueError, "pe_merge='apart' needs attention layers that read encodings"),
         ({"heads": 2.0}, ValueError, "heads must be an integer of at least 1, got 2.0"),
         ({"dropout": 1.0}, ValueError, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"residual": "no"}, TypeError, "residual must be True or False, got 'no'"),
+        ({"residual": "no"}, ValueError, "residual must be True or False, got 'no'"),
         ({"readout": 3}, TypeError, "readout must be one of .* or hidden widths, got 3"),
         ({"readout": [8, 0]}, ValueError, r"readout\[1\] must be an integer of at least 1, got 0"),
         (

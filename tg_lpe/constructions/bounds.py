@@ -220,16 +220,16 @@ def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
     lower, upper = spectral_bounds(graph)
     if graph.max_nodes > EXACT_NODES:
         return torch.maximum(lower, lower.new_tensor([_lanczos(graph, float(upper[0]))])), upper
-    null, layout = null_dimension(graph), padded_batch(graph)
-    for block, matrix in zip(
-        layout.buckets, layout.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
+    null, padded = null_dimension(graph), padded_batch(graph)
+    for bucket, matrix in zip(
+        padded.buckets, padded.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
     ):
         values = torch.linalg.eigvalsh(matrix)
-        fill = block.max_nodes - (graph.ptr[block.graphs + 1] - graph.ptr[block.graphs])
-        first = (null[block.graphs] + fill).unsqueeze(1)
-        smallest = values.gather(1, first.clamp(max=block.max_nodes - 1)).squeeze(1)
-        edged = first.squeeze(1) < block.max_nodes
-        graphs = block.graphs[edged]
+        padding = bucket.max_nodes - (graph.ptr[bucket.graphs + 1] - graph.ptr[bucket.graphs])
+        first = (null[bucket.graphs] + padding).unsqueeze(1)
+        smallest = values.gather(1, first.clamp(max=bucket.max_nodes - 1)).squeeze(1)
+        edged = first.squeeze(1) < bucket.max_nodes
+        graphs = bucket.graphs[edged]
         # Where weights span many orders of magnitude, rounding can make the smallest eigenvalue zero or negative.
         lower[graphs] = torch.maximum(lower[graphs], smallest[edged])
         upper[graphs] = torch.minimum(upper[graphs], values[edged, -1] * (1 + 1e-12))

@@ -199,15 +199,15 @@ def resistance_pairs(graph: Incidence, tolerance: float = 1e-10) -> tuple[Tensor
         float64.
     """
     size = graph.ptr.diff()
+    start = size.square().cumsum(0) - size.square()
     first = torch.repeat_interleave(graph.ptr[:-1], size.square())
-    within = torch.arange(first.numel(), device=graph.device)
-    within = within - torch.repeat_interleave(size.square().cumsum(0) - size.square(), size.square())
+    within = torch.arange(first.numel(), device=graph.device) - torch.repeat_interleave(start, size.square())
     width = torch.repeat_interleave(size, size.square())
     index = torch.stack([first + within // width.clamp(min=1), first + within % width.clamp(min=1)])
-    label, start = component_labels(graph), size.square().cumsum(0) - size.square()
+    label = component_labels(graph)
     values = torch.zeros(first.numel(), dtype=torch.float64, device=graph.device)
-    for block, _, inverse in _pseudo_inverses(graph, tolerance):
-        for number, own in zip(block.graphs.tolist(), _resistances(inverse), strict=True):
+    for bucket, _, inverse in _pseudo_inverses(graph, tolerance):
+        for number, own in zip(bucket.graphs.tolist(), _resistances(inverse), strict=True):
             n, begin = int(size[number]), int(start[number])
             values[begin : begin + n * n] = own[:n, :n].flatten()
     apart = label[index[0]] != label[index[1]]
@@ -228,23 +228,23 @@ def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucke
     lower, upper = bounds.spectral_bounds(graph)
     label = component_labels(graph)
     size = torch.bincount(label).double() if label.numel() else torch.zeros(0)
-    layout = padded_batch(graph)
+    padded = padded_batch(graph)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     # Padding nodes have no component: the projection is zero there.
-    labels = layout.pad(torch.stack([label + 1.0, 1 / size[label]], dim=1))
-    for block, laplacian, where, marks in zip(
-        layout.buckets, layout.dense_laplacians(ones), layout.edge_positions(), labels, strict=True
+    labels = padded.pad(torch.stack([label + 1.0, 1 / size[label]], dim=1))
+    for bucket, laplacian, where, marks in zip(
+        padded.buckets, padded.dense_laplacians(ones), padded.edge_positions(), labels, strict=True
     ):
         own, share = marks[:, 0], marks[:, 1]
         same = (own.unsqueeze(-1) == own.unsqueeze(-2)) * share.unsqueeze(-1)
         projection = torch.diag_embed((own > 0).double()) - same
-        top = upper[block.graphs]
-        worst = float((lower[block.graphs] / top).min())
+        top = upper[bucket.graphs]
+        worst = float((lower[bucket.graphs] / top).min())
         layers = bounds.layers_needed(_relative(bounds.fast_electric_flow_bound, worst), tolerance)
         z = fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
         with torch.no_grad():
             inverse = fast_electric_flow_output(fast_electric_flow(layers).to(z.device)(z))
-        yield block, where, 0.5 * (inverse + inverse.mT)
+        yield bucket, where, 0.5 * (inverse + inverse.mT)
 
 
 def _relative(bound: Callable[[int, float, float], float], lower: float) -> Callable[[int], float]:
@@ -306,17 +306,17 @@ def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: flo
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     if graph.num_nodes == 0:
         return ones.new_zeros(0, len(times)), ones.new_zeros(0, len(times))
-    upper, layout = bounds.spectral_bounds(graph)[1], padded_batch(graph)
+    upper, padded = bounds.spectral_bounds(graph)[1], padded_batch(graph)
     nodes, edges = [], ones.new_zeros(graph.num_edges, len(times))
-    for block, laplacian, where in zip(
-        layout.buckets, layout.dense_laplacians(ones), layout.edge_positions(), strict=True
+    for bucket, laplacian, where in zip(
+        padded.buckets, padded.dense_laplacians(ones), padded.edge_positions(), strict=True
     ):
-        top = float(upper[block.graphs].max())
+        top = float(upper[bucket.graphs].max())
         kernels = torch.stack([_cubed(laplacian, s, top, tolerance) for s in times])
-        kernels = kernels.view(-1, block.max_nodes, block.max_nodes)
+        kernels = kernels.view(-1, bucket.max_nodes, bucket.max_nodes)
         nodes.append(where.diagonal(kernels).mT)
         edges[where.edges] = where.at_edges(kernels).mT
-    return layout.unpad_rows(nodes), edges
+    return padded.unpad_rows(nodes), edges
 
 
 def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
@@ -517,8 +517,7 @@ def _normalized(graph: Incidence) -> tuple[Incidence, Tensor, float]:
         The batch, the eigenvalue of each node's graph ``[num_nodes]``, and the smallest ``lambda_min / lambda_max``.
     """
     lower, upper = bounds.spectral_interval(graph)
-    like = upper
-    w = graph.root_conductance(like).square() / upper[graph.batch[graph.tail]]
+    w = graph.root_conductance(upper).square() / upper[graph.batch[graph.tail]]
     worst = float((lower / upper).min()) if lower.numel() else 1.0
     return graph.with_conductances(w), upper[graph.batch], worst
 

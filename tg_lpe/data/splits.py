@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, node_slices, whole
 
@@ -87,8 +88,8 @@ class GraphSplits:
             ValueError: if a split is empty or has a ``transform``, labels are in some splits only or have shapes that
                 do not fit, the level is not clear from them, or the features are of no clear form (:class:`DataSpec`).
         """
-        if level is not None and level not in LEVELS:
-            raise ValueError(f"level must be one of {LEVELS}, got {level!r}")
+        if level is not None:
+            check_choice("level", level, LEVELS)
         parts = dict(zip(PARTS, (_whole(*pair) for pair in zip(PARTS, (train, val, test), strict=True)), strict=True))
         labelled = {part: dataset._data.get("y") is not None for part, dataset in parts.items()}
         if len(set(labelled.values())) > 1:

@@ -15,6 +15,9 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
+RESERVED = ("index", "batch")
+"""PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
+
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 """Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_flags
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs, copy_tensors
 from tg_lpe.encoders.registry import register
@@ -134,6 +134,7 @@ class GramTransformer(Encoder):
     ) -> None:
         super().__init__()
         check_flags(learned_conductances=learned_conductances, ground=ground, end_features=end_features)
+        check_seed(seed)
         check_count("num_filters", num_filters)
         check_count("num_layers", num_layers)
         check_count("num_probes", num_probes)
@@ -172,10 +173,10 @@ class GramTransformer(Encoder):
             edge_dim,
             num_node_types,
             in_channels,
-            learned_conductances,
-            ground,
-            end_features,
-            num_blocks,
+            learned=learned_conductances,
+            ground=ground,
+            ends=end_features,
+            num_blocks=num_blocks,
         )
         c = self.conductances
         by_nodes = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)

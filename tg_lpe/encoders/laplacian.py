@@ -16,7 +16,7 @@ from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.graph.spectral import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.nn.pair_forms import pair_forms
-from tg_lpe.nn.probes import draw_signs
+from tg_lpe.nn.probes import with_random_signs
 
 
 @register
@@ -85,9 +85,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         if edge is not None:
             loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)
             edge = edge.masked_fill(loops, 0.0)
-        if generator is not None:
-            vectors = vectors * draw_signs(graph.num_graphs, self.k, generator).to(vectors)[graph.batch]
-        return Encoding(vectors, edge)
+        return Encoding(with_random_signs(vectors, graph, generator), edge)
 
     def arguments(self) -> dict[str, Any]:
         """As the constructor's."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_flags
+from tg_lpe.arguments import check_count, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
@@ -91,6 +91,7 @@ class LinearTransformer(Encoder):
         counts = {"k": k, "num_blocks": num_blocks, "num_loops": num_loops}
         for name, value in {**counts, "out_channels": 1 if out_channels is None else out_channels}.items():
             check_count(name, value)
+        check_seed(seed)
         check_flags(
             update_incidence=update_incidence,
             degree_scaling=degree_scaling,

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.registry import register
-from tg_lpe.encoders.spectral import EigenpairEncoder, with_random_signs
+from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.probes import with_random_signs
 from tg_lpe.nn.reset import reset_all
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from tg_lpe.data.storage import iterate_chunks, whole, with_attribute
+from tg_lpe.data.storage import RESERVED, iterate_chunks, whole, with_attribute
 from tg_lpe.encoders.base import LEVELS, Encoder
 from tg_lpe.graph.incidence import Incidence
 
@@ -20,8 +20,6 @@ CHUNK = 2000
 
 CHUNK_PAIRS = 2**24
 """Pairs of nodes, graph by graph, that are computed at once, at most: dense matrices have as many entries."""
-
-_RESERVED = ("index", "batch")
 
 
 def incidences(
@@ -94,9 +92,9 @@ def _level(encoder: str, name: str) -> str:
     level = name.partition("_")[0]
     if level not in LEVELS or "_" not in name:
         raise ValueError(f"names that {encoder}.precompute returns must begin with one of {LEVELS}, got {name!r}")
-    if any(word in name for word in _RESERVED):
+    if any(word in name for word in RESERVED):
         raise ValueError(
             f"{encoder}.precompute returns {name!r}, which PyTorch Geometric would read as node numbers; choose a name "
-            f"without {', '.join(_RESERVED)}"
+            f"without {', '.join(RESERVED)}"
         )
     return level

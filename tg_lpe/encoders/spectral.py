@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_count, check_flags, check_share
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_no_effect, check_share
 from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.nn.dot_product import token_attention
-from tg_lpe.nn.probes import draw_signs
+from tg_lpe.nn.probes import with_random_signs
 from tg_lpe.nn.reset import reset_parts
 
 TOKENS = ("eigenspaces", "eigenvectors")
@@ -159,13 +159,6 @@ def _representatives(graph: Incidence) -> Tensor:
     return found.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")[:-1]
 
 
-def with_random_signs(vectors: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
-    """Eigenvectors ``[num_nodes, m]`` with a random sign for each graph and column; as they are without generator."""
-    if generator is None:
-        return vectors
-    return vectors * draw_signs(graph.num_graphs, vectors.size(1), generator).to(vectors)[graph.batch]
-
-
 @register
 class SpectralEncoder(EigenpairEncoder):
     r"""A transformer over the spectrum: learned encodings of nodes and edges from Laplacian eigenvectors.
@@ -230,6 +223,14 @@ class SpectralEncoder(EigenpairEncoder):
             if net == "transformer" and width % heads:
                 raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")
         check_share("dropout", dropout)
+        if net != "transformer":
+            check_no_effect(
+                f"net={net!r}",
+                num_layers=(num_layers, 2),
+                heads=(heads, 4),
+                feedforward_channels=(feedforward_channels, 64),
+                dropout=(dropout, 0.0),
+            )
         self.num_layers, self.heads, self.feedforward_channels = num_layers, heads, feedforward_channels
         self.flip_signs, self.dropout = flip_signs, dropout
         self.net = net

@@ -188,7 +188,7 @@ class PaddedBatch:
             matrix = upper + upper.mT
             matrix.diagonal().copy_(diagonal)
             return [matrix.unsqueeze(0)]
-        matrix_row, local = self._matrix_rows(buckets), graph.local_index
+        matrix_row, local = self._matrix_rows(), graph.local_index
         entry = torch.cat([matrix_row[tail] + local[head], matrix_row[head] + local[tail], matrix_row + local])
         values = torch.cat([-entry_of_edge, -entry_of_edge, diagonal])
         if len(buckets) < len(self.buckets):
@@ -215,7 +215,7 @@ class PaddedBatch:
             positions.append(EdgePositions(bucket.num_graphs, bucket.max_nodes, inside, *ends))
         return positions
 
-    def _matrix_rows(self, dense: list[Bucket]) -> Tensor:
+    def _matrix_rows(self) -> Tensor:
         """Where each node's row of its graph's dense matrix starts, int64 ``[num_nodes]``; negative if it has none."""
         if len(self.buckets) == 1 and self._row is not None:
             return self._row * self._max_nodes

@@ -98,7 +98,7 @@ def laplacian_eigenvectors(
     if keep_null and which != "bottom":
         raise ValueError(f"keep_null=True counts from the bottom of the spectrum, got which={which!r}")
     parts = Components(graph)
-    scale = None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
+    scale = _root_degrees(parts, normalization)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     for group in parts.groups:
         grounded = None if graph.ground is None else parts.grounded[group.components]
@@ -125,6 +125,11 @@ def laplacian_eigenvectors(
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
+def _root_degrees(parts: Components, normalization: str | None) -> Array | None:
+    """``D^-1/2`` with one in place of zero degrees, ``[num_nodes]``; ``None`` for the combinatorial Laplacian."""
+    return None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
+
+
 class NullVectors(NamedTuple):
     """The null vectors of all components of a batch, those without ground, however many there are."""
 
@@ -146,7 +151,7 @@ def null_vectors(graph: Incidence, normalization: str | None) -> NullVectors:
         normalization: of the Laplacian, ``None`` or ``"sym"``.
     """
     parts = Components(graph)
-    scale = None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
+    scale = _root_degrees(parts, normalization)
     node, first = _null_vectors(parts, scale, normalization)
     has_one = np.ones(parts.count, bool) if graph.ground is None else ~parts.grounded
     counts = np.zeros((graph.num_graphs, 2), np.int64)

@@ -119,8 +119,6 @@ class GraphTransformer(FeatureModel):
         check_choice("pe_norm", pe_norm, ENCODING_NORMS)
         check_share("dropout", dropout)
         check_flags(residual=residual)
-        if not isinstance(residual, bool):
-            raise TypeError(f"residual must be True or False, got {residual!r}")
         if not isinstance(readout, (str, Sequence)):
             raise TypeError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
         if isinstance(readout, str) and readout not in READOUTS:

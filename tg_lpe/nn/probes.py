@@ -197,3 +197,10 @@ def draw_signs(num_graphs: int, num_columns: int, generator: torch.Generator) ->
     first, total = parallel.rows_before(num_graphs)
     bits = torch.randint(0, 2, (total, num_columns), generator=generator, device=generator.device)
     return 2 * bits[first : first + num_graphs] - 1
+
+
+def with_random_signs(vectors: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+    """Eigenvectors ``[num_nodes, m]`` with a random sign for each graph and column; as they are without generator."""
+    if generator is None:
+        return vectors
+    return vectors * draw_signs(graph.num_graphs, vectors.size(1), generator).to(vectors)[graph.batch]

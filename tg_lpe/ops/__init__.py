@@ -6,7 +6,10 @@ One module per operation holds its contract, its reference in torch and the choi
 - :mod:`~tg_lpe.ops.edges`: distinct undirected edges of a list, adjacency rows, products with a Laplacian;
 - :mod:`~tg_lpe.ops.polynomials`: polynomials of symmetric matrices, read on the diagonal and at the edges;
 - :mod:`~tg_lpe.ops.estimates`: the same estimated from random signs, for graphs of any size;
-- :mod:`~tg_lpe.ops.layers`: all layers of a linear transformer with a fixed incidence matrix.
+- :mod:`~tg_lpe.ops.balls`: the same exactly, in graphs of any size where few edges lie around each node;
+- :mod:`~tg_lpe.ops.eigenvectors`: eigenvectors of many small symmetric matrices;
+- :mod:`~tg_lpe.ops.layers`: all layers of a linear transformer with a fixed incidence matrix;
+- :mod:`~tg_lpe.ops.random`: random numbers by their place, the same in every batch.
 
 The backends :mod:`tg_lpe.ops.cpu` (C++) and :mod:`tg_lpe.ops.triton` (NVIDIA GPUs) have a module of the same name for
 each operation they implement, with functions of the same names, arguments and shapes. Every operation is registered

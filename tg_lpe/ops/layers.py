@@ -16,8 +16,8 @@ from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients
 from tg_lpe.ops.structures import AdjacencyRows, FixedLayers, LayerStack, ScaledLaplacian
 from tg_lpe.ops.triton import layers as triton_layers
 
-MAX_COLUMNS = 16
-"""Columns of ``Phi`` that the backends take."""
+MAX_COLUMNS = cpu_layers.MAX_COLUMNS
+"""Columns of ``Phi`` that the C++ takes."""
 
 
 def supports(phi: Tensor, max_nodes: int, gradient: bool = False) -> bool:

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tg_lpe.data.splits import PARTS
@@ -25,7 +25,7 @@ ENTRY = ("edge_encoding", "pe_norm")
 """How an encoding enters the model. If two rows differ in one of these settings, all rows that have it show it."""
 
 SIZES = tuple(f"num_{part}" for part in PARTS)
-_FLOATS = {field.name for field in fields(TrainConfig) if "float" in str(field.type)}
+_FLOATS = TrainConfig.float_fields()
 # Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9")
 # Besides the data itself, a digest depends on how it was divided and read.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from tg_lpe.arguments import check_choice, check_positive, check_seed, check_share
+from tg_lpe.arguments import check_choice, check_count, check_positive, check_seed, check_share
 from tg_lpe.graph.spectral import KERNELS
 
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
@@ -59,10 +59,15 @@ class LoopConfig:
     seed: int = 0
     ema: float = 0.0
 
+    @classmethod
+    def float_fields(cls) -> frozenset[str]:
+        """Names of the settings that are floating-point numbers, or may be ``None`` instead."""
+        return frozenset(name for name, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind)))
+
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if "float" in str(field.type) and type(value := getattr(self, field.name)) is int:
-                object.__setattr__(self, field.name, float(value))
+        for name in self.float_fields():
+            if type(value := getattr(self, name)) is int:
+                object.__setattr__(self, name, float(value))
         check_choice("schedule", self.schedule, get_args(Schedule))
         self._at_least_one("epochs", "batch_size", "halve_every")
         check_seed(self.seed)
@@ -82,10 +87,8 @@ class LoopConfig:
                 raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
 
     def _at_least_one(self, *names: str) -> None:
-        self._integers(*names)
         for name in names:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_count(name, getattr(self, name))
 
     def _positive(self, *names: str) -> None:
         for name in names:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-RESERVED = ("index", "batch")
-"""PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
+from tg_lpe.data.storage import RESERVED
 
 TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names under which PyTorch Geometric keeps something else, and none at all."""

@@ -37,7 +37,8 @@ class Attribute(NamedTuple):
     name: str | None
     """Its name; ``None`` appends the columns of a node attribute to ``x``."""
     level: str
-    """What its rows are: ``"node"``, ``"edge"`` (one for each column of ``edge_index``) or ``"graph"``."""
+    """What its rows are: ``"node"``, ``"edge"`` (one for each column of ``edge_index``) or ``"graph"``. Also ``"pair"``
+    of nodes, in transforms with an :meth:`GraphTransform.encode_dataset` of their own."""
     values: Tensor
 
 

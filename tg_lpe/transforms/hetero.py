@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
 from tg_lpe.arguments import check_choice
+from tg_lpe.data.storage import RESERVED
 from tg_lpe.graph.incidence import as_plain, check_edge_index
 from tg_lpe.transforms.attributes import with_features
 
@@ -153,7 +154,7 @@ def write(part: Part, name: str | None, level: str, values: Tensor) -> None:
         store, own = data if kind is None else data[kind], "x" if name is None else name
         if level == "node":
             own += "" if name is None else part.suffix
-            if any(word in own for word in ("index", "batch")):
+            if any(word in own for word in RESERVED):
                 raise ValueError(
                     f"the encoding of nodes would be named {own!r}, which PyTorch Geometric reads as node numbers; "
                     "rename the edge type, or use attr_name=None, which appends to x"

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
+from tg_lpe.arguments import check_choice, check_seed
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
@@ -94,7 +95,7 @@ def load_molecules(
     Raises:
         FileNotFoundError: If the source or one of its files is missing; the message lists what was looked for.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
-        TypeError: If `seed` is not an integer, or `targets` or `train_files` is one string.
+        TypeError: If `targets` or `train_files` is one string.
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
             differs from `atom_dict.txt` or comes with ogb's features, `split` is for a folder or `train_files` for a
             single file, a file is malformed, a label is not a number, a split has no usable molecule, or `strict` is
@@ -295,8 +296,7 @@ def _check_options(
         ("features", features, get_args(Features)),
         ("split", split, (None, *get_args(Split))),
     ):
-        if value not in known:
-            raise ValueError(f"{option} must be one of {known}, got {value!r}")
+        check_choice(option, value, known)
     if isinstance(targets, str):
         raise TypeError(f"targets must be a sequence of names such as [{targets!r}], got one string")
     if targets is not None and len(set(targets)) < len(targets):
@@ -306,8 +306,7 @@ def _check_options(
         raise ValueError(f"the labels are either columns or computed: got targets={list(targets)} and {other}")
     if normalization is not None:
         SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
-    if not isinstance(seed, int):
-        raise TypeError(f"seed must be an integer, got {seed!r}")
+    check_seed(seed)
     if isinstance(train_files, str):
         raise TypeError(f"train_files must be a sequence of names such as ({train_files!r},), got one string")
     if not train_files:

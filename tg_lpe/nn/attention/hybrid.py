@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
-from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.attention.registry import check_arguments, register_attention
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_parts
 
@@ -148,9 +147,6 @@ class NothingShared(nn.Module):
 def _make(name: str, hidden_channels: int, heads: int, options: Mapping[str, Any]) -> nn.Module:
     """A global part; options that it does not have are refused."""
     cls = GLOBAL_ATTENTIONS[name]
-    allowed = [option for option in inspect.signature(cls).parameters if option not in ("hidden_channels", "heads")]
-    for option, value in options.items():
-        if option not in allowed:
-            raise ValueError(f"global_attention {name!r} takes the options {allowed}, got {option}={value!r}")
+    check_arguments("global_attention", name, cls, options)
     module: nn.Module = cls(hidden_channels, heads, **options)
     return module

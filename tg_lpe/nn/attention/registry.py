@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch import nn
@@ -59,7 +59,8 @@ def make_attention(
     Raises:
         ValueError: if there is no such layer, or it has no such option, or refuses its value.
     """
-    hint = {"update_edges": update_edges} if _checked(name, options) else {}
+    takes_hint = check_arguments("attention", name, ATTENTIONS[name], options, ("update_edges",))
+    hint = {"update_edges": update_edges} if takes_hint else {}
     layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **hint, **options)
     return layer
 
@@ -76,18 +77,31 @@ def make_shared(name: str, hidden_channels: int, heads: int, options: Mapping[st
     make = getattr(ATTENTIONS[name], "shared", None)
     if make is None:
         return None
-    _checked(name, options)
+    check_arguments("attention", name, ATTENTIONS[name], options, ("update_edges",))
     shared: nn.Module = make(hidden_channels, heads, **options)
     return shared
 
 
-def _checked(name: str, options: Mapping[str, Any]) -> bool:
-    """Refuse options that a layer does not have; returns whether it has an argument ``update_edges``."""
-    parameters = inspect.signature(ATTENTIONS[name]).parameters
+def check_arguments(
+    what: str, name: str, cls: type[nn.Module], options: Mapping[str, Any], hints: Sequence[str] = ()
+) -> bool:
+    """Refuse options that a registered class does not have.
+
+    Args:
+        what: what the class is registered as, for messages.
+        name: its name there.
+        cls: the class.
+        options: arguments of its constructor besides ``hidden_channels`` and ``heads``.
+        hints: arguments that are no options, as the caller chooses them.
+
+    Returns:
+        Whether the class has all of the hints.
+    """
+    parameters = inspect.signature(cls).parameters
     taken = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    allowed = [option for option in taken if option not in ("hidden_channels", "heads", "update_edges")]
+    allowed = [option for option in taken if option not in ("hidden_channels", "heads", *hints)]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for option, value in options.items():
         if option not in allowed and (option in taken or not takes_all):
-            raise ValueError(f"attention {name!r} takes the options {allowed}, got {option}={value!r}")
-    return "update_edges" in taken
+            raise ValueError(f"{what} {name!r} takes the options {allowed}, got {option}={value!r}")
+    return set(hints) <= set(taken)

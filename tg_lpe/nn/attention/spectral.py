@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_flags, check_heads, check_positive
+from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive
 from tg_lpe.graph.padding import DENSE_NODES, MAX_ROWS, cut_into_buckets
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -157,13 +157,9 @@ class SpectralAttention(nn.Module):
         check_positive("gamma", gamma)
         check_choice("softmax", softmax, SOFTMAXES)
         if not full:
-            for name, value, default in (
-                ("gamma", gamma, GAMMA),
-                ("learn_gamma", learn_gamma, False),
-                ("softmax", softmax, "joint"),
-            ):
-                if value != default:
-                    raise ValueError(f"{name}={value!r} would have no effect with full=False")
+            check_no_effect(
+                "full=False", gamma=(gamma, GAMMA), learn_gamma=(learn_gamma, False), softmax=(softmax, "joint")
+            )
         self.heads, self.full, self.gamma, self.softmax = heads, full, gamma, softmax
         self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
         if full:
