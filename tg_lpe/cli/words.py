@@ -78,6 +78,40 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
         ValueError: if an option is of release 0.1, or a class is unknown.
         ImportError: if a module that ``--import`` names cannot be imported.
     """
+    words = _respelled(command, argv)
+    _import_modules(_values(words, "--import"))
+    if command not in ("train", "pretrain", "encode", "show"):
+        return words
+    configs, words = _without_configs(words)
+    contents = [content for content in configs if isinstance(content, dict)]
+    for content in contents:
+        _import_modules(_flat(content.get("import")))
+    if command == "show":  # which trains nothing, so that a name can only mean the encoder as it is
+        words = [
+            "--pretrained" if word == "--encoder" and _is_checkpoint(after) else word
+            for word, after in zip(words, [*words[1:], ""], strict=True)
+        ]
+    if command == "train":
+        words = [*_default_task(words, contents), *words]
+    _drop_what_typed_excludes(words, contents)
+    has_options = any(word.startswith("--encoder.") and word != "--encoder.help" for word in words)
+    has_class = "--encoder" in words or any(content.get("encoder") is not None for content in contents)
+    if has_options and not has_class:
+        words = ["--encoder", _default_class(command, _with_configs(configs, words)), *words]
+    words = _with_import_paths(words)
+    for option, registry in REGISTRIES.items():
+        for content in contents:
+            _name_class(content, option, registry)
+        _check_options(command, option, words, contents)
+    return _with_configs(configs, words)
+
+
+def _respelled(command: str, argv: Sequence[str]) -> list[str]:
+    """Arguments with underscores in their options, and ``--model`` under the name that the parser has for it.
+
+    Raises:
+        ValueError: if an option is of release 0.1.
+    """
     words: list[str] = []
     for word in argv:
         if command == "train" and word.partition("=")[0] == "--model":
@@ -94,44 +128,44 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
             words += [option, value] if equals else [option]
         else:
             words.append(word)
-    places = [place for place, word in enumerate(words[:-1]) if word == "--config"]
-    configs = {place + 1: content for place in places if (content := _read_config(words[place + 1])) is not None}
-    _import_modules([words[place + 1] for place, word in enumerate(words[:-1]) if word == "--import"])
-    if command not in ("train", "pretrain", "encode", "show"):
-        return words
-    if command == "show":  # which trains nothing, so that a name can only mean the encoder as it is
-        places = [
-            place for place, word in enumerate(words[:-1]) if word == "--encoder" and _is_checkpoint(words[place + 1])
-        ]
-        words = ["--pretrained" if place in places else word for place, word in enumerate(words)]
-    for content in configs.values():
-        _import_modules(_flat(content.get("import")))
-    if command == "train":
-        added = _default_task(words, list(configs.values()))
-        words = [*added, *words]
-        configs = {place + len(added): content for place, content in configs.items()}
-    for typed, replaced in (("--pretrained", "encoder"), ("--encoder", "pretrained")):
-        for content in configs.values() if typed in words else ():
-            content.pop(replaced, None)  # the two exclude each other
-    typed_classes = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--encoder"]
-    for content in configs.values() if typed_classes else ():
+    return words
+
+
+def _without_configs(words: Sequence[str]) -> tuple[list[dict[str, Any] | str], list[str]]:
+    """The configurations that words name, and the other words; a configuration that is no mapping stays text."""
+    configs: list[dict[str, Any] | str] = []
+    others: list[str] = []
+    place = 0
+    while place < len(words):
+        if words[place] == "--config" and place + 1 < len(words):
+            content = _read_config(words[place + 1])
+            configs.append(words[place + 1] if content is None else content)
+            place += 2
+        else:
+            others.append(words[place])
+            place += 1
+    return configs, others
+
+
+def _with_configs(configs: Sequence[Mapping[str, Any] | str], words: Sequence[str]) -> list[str]:
+    """Configurations, then the words: an order in which the parser lets those that were typed override the others."""
+    texts = [content if isinstance(content, str) else json.dumps(content) for content in configs]
+    return [word for text in texts for word in ("--config", text)] + list(words)
+
+
+def _values(words: Sequence[str], option: str) -> list[str]:
+    """The words after each occurrence of an option."""
+    return [after for word, after in itertools.pairwise(words) if word == option]
+
+
+def _drop_what_typed_excludes(words: Sequence[str], contents: Sequence[dict[str, Any]]) -> None:
+    """Drop from configurations what cannot stand beside a typed ``--encoder`` or ``--pretrained``."""
+    for typed, excluded in (("--pretrained", "encoder"), ("--encoder", "pretrained")):
+        for content in contents if typed in words else ():
+            content.pop(excluded, None)
+    typed_classes = _values(words, "--encoder")
+    for content in contents if typed_classes else ():
         _drop_other_class(content, typed_classes[-1])
-    options = [word for word in words if word.startswith("--encoder.") and word != "--encoder.help"]
-    if (
-        options
-        and "--encoder" not in words
-        and not any(content.get("encoder") is not None for content in configs.values())
-    ):
-        words = ["--encoder", _default_class(command, words), *words]
-        configs = {place + 2: content for place, content in configs.items()}
-    words = _with_import_paths(words)
-    for place, content in configs.items():
-        for option, registry in REGISTRIES.items():
-            _name_class(content, option, registry)
-        words[place] = json.dumps(content)
-    for option in REGISTRIES:
-        _check_options(command, option, words, list(configs.values()))
-    return _with_configs_first(words)
 
 
 def _drop_other_class(content: dict[str, Any], typed: str) -> None:
@@ -141,13 +175,6 @@ def _drop_other_class(content: dict[str, Any], typed: str) -> None:
         return
     if held["class_path"].rpartition(".")[2] != typed.rpartition(".")[2]:
         del content["encoder"]
-
-
-def _with_configs_first(words: Sequence[str]) -> list[str]:
-    """Words in an order in which the parser lets those that were typed override configurations."""
-    places = [place for place, word in enumerate(words[:-1]) if word == "--config"]
-    moved = {inner for place in places for inner in (place, place + 1)}
-    return [words[place] for place in sorted(moved)] + [w for place, w in enumerate(words) if place not in moved]
 
 
 def _default_class(command: str, words: Sequence[str]) -> str:
@@ -229,7 +256,7 @@ def _check_options(command: str, option: str, words: Sequence[str], configs: Seq
     for content in configs:
         given = content.get(option.removeprefix("--"))
         chosen = given if isinstance(given, dict) else chosen
-    paths = [words[place + 1] for place, word in enumerate(words[:-1]) if word == option]
+    paths = _values(words, option)
     path = paths[-1] if paths else chosen.get("class_path")
     module, _, name = (path or "").rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
