@@ -138,6 +138,19 @@ def throughput_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
 
 
+def transforms_row(entry: dict[str, Any]) -> list[str] | None:
+    """A transform of benchmarks/transforms.py; the file has more sizes and batches."""
+    if not entry["graphs"].startswith(("molecules, one", "molecules, encode", "300 nodes")):
+        return None
+    return [entry["graphs"], entry["what"], f"{1e6 * entry['seconds']:,.0f}", f"{entry['ratio']:.1f}"]
+
+
+def prediction_row(entry: dict[str, Any]) -> list[str]:
+    """A stage of benchmarks/prediction.py."""
+    peak = "" if entry["peak_mib"] is None else f"{entry['peak_mib']:,.0f}"
+    return [entry["what"], f"{entry['molecules']:,}", f"{entry['molecules_per_second']:,.0f}", peak]
+
+
 def training_row(entry: dict[str, Any]) -> list[str]:
     """A model of benchmarks/training.py."""
     share = "" if entry["encoder_share"] is None else f"{100 * entry['encoder_share']:.1f} %"
@@ -334,6 +347,8 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "fuzz": (["", "calls", "refused in words", "findings", "seconds of one thread"], fuzz_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
+    "transforms": (["graphs", "", "µs a graph", "times PyG"], transforms_row),
+    "prediction": (["", "molecules", "a second", "peak MiB"], prediction_row),
     "training": (
         ["model", "graphs/s", "step over none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],
         training_row,

@@ -14,6 +14,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs, c
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
+from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
@@ -215,6 +216,7 @@ class GramTransformer(Encoder):
             slim.readout._parameters[name] = nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad)  # type: ignore[union-attr]
         return slim
 
+    @without_autocast
     def encode(
         self,
         graph: Incidence,
@@ -240,10 +242,6 @@ class GramTransformer(Encoder):
         Raises:
             ValueError: on missing features, or a graph too large for identity probes.
         """
-        if torch.is_autocast_enabled(graph.device.type):
-            # Eight bits of mantissa are too few for sixteen products in a row, and save little time.
-            with torch.autocast(graph.device.type, enabled=False):
-                return self.encode(graph, x, edge_attr, generator=generator)
         node, edge = self.gram(graph, x, edge_attr, generator=generator)
         node = node if self.readout is None else self.readout(node)
         if not self.edge_out_channels:
@@ -251,6 +249,7 @@ class GramTransformer(Encoder):
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
         return Encoding(node, graph.spread_to_directed(edge))
 
+    @without_autocast
     def encode_pairs(
         self,
         graph: Incidence,
@@ -275,9 +274,6 @@ class GramTransformer(Encoder):
         """
         if not self.pair_out_channels:
             return super().encode_pairs(graph, pairs, x, edge_attr)
-        if torch.is_autocast_enabled(graph.device.type):
-            with torch.autocast(graph.device.type, enabled=False):  # as in encode
-                return self.encode_pairs(graph, pairs, x, edge_attr, generator=generator)
         check_pairs(graph, pairs)
         edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
         wider = Incidence(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)

@@ -15,6 +15,7 @@ from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import Bucket, PaddedBatch
+from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.probes import make_probes
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.operator import needs_gradient
@@ -163,6 +164,7 @@ class LinearTransformer(Encoder):
         super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
         return self if self._frozen is None else self.freeze()
 
+    @without_autocast
     def encode(
         self,
         graph: Incidence,
@@ -191,10 +193,6 @@ class LinearTransformer(Encoder):
             ValueError: on missing features or probes of another shape or dtype; if ``update_incidence`` is set and the
                 batch is large.
         """
-        if torch.is_autocast_enabled(graph.device.type):
-            # Eight bits of mantissa are too few for nine layers of products and normalisations, and save no time.
-            with torch.autocast(graph.device.type, enabled=False):
-                return self.encode(graph, x, generator=generator, probes=probes)
         phi = self.probes(graph, x, generator) if probes is None else probes
         if phi.shape != (graph.num_nodes, self.k):
             raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")

@@ -11,6 +11,7 @@ from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.probes import with_random_signs
 from tg_lpe.nn.reset import reset_all
 
@@ -75,11 +76,9 @@ class LPE(EigenpairEncoder):
         reset_all(self.phi)
         reset_all(self.rho)
 
+    @without_autocast
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
-        if torch.is_autocast_enabled(graph.device.type):  # bfloat16 does not see epsilon
-            with torch.autocast(graph.device.type, enabled=False):
-                return self.encode_nodes(graph, node, values, absent)
         pairs = torch.stack([node, (values + self.epsilon)[graph.batch]], dim=2)
         mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
         out: Tensor = self.rho(mapped.sum(1))

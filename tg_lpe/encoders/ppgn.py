@@ -14,6 +14,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import Bucket, cut_into_buckets
+from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.ops.segment import scatter_sum
 
 MAX_NODES = 1024
@@ -103,6 +104,7 @@ class PPGN(Encoder):
         self.edge = nn.Linear(hidden_channels, edge_out_channels) if edge_out_channels else None
         self.pair = nn.Linear(hidden_channels, pair_out_channels) if pair_out_channels else None
 
+    @without_autocast
     def encode(
         self,
         graph: Incidence,
@@ -121,9 +123,9 @@ class PPGN(Encoder):
         Raises:
             ValueError: if a graph has more than 1,024 nodes.
         """
-        with torch.autocast(graph.device.type, enabled=False):
-            return self._encoding(graph, *self._features(graph))
+        return self._encoding(graph, *self._features(graph))
 
+    @without_autocast
     def encode_pairs(
         self,
         graph: Incidence,
@@ -142,11 +144,11 @@ class PPGN(Encoder):
         if self.pair is None:
             return super().encode_pairs(graph, pairs, x, edge_attr)
         check_pairs(graph, pairs)
-        with torch.autocast(graph.device.type, enabled=False):
-            all_pairs, features, _ = self._features(graph)
-            out: Tensor = self.pair(features[all_pairs.number(graph, *pairs)])
-            return out
+        all_pairs, features, _ = self._features(graph)
+        out: Tensor = self.pair(features[all_pairs.number(graph, *pairs)])
+        return out
 
+    @without_autocast
     def encode_with_pairs(
         self,
         graph: Incidence,
@@ -165,10 +167,9 @@ class PPGN(Encoder):
         if self.pair is None:
             return super().encode_with_pairs(graph, pairs)
         check_pairs(graph, pairs)
-        with torch.autocast(graph.device.type, enabled=False):
-            all_pairs, features, means = self._features(graph)
-            encoding = self._encoding(graph, all_pairs, features, means)
-            return encoding, self.pair(features[all_pairs.number(graph, *pairs)])
+        all_pairs, features, means = self._features(graph)
+        encoding = self._encoding(graph, all_pairs, features, means)
+        return encoding, self.pair(features[all_pairs.number(graph, *pairs)])
 
     def _encoding(self, graph: Incidence, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
         """The read-outs at nodes and edges of what :meth:`_features` returns."""

@@ -16,6 +16,7 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import PaddedBatch
+from tg_lpe.nn.autocast import without_autocast
 
 CHUNK = 2**24
 """Numbers of all pairs of nodes that are held at once, at most, unless those of one anchor are more."""
@@ -117,11 +118,9 @@ class SPE(EigenpairEncoder):
         dtype = self.epsilon.dtype
         return self._named(values.to(dtype), vectors.to(dtype))
 
+    @without_autocast
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
-        if torch.is_autocast_enabled(graph.device.type):
-            with torch.autocast(graph.device.type, enabled=False):
-                return self.encode_nodes(graph, node, values, absent)
         if graph.conductance is not None and graph.conductance.requires_grad:
             graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         # The GIN's sums over neighbours and its first map are linear: they are applied to V and phi, not to all pairs.
