@@ -148,7 +148,6 @@ def run_tests(device: str, json: Path, quick: bool) -> int:
         results.append({"file": name, "passed": len(own) - skipped, "skipped": skipped, "seconds": seconds})
     if code == 0:  # otherwise the piece is not done
         machine = environment()
-        machine.pop("command")
         write_json(json, {"device": device, "triton": triton.enabled, "results": results, "machine": machine})
     return code
 

@@ -143,7 +143,6 @@ def main() -> None:
                     flush=True,
                 )
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"device": str(args.device), "results": results, "machine": machine})
     if not all(row["holds"] for row in results):
         sys.exit("some rows do not hold")

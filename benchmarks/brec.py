@@ -509,7 +509,6 @@ def main() -> None:
         small = [pair for pair in pairs if pair.a.num_nodes <= 40]
         pairs = [pair for pair in small if not seen.update([pair.category]) and seen[pair.category] <= 2]
     machine = environment()
-    machine.pop("command")
     names = [name for kind, group in GROUPS.items() if kind in args.rows for name in group]
     if args.names is not None:
         known = [name for group in GROUPS.values() for name in group]

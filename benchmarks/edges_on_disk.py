@@ -137,7 +137,6 @@ def main() -> None:
     billion["disk_gib"] = 8e9 / 2**30
     print(f"10^9 edges, extrapolated: {', '.join(f'{name} {value:,.0f}' for name, value in billion.items())}")
     machine = environment()
-    machine.pop("command")
     options = {"num_probes": args.probes, "columns": args.columns}
     write_json(args.json, {**options, "results": rows, "billion_edges_extrapolated": billion, "machine": machine})
 

@@ -101,7 +101,6 @@ def main() -> None:
     num_nodes = 10_000 if args.quick else args.nodes
     rows = quality(num_nodes, args.quick)
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"num_nodes": num_nodes, "k": K, "results": rows, "machine": machine})
 
 

@@ -159,7 +159,6 @@ def main() -> None:
     refusal_seconds = time.perf_counter() - start
     print(f"grid of {grid.num_nodes:,} nodes ({refusal_seconds:.1f} s): {refusal}")
     machine = environment()
-    machine.pop("command")
     write_json(
         Path(args.json),
         {

@@ -333,7 +333,6 @@ def code_digest() -> str:
 
 def empty_result() -> dict[str, Any]:
     machine = environment()
-    machine.pop("command")
     totals = dict.fromkeys(("cases", "graphs", "malformed", "files"), 0)
     return {
         "machine": machine,

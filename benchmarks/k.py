@@ -287,7 +287,6 @@ def main() -> None:
             rows.append({**row, "seconds": time.perf_counter() - start})
             print("  ".join(f"{value:.4f}" if isinstance(value, float) else f"{value}" for value in rows[-1].values()))
     machine = environment()
-    machine.pop("command")
     path = Path(args.json)
     write_json(path, {"molecules": {"fit": len(train), "held": len(test)}, "results": rows, "machine": machine})
     draw(rows, path.with_suffix(".png"))

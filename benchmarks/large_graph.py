@@ -91,7 +91,6 @@ def main() -> None:
     errors = {str(count): error(count, small) for count in (16, 64, 256)}
     print(f"relative error of the estimate, {small:,} nodes: {errors}")
     machine = environment()
-    machine.pop("command")
     write_json(
         Path(args.json),
         {"num_probes": args.probes, "results": rows, "relative_error_by_probes": errors, "machine": machine},

@@ -160,7 +160,6 @@ def main() -> None:
     with torch.inference_mode():
         rows = [row for size in sizes for family in FAMILIES for row in measure(family, size, repeats)]
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"results": rows, "machine": machine})
 
 

@@ -258,7 +258,6 @@ def main() -> None:
         for construction in CONSTRUCTIONS:
             rows.append(measure(construction, graphs, TOLERANCES[: 1 if args.quick else 3], where))
     machine = environment()
-    machine.pop("command")
     low, high = weighted.interval
     write_json(Path(args.json), {"path": {"lambda_min": low, "lambda_max": high}, "results": rows, "machine": machine})
 

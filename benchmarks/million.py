@@ -195,7 +195,6 @@ def main() -> None:
     print(f"{count:,} molecules, {refused:,} refused, {before + after:,.0f} s")
     print(f"shards of {size / 2**20:,.0f} MiB, peak memory of a process {peak:,.0f} MiB")
     machine = environment()
-    machine.pop("command")
     kill = {"seconds": before, "shards": kept, "of": shards, "seconds_after": after}
     content = {"molecules": count, "refused": refused, "bytes": size, "killed": kill, "results": entries}
     write_json(args.json, {**content, "machine": machine})

@@ -126,7 +126,6 @@ def main() -> None:
             rows.append({**row, "seeds": seeds, "steps": steps, "seconds": statistics.mean(seconds)})
             print(f"{task:18} {attention:10} R^2 {', '.join(f'{score:.3f}' for score in scores)}", flush=True)
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"results": rows, "machine": machine})
 
 

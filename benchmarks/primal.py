@@ -125,7 +125,6 @@ def main() -> None:
             kept = f"{row['saved_bytes_a_node']:9,.0f} bytes kept"
             print(f"{row['attention']:24} {graphs:4} x {size:9,} nodes: {times}, {kept}", flush=True)
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"results": rows, "machine": machine})
 
 

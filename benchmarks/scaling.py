@@ -148,7 +148,6 @@ def main() -> None:
             flush=True,
         )
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"results": rows, "machine": machine})
 
 

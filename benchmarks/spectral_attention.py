@@ -230,7 +230,6 @@ def main() -> None:
     results += measure("eigenpairs of a dataset", eigenpairs_group(splits, args.quick), max(2, repeats // 4))
     results += measure("a step of the model for ZINC-12k", step_group(splits), repeats)
     machine = environment()
-    machine.pop("command")
     data = "zinc12k" if args.data else "nci"
     write_json(Path(args.json), {"data": data, "results": results, "machine": machine})
 

@@ -520,7 +520,6 @@ def run(args: argparse.Namespace) -> None:
     rows = collect([read_json(runs / name / "result.json") for name in EXPERIMENTS if name not in missing])
     report(rows)
     machine = environment()
-    machine.pop("command")
     settings = {name: read_json(runs / name / "settings.json") for name in EXPERIMENTS if name not in missing}
     path = Path(args.json)
     write_json(path, {"settings": settings, "missing": missing, "results": rows, "machine": machine})

@@ -155,7 +155,6 @@ def main() -> None:
         row["ratio"] = row["graphs_per_second"] / reference
         print(f"{row['what']:60} {row['graphs_per_second']:8,.0f}   {row['ratio']:6.2f}")
     machine = environment()
-    machine.pop("command")
     print(f"{machine['processor']}, {machine['threads']} threads")
     write_json(
         Path(args.json),

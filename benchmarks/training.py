@@ -377,7 +377,6 @@ def main() -> None:
             flush=True,
         )
     machine = environment()
-    machine.pop("command")
     precision = "bfloat16" if trainings["none"].autocast_dtype else "float32"
     print(f"{machine['processor']}, {machine['threads']} threads, {precision}")
     write_json(

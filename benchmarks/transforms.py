@@ -114,7 +114,6 @@ def main() -> None:
         run = partial(transform.encode_dataset, molecules, False)
         add(name, where, len(molecules), run, reference)
     machine = environment()
-    machine.pop("command")
     print(f"{machine['processor']}, {machine['threads']} threads")
     write_json(Path(args.json), {"k": K, "num_molecules": len(molecules), "results": results, "machine": machine})
 

@@ -154,7 +154,6 @@ def main() -> None:
         times = f"{row['forward_ms']:7.2f} ms forwards, {row['training_ms']:7.2f} in training"
         print(f"{row['row']:42} {tokens}, {times}, {row['kept_kib']:8,.0f} KiB kept", flush=True)
     machine = environment()
-    machine.pop("command")
     write_json(Path(args.json), {"results": rows, "machine": machine})
 
 

@@ -16,7 +16,7 @@ import yaml
 from helpers import randomize_
 from safetensors.torch import load_file
 
-from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE
+from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, __version__
 from tg_lpe.cli import main
 from tg_lpe.cli.words import normalized
 from tg_lpe.data import DataSpec
@@ -65,6 +65,12 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     text = capsys.readouterr().out
     assert stopped.value.code == 0 and all(f"\n    {command}" in text for command in COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert (stopped.value.code, capsys.readouterr().out) == (0, f"tg-lpe {__version__}\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

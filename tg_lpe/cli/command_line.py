@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from tg_lpe import __version__
 from tg_lpe.cli import encode, predict, pretrain, report, show, train, zoo
 from tg_lpe.cli.classes import preset_defaults, start_defaults
 from tg_lpe.cli.parser import Parser
@@ -66,7 +67,8 @@ def _with_flags(message: str) -> str:
 
 def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
     """The command and its arguments; exits with 2 if they do not parse."""
-    parser = Parser(prog="tg-lpe", description="Positional encodings for graphs: train, compare, encode.")
+    description = "Positional encodings for graphs: train, compare, encode."
+    parser = Parser(prog="tg-lpe", description=description, version=__version__)
     commands = parser.add_subcommands(dest="command", metavar="COMMAND", title="commands")
     wanted = argv[0] if argv and argv[0] in COMMANDS else None
     if wanted is not None:

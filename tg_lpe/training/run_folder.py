@@ -112,7 +112,8 @@ class RunFolder:
         else:
             write_json(self.config, config)
         if not self.result.exists():
-            write_json(self.environment, environment())
+            words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            write_json(self.environment, {**environment(), "command": words})
         return there and any(state.exists() for state in self._states)
 
     @property
@@ -236,7 +237,6 @@ def environment() -> dict[str, Any]:
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.system(),
         "python": platform.python_version(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "packages": versions,
     }
 
