@@ -2,7 +2,8 @@
 
     python benchmarks/_readme.py [--check]
 
-A table follows a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole.
+A table follows a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole;
+`<!-- benchmarks/results/NAME.json, short -->` stands for a short form of it.
 With --check nothing is written; pages that would change are listed, and the exit status is 1 if there are any.
 """
 
@@ -22,31 +23,38 @@ from tg_lpe.training.metrics import METRICS
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = ROOT / "benchmarks" / "results"
-TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json -->\n)((?:\|.*\n)*)")
+TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json(, short)? -->\n)((?:\|.*\n)*)")
 
 
 def render(text: str) -> str:
     """A page with all tables made from the files."""
-    return TABLE.sub(lambda match: match[1] + table(match[2]), text)
+    return TABLE.sub(lambda match: match[1] + table(match[2], match[3] or ""), text)
 
 
-def table(name: str) -> str:
-    """The table of one file as Markdown; empty if the file does not exist."""
+def table(name: str, form: str = "") -> str:
+    """The table of one file as Markdown, whole or in another form; empty if the file does not exist."""
     if not (RESULTS / f"{name}.json").exists():
         return ""
     content = read_json(RESULTS / f"{name}.json")
-    head, row = FORMATS.get(name, (MOLECULES_HEAD, molecules_row))
+    head, row = FORMATS.get(name + form, (MOLECULES_HEAD, molecules_row))
     entries = content["results"]
     if name not in FORMATS:
         entries = sorted(entries, key=lambda entry: -entry["test_mae"])
     if name == "primal":
-        entries = [
-            {"attention": attention, **{sizes_of(entry): entry for entry in entries if entry["attention"] == attention}}
-            for attention in dict.fromkeys(entry["attention"] for entry in entries)
-        ]
+        entries = grouped(entries, "attention", sizes_of)
+    if name + form == "table2, short":
+        entries = grouped(entries, "row", lambda entry: entry["set"])
     rows = [row(entry) for entry in entries]
     lines = [head, ["---"] * len(head), *(line for line in rows if line is not None)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def grouped(entries: list[dict[str, Any]], by: str, of: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
+    """One dictionary for each value of a key: the key, and its entries by what ``of`` tells of them."""
+    return [
+        {by: value, **{of(entry): entry for entry in entries if entry[by] == value}}
+        for value in dict.fromkeys(entry[by] for entry in entries)
+    ]
 
 
 def mean_and_spread(mean: float, std: float | None) -> str:
@@ -96,6 +104,21 @@ def budget_row(entry: dict[str, Any]) -> list[str]:
     encoding, *errors = molecules_row({**entry, "num_parameters": 0, "seconds": 0.0})[:3]
     validation = mean_and_spread(entry["val_mae"], entry["val_mae_std"])
     return [encoding, f"{entry['epochs']:,}", validation, *errors, str(len(entry["seeds"]))]
+
+
+def short_budget_row(entry: dict[str, Any]) -> list[str] | None:
+    """The same of the long budgets alone."""
+    return budget_row(entry) if entry["epochs"] >= 100 else None
+
+
+def short_table2_row(encoding: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/table2.py: for each data set the paper's error, ours, and ours after relabelling."""
+    row = [encoding["row"]]
+    for cell in (encoding.get("qm9"), encoding.get("zinc")):
+        paper = cell and cell["paper"]
+        row.append(f"{paper['mae']:.3f}" if paper else "")
+        row += [f"{cell[name]:.3f}" if cell else "" for name in ("test_mae", "test_mae_relabelled")]
+    return row
 
 
 def table2_row(entry: dict[str, Any]) -> list[str]:
@@ -320,6 +343,10 @@ def tuples_row(entry: dict[str, Any]) -> list[str]:
 
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
+    "table2, short": (
+        ["encoding", *(f"{data}{what}" for data in ("QM9", "ZINC") for what in (", paper", ", here", ", relabelled"))],
+        short_table2_row,
+    ),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
     **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
@@ -405,6 +432,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
+FORMATS["zinc12k_budget, short"] = (FORMATS["zinc12k_budget"][0], short_budget_row)
 FORMATS["gpu_table2"] = FORMATS["table2"]
 for name in ("throughput", "training"):
     FORMATS |= {f"gpu_{name}{suffix}": FORMATS[name] for suffix in ("", "_triton")}
