@@ -1,6 +1,6 @@
 """Comparable accuracy with less computation, section 6 of the paper: error and encoding time by layers and columns.
 
-    python benchmarks/less_computation.py --data ZINC_DIR [--epochs 30] [--seeds 0]
+    python benchmarks/less_computation.py --data ZINC_DIR [--epochs 30] [--seeds 0] [--rows NAME ...]
 
 The linear transformer of `--preset paper` with fewer layers, and with fewer columns, beside Laplacian eigenvectors and
 no encoding, under one budget. B is not updated, so that a layer costs O(num_edges k). Each encoder is first pretrained
@@ -44,6 +44,9 @@ def main() -> None:
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
     parser.add_argument("--epochs", type=int, default=30, help="of each training (default: %(default)s)")
     parser.add_argument("--pretrain_epochs", type=int, default=15, help="(default: %(default)s)")
+    parser.add_argument("--hidden_channels", type=int, default=128, help="of the model (default: %(default)s)")
+    parser.add_argument("--num_layers", type=int, default=8, help="of the model (default: %(default)s)")
+    parser.add_argument("--rows", nargs="+", metavar="NAME", help="run these alone, such as linear-transformer-9x8")
     parser.add_argument("--probes", choices=("learned", "features"), default="learned", help="(default: %(default)s)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument("--threads", type=int, help="threads of this process")
@@ -56,6 +59,7 @@ def main() -> None:
     args.sizes = SIZES
     if args.quick:
         args.data, args.epochs, args.pretrain_epochs, args.sizes = None, 1, 1, [(1, 2), (3, 8)]
+        args.hidden_channels, args.num_layers = 16, 1
         with tempfile.TemporaryDirectory() as args.out:
             compare(args)
     else:
@@ -65,12 +69,15 @@ def main() -> None:
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs, time the encoders, collect and draw."""
     source = "zinc" if args.data else "nci"
-    base = Path(args.out) / f"{source}-{args.probes}-{args.pretrain_epochs}-{args.epochs}"
+    model = f"{args.num_layers}x{args.hidden_channels}"
+    base = Path(args.out) / f"{source}-{args.probes}-{model}-{args.pretrain_epochs}-{args.epochs}"
     graphs = load_molecules(args.data or source, name=source, targets=(), progress=False).test
     entries: list[dict[str, Any]] = []
-    for layers, k in [(None, None), (None, WIDTH), *args.sizes]:
-        name = label(layers, k)
-        for seed in args.seeds:
+    sizes = {label(layers, k): (layers, k) for layers, k in [(None, None), (None, WIDTH), *args.sizes]}
+    if unknown := set(args.rows or ()) - set(sizes):
+        sys.exit(f"--rows takes {', '.join(sizes)}; got {', '.join(sorted(unknown))}")
+    for name, (layers, k) in sizes.items():
+        for seed in args.seeds if args.rows is None or name in args.rows else ():
             train(name, layers, k, seed, base, source, args)
         if runs := complete_runs(base, name):
             encoder = load_encoder(pretrained(base, name)) if layers else LaplacianEigenvectors(WIDTH) if k else None
@@ -81,7 +88,9 @@ def compare(args: argparse.Namespace) -> None:
     if not entries:
         sys.exit(f"no run under {base} is complete")
     path = Path(args.json)
-    write_json(path, {"set": source, "probes": args.probes, "results": entries, "machine": machine_of(first)})
+    write_json(
+        path, {"set": source, "model": model, "probes": args.probes, "results": entries, "machine": machine_of(first)}
+    )
     if any(entry["layers"] for entry in entries):
         draw(entries, path.with_suffix(".png"))
 
@@ -101,8 +110,7 @@ def train(
 ) -> None:
     """One run, after the pretraining of its encoder."""
     options = ["--preset", "paper", "--epochs", str(args.epochs), "--seed", str(seed)]
-    if args.quick:
-        options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
+    options += ["--model.hidden_channels", str(args.hidden_channels), "--model.num_layers", str(args.num_layers)]
     if layers is None:
         options += ["--encoder", "LaplacianEigenvectors" if k else "none"]
     else:

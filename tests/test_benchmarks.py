@@ -106,10 +106,11 @@ def test_other_probes_or_pretraining_are_other_runs(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(less_computation, "run", lambda command, source, out, *_: not folders[-1].add(out))
     splits = argparse.Namespace(test=None)
     monkeypatch.setattr(less_computation, "load_molecules", lambda *_, **__: splits)
-    for probes, epochs in (("learned", 15), ("features", 15), ("learned", 3)):
+    for probes, epochs, layers in (("learned", 15, 1), ("features", 15, 1), ("learned", 3, 1), ("learned", 15, 2)):
         folders.append(set())
         chosen = {"data": None, "epochs": 30, "pretrain_epochs": epochs, "probes": probes, "seeds": [0], "threads": 1}
+        chosen |= {"hidden_channels": 16, "num_layers": layers, "rows": None}
         with pytest.raises(SystemExit, match="no run"):
             less_computation.compare(argparse.Namespace(**chosen, out=tmp_path, sizes=[(3, 8)], quick=False))
     assert all(folders)
-    assert not folders[0] & folders[1] and not folders[0] & folders[2]
+    assert not any(folders[0] & other for other in folders[1:])

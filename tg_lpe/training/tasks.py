@@ -78,15 +78,6 @@ class Task(ABC):
         return str(METRICS[self.metric].direction)
 
     @property
-    def worst(self) -> float:
-        """A value of the metric that every other one is better than."""
-        return math.inf if self.direction == "min" else -math.inf
-
-    def is_better(self, value: float, than: float) -> bool:
-        """Whether one value of the metric is better than another."""
-        return value < than if self.direction == "min" else value > than
-
-    @property
     def out_channels(self) -> int:
         """Outputs that a model needs per row."""
         return self.num_targets
