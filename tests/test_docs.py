@@ -1,12 +1,15 @@
-"""The documentation: every Python block runs, every table and picture is there, every page is reachable."""
+"""The documentation: Python runs, commands parse, every table and picture is there, every page is reachable."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from pages import DOCS, README, ROOT, checked, no_downloads, python_blocks, run_blocks
+
+from tg_lpe.cli.command_line import _parse
 
 __all__ = ["no_downloads"]
 
@@ -35,6 +38,31 @@ def test_claims_in_comments_are_checked() -> None:
     with pytest.raises(AssertionError, match="does not hold"):
         exec(compile(checked("import torch\ntorch.zeros(2, 3)  # [2, 4]: too many"), "page", "exec"))
     exec(compile(checked("import torch\ntorch.zeros(2, 3)  # [2, 3]\n1 == 1  # True"), "page", "exec"))
+
+
+COMMANDS = [
+    (page, command)
+    for page in (README, *DOCS)
+    for command in re.findall(
+        r"^(?:tg-lpe|python benchmarks/).*", page.read_text(encoding="utf-8").replace("\\\n", " "), flags=re.M
+    )
+]
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: getattr(value, "stem", value))
+def test_commands_of_a_page_parse(page: Path, command: str) -> None:
+    program, *words = shlex.split(command.removesuffix("&"), comments=True)
+    if program == "tg-lpe":
+        if "--start" in words:
+            pytest.skip("begins from a run that the reader has made")
+        try:
+            _parse(words)
+        except SystemExit as stopped:  # also of --help
+            assert not stopped.code, f"{page.name}: {command}"
+    else:
+        script = (ROOT / words[0]).read_text(encoding="utf-8")
+        for option in (word for word in words if word.startswith("--")):
+            assert f'"{option}"' in script, f"{page.name}: {command}"
 
 
 def test_every_results_file_has_a_table() -> None:
