@@ -42,6 +42,7 @@ MODELS: list[dict[str, Any]] = [
     {"k": 1},
     {"k": 5, "diagonal": False},
     {"k": 16, "out_channels": 3},
+    {"k": 11, "diagonal": False},
 ]
 
 
@@ -79,11 +80,12 @@ def test_corner_cases(options: dict[str, Any]) -> None:
 
 
 @needs_cpu
-def test_float32_is_as_accurate_as_torch() -> None:
+@pytest.mark.parametrize("options", [{}, {"k": 16}, {"k": 16, "diagonal": False}], ids=str)
+def test_float32_is_as_accurate_as_torch(options: dict[str, Any]) -> None:
     batch: Batched = batch_of(corner_cases())
-    exact, _ = both(model_of({}), Incidence(**batch.arguments()))
+    exact, _ = both(model_of(options), Incidence(**batch.arguments()))
     arguments = batch.arguments() | {"edge_weight": batch.edge_weight.float()}
-    for got in both(model_of({}, torch.float32), Incidence(**arguments)):
+    for got in both(model_of(options, torch.float32), Incidence(**arguments)):
         assert relative_error(got, exact) < 1e-4
 
 
@@ -96,11 +98,12 @@ def test_ground_conductances() -> None:
 
 
 @needs_cpu
-def test_a_large_graph_by_any_number_of_threads(threads: None) -> None:
+@pytest.mark.parametrize("k", [8, 16])
+def test_a_large_graph_by_any_number_of_threads(k: int, threads: None) -> None:
     generator = torch.Generator().manual_seed(0)
     n = 40_000  # more rows than one thread handles
     graph = Incidence(torch.randint(n, (2, 3 * n), generator=generator), n)
-    model = model_of({}, torch.float32)
+    model = model_of({"k": k}, torch.float32)
     results = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)

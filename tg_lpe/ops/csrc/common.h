@@ -104,6 +104,22 @@ auto on_this_processor(A&&... arguments) {
     return FUNCTION(arguments...);
 }
 
+// The same for `FUNCTION<..., BYTES>`, whose vectors are as long as a register.
+#define BY_REGISTERS(FUNCTION, ...) \
+    tg_lpe::by_registers<FUNCTION<__VA_ARGS__, 16>, FUNCTION<__VA_ARGS__, 32>, FUNCTION<__VA_ARGS__, 64>>
+
+template <auto OF_16, auto OF_32, auto OF_64, typename... A>
+void by_registers(A&&... arguments) {
+#if defined(__x86_64__)
+    switch (processor()) {
+        case AVX512: return on_avx512<OF_64>(arguments...);
+        case AVX2: return on_avx2<OF_32>(arguments...);
+        default: break;
+    }
+#endif
+    OF_16(arguments...);
+}
+
 // Ask for huge pages for memory that was not touched yet: a third of the time of a large graph went into page faults.
 inline void huge_pages(void* memory, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi from which on no cache keeps it for the next layer
 constexpr int64_t AHEAD = 96;          // entries of the adjacency by which neighbours are fetched before they are read
-constexpr int64_t ROWS = 2048;         // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
+constexpr int64_t TILE = 64;           // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
 // Rows of small graphs, times layers: some milliseconds. In a training step the cores are still taken by threads of torch
 // that spin in wait of their next task: for less, a second thread of ours makes things slower.
 constexpr int64_t WORTH_A_THREAD = 1 << 18;
@@ -34,7 +34,7 @@ struct Row {
 // A layer's matrices, transposed: out_row = sum over a of in_row[a] * matrix[a]. One row where W^V is diagonal.
 template <typename T, int64_t W>
 struct Weights {
-    typename Row<T, W>::type mix[W], similarity[W];
+    alignas(64) T mix[W][W], similarity[W][W];
 };
 
 // S Phi of one row.
@@ -48,40 +48,76 @@ inline __attribute__((always_inline)) void similar_row(const int64_t* crow, cons
     *reinterpret_cast<V*>(out) = similar;
 }
 
+// A row of Phi in registers of BYTES: a vector that is wider than they are, GCC takes apart number by number.
+template <typename T, int64_t W, int64_t BYTES>
+struct Parts {
+    static constexpr int64_t LANES = std::min<int64_t>(W, BYTES / int64_t(sizeof(T))), COUNT = W / LANES;
+    static constexpr int64_t FREE = BYTES == 64 ? 16 : 8;  // registers for sums
+    static constexpr int64_t SUMS = std::clamp<int64_t>(FREE / COUNT, 1, W);  // rows of a Gram matrix in them
+    typedef typename Row<T, LANES>::type Lanes;
+
+    static INLINE const Lanes* of(const T* row) { return reinterpret_cast<const Lanes*>(row); }
+};
+
+// Add the sum of outer products of `count` rows, one behind the other.
+template <typename T, int64_t W, int64_t BYTES>
+INLINE void add_gram(const T* rows, int64_t count, double* gram) {
+    typedef Parts<T, W, BYTES> P;
+    typedef typename P::Lanes V;
+    for (int64_t first = 0; first < W; first += P::SUMS) {
+        V sum[P::SUMS][P::COUNT] = {};
+        for (int64_t i = 0; i < count; ++i)
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < P::SUMS; ++a)
+#pragma GCC unroll 16
+                for (int64_t h = 0; h < P::COUNT; ++h)
+                    sum[a][h] += rows[i * W + first + a] * P::of(rows + i * W)[h];
+        for (int64_t a = 0; a < P::SUMS; ++a)
+            for (int64_t b = 0; b < W; ++b) gram[(first + a) * W + b] += double(sum[a][b / P::LANES][b % P::LANES]);
+    }
+}
+
 // One layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
-template <typename T, int64_t W, bool DIAGONAL, bool STREAM>
-inline __attribute__((always_inline)) void rows_of_layer(const int64_t* crow, const int32_t* col, const T* value,
-                                                         const T* diagonal, const T* in, T* out, int64_t begin,
-                                                         int64_t end, const Weights<T, W>& w, double* gram) {
-    typedef typename Row<T, W>::type V;
+template <typename T, int64_t W, int64_t BYTES, bool DIAGONAL, bool STREAM>
+INLINE void rows_of_layer(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* in,
+                          T* out, int64_t begin, int64_t end, const Weights<T, W>& w, double* gram) {
+    typedef Parts<T, W, BYTES> P;
+    typedef typename P::Lanes V;
     const int64_t stop = crow[end];
-    for (int64_t first = begin; first < end; first += ROWS) {
-        const int64_t last = first + ROWS < end ? first + ROWS : end;
-        V part[W] = {};
+    alignas(64) T tile[TILE * W];
+    for (int64_t first = begin; first < end; first += TILE) {
+        const int64_t last = std::min(first + TILE, end);
         for (int64_t i = first; i < last; ++i) {
-            const V own = *reinterpret_cast<const V*>(in + i * W);
-            V similar = diagonal[i] * own;
+            const T* const own = in + i * W;
+            V similar[P::COUNT], row[P::COUNT];
+#pragma GCC unroll 16
+            for (int64_t h = 0; h < P::COUNT; ++h) similar[h] = diagonal[i] * P::of(own)[h];
             for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
                 // Neighbours scattered over memory are asked for long before their turn.
                 if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(col[e + AHEAD]) * W);
-                similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * W);
-            }
-            V row;
-            if (DIAGONAL) {
-                row = w.similarity[0] * similar;
-            } else {
-                row = similar[0] * w.similarity[0];
+                const V* const other = P::of(in + int64_t(col[e]) * W);
 #pragma GCC unroll 16
-                for (int64_t a = 1; a < W; ++a) row += similar[a] * w.similarity[a];
+                for (int64_t h = 0; h < P::COUNT; ++h) similar[h] -= value[e] * other[h];
             }
 #pragma GCC unroll 16
-            for (int64_t a = 0; a < W; ++a) row += own[a] * w.mix[a];
-            store<STREAM>(out + i * W, row);
+            for (int64_t h = 0; h < P::COUNT; ++h) row[h] = DIAGONAL ? P::of(w.similarity[0])[h] * similar[h] : V{};
+            if (!DIAGONAL) {
+                T each[W];
+                std::memcpy(each, similar, sizeof(each));
 #pragma GCC unroll 16
-            for (int64_t a = 0; a < W; ++a) part[a] += row[a] * row;
+                for (int64_t a = 0; a < W; ++a)
+#pragma GCC unroll 16
+                    for (int64_t h = 0; h < P::COUNT; ++h) row[h] += each[a] * P::of(w.similarity[a])[h];
+            }
+#pragma GCC unroll 16
+            for (int64_t a = 0; a < W; ++a)
+#pragma GCC unroll 16
+                for (int64_t h = 0; h < P::COUNT; ++h) row[h] += own[a] * P::of(w.mix[a])[h];
+            std::memcpy(tile + (i - first) * W, row, sizeof(row));
+#pragma GCC unroll 16
+            for (int64_t h = 0; h < P::COUNT; ++h) store<STREAM>(out + i * W + h * P::LANES, row[h]);
         }
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t b = 0; b < W; ++b) gram[a * W + b] += double(part[a][b]);
+        add_gram<T, W, BYTES>(tile, last - first, gram);
     }
 }
 
@@ -119,7 +155,7 @@ TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const
                                const float* in, float* out, int64_t begin, int64_t end, const Weights<float, 8>& w,
                                double* gram) {
     const auto single = [&](int64_t i) __attribute__((always_inline)) {
-        rows_of_layer<float, 8, true, STREAM>(crow, col, value, diagonal, in, out, i, i + 1, w, gram);
+        rows_of_layer<float, 8, 32, true, STREAM>(crow, col, value, diagonal, in, out, i, i + 1, w, gram);
     };
     if (begin < end && (reinterpret_cast<uintptr_t>(out + begin * 8) & 63)) single(begin++);
     if ((end - begin) & 1) single(--end);
@@ -128,9 +164,10 @@ TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const
         scale[lane] = w.similarity[0][lane % 8];
         for (int a = 0; a < 8; ++a) mix[a][lane] = w.mix[a][lane % 8];
     }
+    constexpr int64_t ROWS = 32 * TILE;
     const int64_t stop = crow[end];
     for (int64_t first = begin; first < end; first += ROWS) {
-        const int64_t last = first + ROWS < end ? first + ROWS : end;
+        const int64_t last = std::min(first + ROWS, end);
         Pair turned[5] = {};  // [r][a]: the sum of column a times column a + r
         for (int64_t i = first; i < last; i += 2) {
             Row<float, 8>::type one, two;
@@ -184,8 +221,8 @@ struct Problem {
 
 // The matrices of a layer from the Gram matrix of `in`, whose columns have yet to be multiplied by `scale`.
 template <typename T, int64_t W>
-void prepare(const Problem<T>& p, int64_t layer, const double* gram, const double* scale, double factor,
-             Weights<T, W>& w) {
+INLINE void prepare(const Problem<T>& p, int64_t layer, const double* gram, const double* scale, double factor,
+                    Weights<T, W>& w) {
     const T *residual = p.residual + layer * W * W, *similarity = p.similarity + layer * W * W;
     const T *left = p.left + layer * W * W, *right = p.right + layer * W * W;
     double full[W * W], half[W * W], mix[W * W];
@@ -216,20 +253,10 @@ void prepare(const Problem<T>& p, int64_t layer, const double* gram, const doubl
         for (int64_t b = 0; b < W; ++b) w.similarity[0][b] = T(double(similarity[b * W + b]) * scale[b] * factor);
 }
 
-template <typename T, int64_t W>
-inline __attribute__((always_inline)) void gram_of_rows(const T* in, int64_t begin, int64_t end, double* gram) {
-    typedef typename Row<T, W>::type V;
-    for (int64_t first = begin; first < end; first += ROWS) {
-        const int64_t last = first + ROWS < end ? first + ROWS : end;
-        V part[W] = {};
-        for (int64_t i = first; i < last; ++i) {
-            const V row = *reinterpret_cast<const V*>(in + i * W);
-#pragma GCC unroll 16
-            for (int64_t a = 0; a < W; ++a) part[a] += row[a] * row;
-        }
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t b = 0; b < W; ++b) gram[a * W + b] += double(part[a][b]);
-    }
+template <typename T, int64_t W, int64_t BYTES>
+INLINE void gram_of_rows(const T* in, int64_t begin, int64_t end, double* gram) {
+    for (int64_t first = begin; first < end; first += TILE)
+        add_gram<T, W, BYTES>(in + first * W, std::min(TILE, end - first), gram);
 }
 
 // Run a layer by pairs of rows; false where that cannot be.
@@ -249,40 +276,40 @@ bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t
 }
 #endif
 
-template <typename T, int64_t W>
+template <typename T, int64_t W, int64_t BYTES>
 INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
                      bool stream, double* gram) {
     const auto &[crow, col, value, diagonal] = std::tie(p.crow, p.col, p.value, p.diagonal);
     if (pairs_instead(p, in, out, begin, end, w, stream, gram)) return;
     if (p.diagonal_weights && stream) {
-        rows_of_layer<T, W, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
 #if defined(__SSE2__)
         _mm_sfence();  // streamed stores are seen by other threads in any order without it
 #endif
     } else if (p.diagonal_weights)
-        rows_of_layer<T, W, true, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, true, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
     else
-        rows_of_layer<T, W, false, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, false, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
 }
 
 // The read-out of columns that have yet to be multiplied by `scale`.
-template <typename T, int64_t W>
-inline __attribute__((always_inline)) void read_rows(const Problem<T>& p, const T* in, const double* scale, T* out,
-                                                     int64_t begin, int64_t end) {
-    typedef typename Row<T, W>::type V;
+template <typename T, int64_t W, int64_t BYTES>
+INLINE void read_rows(const Problem<T>& p, const T* in, const double* scale, T* out, int64_t begin, int64_t end) {
+    typedef Parts<T, W, BYTES> P;
     if (p.out_channels <= W) {
-        V matrix[W] = {};
+        T matrix[W * W] = {};
         for (int64_t a = 0; a < W; ++a)
-            for (int64_t c = 0; c < p.out_channels; ++c) matrix[a][c] = T(double(p.readout[c * W + a]) * scale[a]);
+            for (int64_t c = 0; c < p.out_channels; ++c) matrix[a * W + c] = T(double(p.readout[c * W + a]) * scale[a]);
         for (int64_t i = begin; i < end; ++i) {
-            const V row = *reinterpret_cast<const V*>(in + i * W);
-            V read = row[0] * matrix[0];
+            typename P::Lanes read[P::COUNT] = {};
 #pragma GCC unroll 16
-            for (int64_t a = 1; a < W; ++a) read += row[a] * matrix[a];
+            for (int64_t a = 0; a < W; ++a)
+#pragma GCC unroll 16
+                for (int64_t h = 0; h < P::COUNT; ++h) read[h] += in[i * W + a] * P::of(matrix + a * W)[h];
             if (p.out_channels == W)
-                *reinterpret_cast<V*>(out + i * W) = read;
+                std::memcpy(out + i * W, read, sizeof(read));
             else
-                std::memcpy(out + i * p.out_channels, &read, p.out_channels * sizeof(T));
+                std::memcpy(out + i * p.out_channels, read, p.out_channels * sizeof(T));
         }
         return;
     }
@@ -299,7 +326,7 @@ template <typename T, int64_t W>
 void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
                int64_t num_threads) {
     const bool stream = (last - first) * W * int64_t(sizeof(T)) >= STREAMED;
-    constexpr int64_t CHUNK = 4 * ROWS;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
+    constexpr int64_t CHUNK = 1 << 13;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
     const int64_t num_chunks = (last - first + CHUNK - 1) / CHUNK;
     num_threads = std::min(num_threads, num_chunks);
     std::vector<double> grams(num_chunks * W * W);
@@ -318,13 +345,13 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
     };
     const T* in = phi;
     each_chunk([&](int64_t begin, int64_t end, double* sum) {
-        on_this_processor<gram_of_rows<T, W>>(in, begin, end, sum);
+        BY_REGISTERS(gram_of_rows, T, W)(in, begin, end, sum);
     });
     std::fill(scale, scale + W, 1.0);
     for (int64_t layer = 0; layer < p.num_layers; ++layer) {
-        prepare<T, W>(p, layer, gram, scale, layer ? later : 1.0, w);
+        on_this_processor<prepare<T, W>>(p, layer, gram, scale, layer ? later : 1.0, w);
         each_chunk([&](int64_t begin, int64_t end, double* sum) {
-            on_this_processor<layer_of<T, W>>(p, in, one, begin, end, w, stream, sum);
+            BY_REGISTERS(layer_of, T, W)(p, in, one, begin, end, w, stream, sum);
         });
         if (p.normalize)
             for (int64_t b = 0; b < W; ++b) {
@@ -335,7 +362,7 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
         std::swap(one, two);
     }
     each_chunk([&](int64_t begin, int64_t end, double*) {
-        on_this_processor<read_rows<T, W>>(p, in, scale, out, begin, end);
+        BY_REGISTERS(read_rows, T, W)(p, in, scale, out, begin, end);
     });
 }
 
@@ -380,15 +407,15 @@ inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, in
     double gram[W * W] = {}, one[W];
     std::fill(one, one + W, 1.0);
     Weights<T, W> w;
-    gram_of_rows<T, W>(phi, first, last, gram);
+    BY_REGISTERS(gram_of_rows, T, W)(phi, first, last, gram);
     const T* in = phi;
     for (int64_t layer = 0; layer < p.num_layers; ++layer) {
         T *own_gram = kept.gram + (graph * p.num_layers + layer) * W * W, *norm = kept.norm + (graph * p.num_layers + layer) * W;
         T* const out = kept.chain + layer * num_nodes * W;
         for (int64_t a = 0; a < W * W; ++a) own_gram[a] = T(gram[a]);
-        prepare<T, W>(p, layer, gram, one, layer ? later : 1.0, w);
+        on_this_processor<prepare<T, W>>(p, layer, gram, one, layer ? later : 1.0, w);
         std::fill(gram, gram + W * W, 0.0);
-        on_this_processor<layer_of<T, W>>(p, in, out, first, last, w, false, gram);
+        BY_REGISTERS(layer_of, T, W)(p, in, out, first, last, w, false, gram);
         double scale[W];
         V factor;
         for (int64_t b = 0; b < W; ++b) {
@@ -524,47 +551,56 @@ void run_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, c
 
 // Layers of two blocks of K columns, Phi = [Phi_0, Phi_1], in which every weight is a multiple of the identity:
 // Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ says which S Phi_b are not multiplied by zero.
-template <typename T, int64_t K, bool READ_0, bool READ_1, bool STREAM>
-inline __attribute__((always_inline)) void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* value,
-                                                          const T* diagonal, const T* residual, const T* weight,
-                                                          const T* in, T* out, int64_t begin, int64_t end) {
-    typedef typename Row<T, K>::type V;
-    const auto row = [&](int64_t i, int64_t b) { return reinterpret_cast<const V*>(in + (2 * i + b) * K); };
+template <typename T, int64_t K, int64_t BYTES, bool READ_0, bool READ_1, bool STREAM>
+INLINE void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
+                           const T* residual, const T* weight, const T* in, T* out, int64_t begin, int64_t end) {
+    typedef Parts<T, K, BYTES> P;
+    typedef typename P::Lanes V;
+    const auto row = [&](int64_t i, int64_t b) { return P::of(in + (2 * i + b) * K); };
     const int64_t stop = crow[end];
     for (int64_t i = begin; i < end; ++i) {
-        const V zero = *row(i, 0), one = *row(i, 1);
-        V similar_0 = diagonal[i] * zero, similar_1 = diagonal[i] * one;
+        const V *const zero = row(i, 0), *const one = row(i, 1);
+        V similar_0[P::COUNT], similar_1[P::COUNT];
+#pragma GCC unroll 16
+        for (int64_t h = 0; h < P::COUNT; ++h) similar_0[h] = diagonal[i] * zero[h], similar_1[h] = diagonal[i] * one[h];
         if (READ_0 || READ_1)
             for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
                 if (e + AHEAD < stop) __builtin_prefetch(row(col[e + AHEAD], READ_0 ? 0 : 1));
-                if (READ_0) similar_0 -= value[e] * *row(col[e], 0);
-                if (READ_1) similar_1 -= value[e] * *row(col[e], 1);
+#pragma GCC unroll 16
+                for (int64_t h = 0; h < P::COUNT; ++h) {
+                    if (READ_0) similar_0[h] -= value[e] * row(col[e], 0)[h];
+                    if (READ_1) similar_1[h] -= value[e] * row(col[e], 1)[h];
+                }
             }
-        V new_0 = residual[0] * zero + residual[1] * one, new_1 = residual[2] * zero + residual[3] * one;
-        if (READ_0) new_0 += weight[0] * similar_0, new_1 += weight[2] * similar_0;
-        if (READ_1) new_0 += weight[1] * similar_1, new_1 += weight[3] * similar_1;
-        store<STREAM>(out + 2 * i * K, new_0);
-        store<STREAM>(out + (2 * i + 1) * K, new_1);
+#pragma GCC unroll 16
+        for (int64_t h = 0; h < P::COUNT; ++h) {
+            V new_0 = residual[0] * zero[h] + residual[1] * one[h];
+            V new_1 = residual[2] * zero[h] + residual[3] * one[h];
+            if (READ_0) new_0 += weight[0] * similar_0[h], new_1 += weight[2] * similar_0[h];
+            if (READ_1) new_0 += weight[1] * similar_1[h], new_1 += weight[3] * similar_1[h];
+            store<STREAM>(out + 2 * i * K + h * P::LANES, new_0);
+            store<STREAM>(out + (2 * i + 1) * K + h * P::LANES, new_1);
+        }
     }
 #if defined(__SSE2__)
     if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
 #endif
 }
 
-template <typename T, int64_t K>
+template <typename T, int64_t K, int64_t BYTES>
 INLINE void blocks_of(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* residual,
                       const T* weight, const T* in, T* out, int64_t begin, int64_t end, bool stream) {
     const bool read_0 = weight[0] != 0 || weight[2] != 0, read_1 = weight[1] != 0 || weight[3] != 0;
     if (read_0 && read_1)
-        rows_of_blocks<T, K, true, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, true, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else if (read_0)
-        rows_of_blocks<T, K, true, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, true, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else if (!read_1)
-        rows_of_blocks<T, K, false, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, false, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else if (stream)
-        rows_of_blocks<T, K, false, true, true>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, false, true, true>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
     else
-        rows_of_blocks<T, K, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
 }
 
 // All layers; the result is in `one` where their number is odd, in `two` where it is even.
@@ -578,9 +614,9 @@ void run_blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, cons
     const T* in = phi;
     for (int64_t layer = 0; layer < num_layers; ++layer) {
         in_parallel(parts, [&](int64_t part) {
-            on_this_processor<blocks_of<T, K>>(crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer,
-                                               in, one, part * num_nodes / parts, (part + 1) * num_nodes / parts,
-                                               bytes >= STREAMED);
+            BY_REGISTERS(blocks_of, T, K)
+            (crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one, part * num_nodes / parts,
+             (part + 1) * num_nodes / parts, bytes >= STREAMED);
         });
         in = one;
         std::swap(one, two);
