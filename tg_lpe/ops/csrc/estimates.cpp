@@ -29,17 +29,15 @@ struct Integer<double> {
     typedef int64_t type;
 };
 
-// A line of columns, their bit patterns, and a quarter of a line, which every processor has a register for.
+// A line of columns, their bit patterns, and parts of a line.
 template <typename T>
 struct Columns {
     static constexpr int64_t WIDTH = LINE / sizeof(T), QUARTER = WIDTH / 4;
     typedef typename Integer<T>::type Int;
-    typedef T Line __attribute__((vector_size(LINE), may_alias));
-    typedef Int Bits __attribute__((vector_size(LINE), may_alias));
     typedef T Half __attribute__((vector_size(LINE / 2), may_alias));
     typedef T Quarter __attribute__((vector_size(LINE / 4), may_alias));
 
-    Bits lane, kept, sign;  // bit w in column w; all bits of columns that are probes; the sign bit
+    alignas(LINE) Int lane[WIDTH], kept[WIDTH], sign[WIDTH];  // bit w in column w; all bits of probes; the sign bit
 
     explicit Columns(int64_t num_probes) {
         for (int64_t w = 0; w < WIDTH; ++w) {
@@ -94,77 +92,94 @@ INLINE void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width,
     }
 }
 
+// The sum of a line of columns.
 template <typename T>
-inline __attribute__((always_inline)) T sum_of(const typename Columns<T>::Line& line) {
+INLINE T sum_of(const void* line) {
     typedef typename Columns<T>::Quarter Quarter;
-    const Quarter* parts = reinterpret_cast<const Quarter*>(&line);
+    const Quarter* parts = static_cast<const Quarter*>(line);
     const Quarter sums = (parts[0] + parts[1]) + (parts[2] + parts[3]);
     T total = sums[0] + sums[1];
     for (int64_t w = 2; w < Columns<T>::QUARTER; w += 2) total += sums[w] + sums[w + 1];
     return total;
 }
 
-// half[s] for rows begin..end-1; FIRST is half[1] = P V.
-template <typename T, bool FIRST, bool STREAM>
-inline __attribute__((always_inline)) void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin,
-                                                        int64_t end) {
-    typedef typename Columns<T>::Line Line;
-    typedef typename Columns<T>::Bits Bits;
+// half[s] for rows begin..end-1, a line in registers of BYTES; FIRST is half[1] = P V.
+template <typename T, int64_t BYTES, bool FIRST, bool STREAM>
+INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, int64_t end) {
     typedef typename Columns<T>::Int Int;
-    const Bits lane = c.lane, kept = c.kept, sign = c.sign;
-    constexpr int64_t WIDTH = Columns<T>::WIDTH;
+    typedef T Values __attribute__((vector_size(BYTES), may_alias));
+    typedef Int Bits __attribute__((vector_size(BYTES), may_alias));
+    constexpr int64_t WIDTH = Columns<T>::WIDTH, PARTS = LINE / BYTES;
+    const auto of = [](const T* line) { return reinterpret_cast<const Values*>(line); };
+    const Bits* const lane = reinterpret_cast<const Bits*>(c.lane);
+    const Bits* const kept = reinterpret_cast<const Bits*>(c.kept);
+    const Bits* const sign = reinterpret_cast<const Bits*>(c.sign);
     const int64_t stop = p.crow[end];
     for (int64_t i = begin; i < end; ++i) {
-        Line sum = {};
+        Values sum[PARTS] = {};
         for (int64_t e = p.crow[i]; e < p.crow[i + 1]; ++e) {
             // Neighbours scattered over memory are asked for long before their turn.
+            if (e + AHEAD < stop)
+                __builtin_prefetch(FIRST ? static_cast<const void*>(p.minus + p.col[e + AHEAD])
+                                         : p.in + int64_t(p.col[e + AHEAD]) * WIDTH);
+            const int64_t j = p.col[e];
+#pragma GCC unroll 4
+            for (int64_t h = 0; h < PARTS; ++h) {
+                if (FIRST) {
+                    const Bits flip = (((Bits{} + Int(p.minus[j])) & lane[h]) != 0) & sign[h];
+                    sum[h] += (Values)((Bits)(Values{} + p.value[e]) ^ flip);
+                } else {
+                    sum[h] += p.value[e] * of(p.in + j * WIDTH)[h];
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int64_t h = 0; h < PARTS; ++h) {
             if (FIRST) {
-                if (e + AHEAD < stop) __builtin_prefetch(p.minus + p.col[e + AHEAD]);
-                const Bits flip = (((Bits{} + Int(p.minus[p.col[e]])) & lane) != 0) & sign;
-                sum += (Line)((Bits)(Line{} + p.value[e]) ^ flip);
-            } else {
-                if (e + AHEAD < stop) __builtin_prefetch(p.in + int64_t(p.col[e + AHEAD]) * WIDTH);
-                sum += p.value[e] * *reinterpret_cast<const Line*>(p.in + int64_t(p.col[e]) * WIDTH);
+                sum[h] = (Values)((Bits)sum[h] & kept[h]);
+            } else if (p.gamma != 0) {
+                Values before;
+                if (p.before) {
+                    before = of(p.before + i * WIDTH)[h];
+                } else {
+                    const Bits flip = (((Bits{} + Int(p.minus[i])) & lane[h]) != 0) & sign[h];
+                    before = (Values)(((Bits)(Values{} + T(1)) ^ flip) & kept[h]);
+                }
+                sum[h] = p.alpha * sum[h] - p.gamma * before;
             }
         }
-        if (FIRST) {
-            sum = (Line)((Bits)sum & kept);
-        } else if (p.gamma != 0) {
-            Line before;
-            if (p.before) {
-                before = *reinterpret_cast<const Line*>(p.before + i * WIDTH);
-            } else {
-                const Bits flip = (((Bits{} + Int(p.minus[i])) & lane) != 0) & sign;
-                before = (Line)(((Bits)(Line{} + T(1)) ^ flip) & kept);
-            }
-            sum = p.alpha * sum - p.gamma * before;
-        }
+        Values products[PARTS];
         if (!FIRST && p.odd) {
-            const Line across = sum * *reinterpret_cast<const Line*>(p.in + i * WIDTH);
-            p.odd[i] = sum_of<T>(across);
+#pragma GCC unroll 4
+            for (int64_t h = 0; h < PARTS; ++h) products[h] = sum[h] * of(p.in + i * WIDTH)[h];
+            p.odd[i] = sum_of<T>(products);
         }
         if (p.even) {
-            const Line square = sum * sum;
-            p.even[i] = sum_of<T>(square);
+#pragma GCC unroll 4
+            for (int64_t h = 0; h < PARTS; ++h) products[h] = sum[h] * sum[h];
+            p.even[i] = sum_of<T>(products);
         }
-        *reinterpret_cast<Line*>(p.out + i * WIDTH) = sum;
-        if (p.copy) store<STREAM>(p.copy + i * p.copy_stride, sum);
+        std::memcpy(p.out + i * WIDTH, sum, sizeof(sum));
+        if (p.copy)
+#pragma GCC unroll 4
+            for (int64_t h = 0; h < PARTS; ++h)
+                store<STREAM>(p.copy + i * p.copy_stride + h * (WIDTH / PARTS), sum[h]);
     }
 #if defined(__SSE2__)
     if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
 #endif
 }
 
-template <typename T>
+template <typename T, int64_t BYTES>
 INLINE void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t begin, int64_t end) {
     if (!p.in && stream)
-        product_rows<T, true, true>(c, p, begin, end);
+        product_rows<T, BYTES, true, true>(c, p, begin, end);
     else if (!p.in)
-        product_rows<T, true, false>(c, p, begin, end);
+        product_rows<T, BYTES, true, false>(c, p, begin, end);
     else if (stream)
-        product_rows<T, false, true>(c, p, begin, end);
+        product_rows<T, BYTES, false, true>(c, p, begin, end);
     else
-        product_rows<T, false, false>(c, p, begin, end);
+        product_rows<T, BYTES, false, false>(c, p, begin, end);
 }
 
 // The entries of all layers at edges begin..end-1, added to those of earlier columns or to what `offset` times P is.
@@ -304,7 +319,7 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
                                    slot(layer - 2), slot(layer), copy,      run,               alpha,
                                    gamma,           diagonal(2 * layer),    diagonal(2 * layer - 1)};
                 each_rows([&](int64_t begin, int64_t end) {
-                    on_this_processor<product<T>>(columns, pass, stream, begin, end);
+                    BY_REGISTERS(product, T)(columns, pass, stream, begin, end);
                 });
             }
             each_rows([&](int64_t begin, int64_t end) {
