@@ -142,13 +142,14 @@ METHODS = ("dense", "iterative", "layers")
 @pytest.mark.parametrize("case", [SPECTRUM, CASES[0].graph, CASES[5].graph, CASES[7].graph, Graph(3, [], [])], ids=str)
 def test_every_method_computes_the_same(method: str, case: Graph) -> None:
     data = data_of(case)
-    for build, attr, tolerance in (
-        (AddEffectiveResistance, "effective_resistance", 1e-9),
-        (lambda **more: AddEffectiveResistance("all", **more), "effective_resistance", 1e-9),
-        (lambda **more: AddHeatKernelPE((0.0, 0.7, 5.0), tolerance=1e-7, **more), "heat_kernel_pe", 1e-6),
-        (lambda **more: AddResistiveEmbeddingPE(3, tolerance=1e-9, **more), "resistive_embedding_pe", 1e-7),
+    for build, attr, own, tolerance in (
+        (AddEffectiveResistance, "effective_resistance", 1e-10, 1e-9),
+        (lambda **more: AddEffectiveResistance("all", **more), "effective_resistance", 1e-10, 1e-9),
+        (lambda **more: AddHeatKernelPE((0.0, 0.7, 5.0), **more), "heat_kernel_pe", 1e-7, 1e-6),
+        (lambda **more: AddResistiveEmbeddingPE(3, **more), "resistive_embedding_pe", 1e-9, 1e-7),
     ):
-        got, expected = build(method=method)(data)[attr], build()(data)[attr]
+        options = {"tolerance": own} if method == "layers" else {}
+        got, expected = build(method=method, **options)(data)[attr], build()(data)[attr]
         finite = expected.isfinite()
         assert torch.equal(got.isfinite(), finite) and got.shape == expected.shape
         assert relative_error(got[finite], expected[finite]) < tolerance
@@ -300,7 +301,7 @@ def test_weights_by_name_or_none() -> None:
 
 @pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[7], CASES[10]], ids=lambda case: case.name)
 def test_heat_kernels_follow_their_nodes(case) -> None:
-    transform = AddHeatKernelPE(tolerance=1e-7)
+    transform = AddHeatKernelPE()
     graph = case.graph
     assert_permutation_equivariant(
         encoder(transform, "heat_kernel_pe"),
@@ -347,7 +348,7 @@ def test_resistive_embeddings_follow_their_directions(seed: int) -> None:
     moved, label = permuted(SPECTRUM, seed)
     before, after = (constructions.resistive_embedding(data_of(g), tolerance=1e-9) for g in (SPECTRUM, moved))
     assert relative_error(after[label][:, label], before) < 1e-8
-    columns = [AddResistiveEmbeddingPE(3, tolerance=1e-9)(data_of(g)).resistive_embedding_pe for g in (SPECTRUM, moved)]
+    columns = [AddResistiveEmbeddingPE(3)(data_of(g)).resistive_embedding_pe for g in (SPECTRUM, moved)]
     start = torch.linalg.lstsq(before, columns[0]).solution
     assert relative_error(before @ start, columns[0]) < 1e-6
     other = torch.linalg.lstsq(after, columns[1]).solution
@@ -499,10 +500,11 @@ def test_the_null_space_is_left_out(method: str) -> None:
     ],
 )
 def test_repr_tells_every_argument(build, changes: dict) -> None:
-    texts = {repr(build()), *(repr(build(**{name: value})) for name, value in changes.items())}
-    assert len(texts) == 1 + len(changes)
+    read_by_layers = {"tolerance": {"method": "layers"}, "max_layers": {"method": "layers"}}
+    changed = {name: repr(build(**{name: value, **read_by_layers.get(name, {})})) for name, value in changes.items()}
+    assert len({repr(build()), *changed.values()}) == 1 + len(changes)
     for name, value in changes.items():
-        assert f"{name}={value!r}" in repr(build(**{name: value}))
+        assert f"{name}={value!r}" in changed[name]
     assert repr(build()) == repr(build()) == repr(pickle.loads(pickle.dumps(build())))
 
 
@@ -538,11 +540,17 @@ def test_refuses_arguments_that_mean_nothing() -> None:
         for layers in (-3, 2.5):
             with pytest.raises(ValueError, match=f"max_layers must be an integer of at least 1, got {layers}"):
                 build(2, max_layers=layers)
+        message = "max_layers=7 would have no effect with method='iterative': method='layers' reads it"
+        with pytest.raises(ValueError, match=message):
+            build(2, max_layers=7, method="iterative")
     for transform, _ in TRANSFORMS.values():
         options = {"k": 2} if hasattr(transform, "k") else {}
         for tolerance in (-5, 0.0, math.nan, math.inf, "small"):
             with pytest.raises(ValueError, match=f"tolerance must be positive and finite, got {tolerance!r}"):
                 type(transform)(**options, tolerance=tolerance)
+        message = "tolerance=0.01 would have no effect with method='auto': method='layers' reads it"
+        with pytest.raises(ValueError, match=message):
+            type(transform)(**options, tolerance=0.01)
 
 
 def test_refuses_names_that_are_taken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +33,8 @@ class ComputedTransform(GraphTransform):
 
     Raises:
         ValueError: on an unknown ``method``, ``reduce`` or ``hetero``, or if ``seed``, ``tolerance`` or ``max_layers``
-            among the arguments is out of range.
+            among the arguments is out of range; on another than the default of the latter two with a ``method`` that
+            does not read them.
     """
 
     def __init__(self, method: str, edge_weight: str | None, reduce: str, hetero: str, **arguments: Any) -> None:
@@ -43,6 +45,14 @@ class ComputedTransform(GraphTransform):
             check_positive("tolerance", arguments["tolerance"])
         if "max_layers" in arguments:
             check_count("max_layers", arguments["max_layers"])
+        defaults = inspect.signature(type(self)).parameters
+        for name in ("tolerance", "max_layers"):
+            if method == LAYERS or name not in arguments or name not in defaults:
+                continue
+            if arguments[name] != defaults[name].default:
+                raise ValueError(
+                    f"{name}={arguments[name]!r} would have no effect with method={method!r}: method='layers' reads it"
+                )
         super().__init__(edge_weight, reduce, hetero)
         self.method = method
         self.__dict__.update(arguments)
