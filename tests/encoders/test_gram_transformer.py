@@ -456,14 +456,13 @@ def test_exactly_where_exact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (6, 7, 8):
         graph = incidence_of(from_networkx(nx.cycle_graph(size)))
         found, exact, guess = (model.gram(graph) for model in (auto, identity, estimated))
-        for part, (got, truth, random) in enumerate(zip(found, exact, guess, strict=True)):
+        for got, truth, random in zip(found, exact, guess, strict=True):
             if size < 8:
                 assert torch.equal(got, truth)
                 continue
             got, truth, random = (x.view(size, -1, auto.num_layers) for x in (got, truth, random))
-            known = 2 - part
-            torch.testing.assert_close(got[..., :known], truth[..., :known])
-            assert torch.equal(got[..., known:], random[..., known:])
+            torch.testing.assert_close(got[..., :2], truth[..., :2])
+            assert torch.equal(got[..., 2:], random[..., 2:])
             assert relative_error(got, truth) > 1e-3
 
 
@@ -504,6 +503,20 @@ def test_the_error_above_the_exact_sizes(kind: str, read_edges: bool, monkeypatc
     bound = {"grid": 1e-5, "tree of rings": 0.01}.get(kind, 0.05)
     for guess, truth in list(zip(got, exact, strict=True))[: 1 + read_edges]:
         assert (guess - truth).norm() < bound * truth.norm()
+
+
+@bases
+@pytest.mark.parametrize("num_layers", [1, 2, 5])
+def test_the_second_order_is_exact_around_hubs(basis: str, num_layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No ball is: the hub's neighbours see all of its edges."""
+    limit_exact(monkeypatch, nodes=6, work=0, visits=42)
+    whole = nx.compose(nx.wheel_graph(120), nx.relabel_nodes(nx.cycle_graph(80), lambda i: i + 118))
+    graph = incidence_of(from_networkx(whole))
+    options: dict[str, Any] = {"basis": basis, "num_layers": num_layers}
+    found, exact = (gram(probes=kind, num_probes=3, **options).gram(graph) for kind in ("auto", "identity"))
+    for got, truth in zip(found, exact, strict=True):
+        torch.testing.assert_close(got.view(-1, num_layers)[:, :2], truth.view(-1, num_layers)[:, :2])
+    assert num_layers < 5 or relative_error(found[1], exact[1]) > 1e-3
 
 
 def test_large_graphs_in_a_batch_with_others(monkeypatch: pytest.MonkeyPatch) -> None:

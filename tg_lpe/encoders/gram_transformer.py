@@ -27,6 +27,7 @@ from tg_lpe.ops.polynomials import (
     is_faster,
     matrix_polynomials,
 )
+from tg_lpe.ops.triangles import triangle_products
 
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
@@ -66,10 +67,11 @@ class GramTransformer(Encoder):
 
     ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
     (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
-    nodes. In a larger graph, the orders ``t`` whose walks from a node and back see at most 640 edges are exact: all of
-    them in grids and road networks, the first four to six in graphs that expand. The others are estimated by random
-    probes. Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is equivariant;
-    the estimated part is equivariant in distribution: relabelling changes it by as much as another seed would.
+    nodes. In a larger graph the first two orders are exact, and so is each order ``t`` whose walks from a node and back
+    see at most 640 edges: all of them in grids and road networks, the first four to six in graphs that expand. The
+    others are estimated by random probes. Each graph of a batch is treated by itself, whatever else is in the batch.
+    The exact part is equivariant; the estimated part is equivariant in distribution: relabelling changes it by as much
+    as another seed would.
 
     With ``num_blocks`` the layers are divided into blocks with conductances of their own, as eq. (16) allows each layer
     its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
@@ -442,10 +444,14 @@ class GramTransformer(Encoder):
         options = self.basis, layers, self.num_probes, seed, read_edges
         estimates = estimated_polynomials(adjacency, tail, head, num_nodes, num_nodes, *options)
         layer = torch.arange(1, layers + 1, device=tail.device).repeat(self.num_filters)
-        at_edges = torch.maximum(orders[tail], orders[head]) - 1
-        known = layer <= orders.unsqueeze(1), layer <= at_edges.unsqueeze(1)
-        nodes, edges = (torch.where(*given) for given in zip(known, exact, estimates, strict=True))
-        return nodes, edges
+        nodes = torch.where(layer <= orders.unsqueeze(1), exact[0], estimates[0])
+        if not read_edges:
+            return nodes, estimates[1]
+        at_edges = torch.maximum(orders[tail], orders[head]).unsqueeze(1) - 1
+        edges = torch.where(layer <= at_edges, exact[1], estimates[1])
+        # Around hubs no ball is small enough for the second order at an edge; common neighbours tell it there as well.
+        squares = triangle_products(adjacency, adjacency, tail, head, num_nodes) * (BASES[self.basis][0] / 2)
+        return nodes, torch.where((layer == 2) & (at_edges < 2), squares.mT.repeat_interleave(layers, 1), edges)
 
     def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of the padded graphs of one bucket."""

@@ -7,6 +7,7 @@ One module per operation holds its contract, its reference in torch and the choi
 - :mod:`~tg_lpe.ops.polynomials`: polynomials of symmetric matrices, read on the diagonal and at the edges;
 - :mod:`~tg_lpe.ops.estimates`: the same estimated from random signs, for graphs of any size;
 - :mod:`~tg_lpe.ops.balls`: the same exactly, in graphs of any size where few edges lie around each node;
+- :mod:`~tg_lpe.ops.triangles`: sums over common neighbours, the second order at the edges of any graph;
 - :mod:`~tg_lpe.ops.eigenvectors`: eigenvectors of many small symmetric matrices;
 - :mod:`~tg_lpe.ops.layers`: all layers of a linear transformer with a fixed incidence matrix;
 - :mod:`~tg_lpe.ops.random`: random numbers by their place, the same in every batch.

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from tg_lpe.ops.operator import is_transforming
 
-INTERFACE = 10
+INTERFACE = 11
 """Version of the structures; a library left over from another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -187,6 +188,19 @@ void in_parallel(int64_t num_parts, F work) {
         if (failure) std::rethrow_exception(failure);
 }
 
+// Run `work(part, begin, end)` on ranges of the nodes, the next one to whichever thread is free.
+template <typename F>
+void in_ranges(int64_t num_nodes, int64_t num_parts, int64_t num_threads, F thread) {
+    constexpr int64_t WORTH_A_THREAD = 1 << 9;  // nodes
+    std::atomic<int64_t> next{0};
+    in_parallel(std::max<int64_t>(1, std::min(num_threads, num_nodes / WORTH_A_THREAD)), [&](int64_t) {
+        thread([&](auto work) {
+            for (int64_t part; (part = next++) < num_parts;)
+                work(part, part * num_nodes / num_parts, (part + 1) * num_nodes / num_parts);
+        });
+    });
+}
+
 // From the number of entries of each of n rows to where each row begins; the n-th entry receives the total.
 inline void starts_from_counts(int64_t* counts, int64_t n) {
     int64_t total = 0;
@@ -259,5 +273,28 @@ bool rows_of_edges(int64_t num_nodes, int64_t num_edges, const int64_t* tail, co
     });
     return true;
 }
+
+// A matrix by rows: entry p of row i is that of edge[p], in column col[p].
+struct Rows {
+    int64_t num_nodes, num_edges;
+    Buffer<int64_t> crow{num_nodes + 1};
+    Buffer<int32_t> col{2 * num_edges}, edge{2 * num_edges};
+
+    struct Place {
+        int32_t *col, *edge;
+        void ahead(int64_t at) const {
+            __builtin_prefetch(col + at, 1);
+            __builtin_prefetch(edge + at, 1);
+        }
+        void operator()(int64_t at, int64_t, int64_t j, int64_t e) const {
+            col[at] = int32_t(j);
+            edge[at] = int32_t(e);
+        }
+    };
+    bool fill(const int64_t* tail, const int64_t* head, int64_t num_threads) {
+        return rows_of_edges(num_nodes, num_edges, tail, head, &crow[0], num_threads, Place{&col[0], &edge[0]});
+    }
+    int64_t degree(int64_t i) { return crow[i + 1] - crow[i]; }
+};
 
 }  // namespace tg_lpe

@@ -1,0 +1,99 @@
+r"""Sums over the triangles that each edge is part of: products of sparse symmetric matrices, read at the edges.
+
+A common neighbour ``k`` of the ends of an edge ``ij`` makes a triangle, and ``(P^2)_ij`` is the sum of
+``P_ik P_kj`` over them. A ball around a hub has too many edges to read its second order there; this needs no ball.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import triangles as cpu_triangles
+from tg_lpe.ops.operator import Operator
+from tg_lpe.ops.segment import group_pointers
+
+PATHS_AT_ONCE = 2**20
+"""Paths of two edges that the reference looks at together: bounds memory."""
+
+
+def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
+    r"""Entries of ``A B + B A`` at the edges, for symmetric matrices with entries at the edges alone.
+
+    .. math:: \mathrm{out}_{ij} = \sum_k A_{ik} B_{kj} + B_{ik} A_{kj} .
+
+    ``P^2`` is half of it for ``P`` and itself. Time goes with the neighbours of each edge's end of lower degree: hubs
+    cost little.
+
+    Args:
+        a, b: entries of the matrices at the edges, ``[num_filters, num_edges]``.
+        tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes; no edge is there twice.
+        num_nodes: of the graph or batch.
+
+    Returns:
+        ``[num_filters, num_edges]``.
+    """
+    found: Tensor = _triangle_products(a, b, tail, head, num_nodes)
+    return found
+
+
+def _run(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
+    if cpu.supports(a) and cpu.supports(b):
+        return cpu_triangles.triangle_products(a, b, tail, head, num_nodes)
+    return _reference(a, b, tail, head, num_nodes)
+
+
+def _reference(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
+    """:func:`triangle_products` in torch, some edges at a time."""
+    # Each edge is two entries of the matrices, sorted by row and column.
+    entry, order = torch.sort(torch.cat([tail * num_nodes + head, head * num_nodes + tail]))
+    edge, column = order % max(tail.numel(), 1), entry % max(num_nodes, 1)
+    crow = group_pointers(entry // max(num_nodes, 1), num_nodes)
+    degree = crow.diff()
+    is_lower = degree[tail] < degree[head]
+    lower, higher = torch.where(is_lower, tail, head), torch.where(is_lower, head, tail)
+    paths = degree[lower]
+    out = torch.zeros_like(a)
+    for edges in _parts(paths):
+        of = torch.repeat_interleave(edges, paths[edges])
+        first = (paths[edges].cumsum(0) - paths[edges]).repeat_interleave(paths[edges])
+        step = crow[lower[of]] + torch.arange(of.numel(), device=of.device) - first
+        wanted = higher[of] * num_nodes + column[step]
+        place = torch.searchsorted(entry, wanted).clamp_(max=entry.numel() - 1)
+        closed = entry[place] == wanted
+        one, other = edge[step[closed]], edge[place[closed]]
+        out = out.index_add(1, of[closed], a[:, one] * b[:, other] + b[:, one] * a[:, other])
+    return out
+
+
+def _parts(paths: Tensor) -> list[Tensor]:
+    """The numbers of the edges in parts of about ``PATHS_AT_ONCE`` paths, at least one edge each."""
+    part = (paths.cumsum(0) - paths) // PATHS_AT_ONCE
+    sizes = part.unique_consecutive(return_counts=True)[1].tolist()
+    return list(torch.arange(paths.numel(), device=paths.device).split(sizes)) if sizes else []
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.num_nodes = inputs[4]
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """An edge of a triangle is to the others what they are to it: the gradients are products of the same form."""
+    a, b, tail, head = ctx.saved_tensors
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    grad_a = triangle_products(grad, b, tail, head, ctx.num_nodes) if needs_a else None
+    grad_b = triangle_products(grad, a, tail, head, ctx.num_nodes) if needs_b else None
+    return grad_a, grad_b, None, None, None
+
+
+_triangle_products = Operator(
+    "triangle_products(Tensor a, Tensor b, Tensor tail, Tensor head, SymInt num_nodes) -> Tensor",
+    _run,
+    lambda a, *_: torch.empty_like(a, memory_format=torch.contiguous_format),
+    _keep,
+    _backward,
+)
