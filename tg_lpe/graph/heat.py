@@ -12,6 +12,7 @@ from torch import Tensor
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method, heat_columns, is_dense, stacked_eigh
+from tg_lpe.ops.blas import on_one_thread
 
 HEAT_NODES = 1024
 """Nodes of a component up to which all its eigenvectors are computed, by ``method="auto"``."""
@@ -23,6 +24,7 @@ EDGE_VALUES = 2**22
 """Products of edges, nodes and times that are held at once for the entries at the edges, at most (32 MiB)."""
 
 
+@on_one_thread
 def heat_kernel_entries(
     graph: Incidence, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
 ) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from tg_lpe.graph.solvers import (
     sparse_eigenvectors,
     stacked_eigh,
 )
+from tg_lpe.ops.blas import on_one_thread
 
 RESISTANCE_NODES = 2048
 """Nodes of a component up to which an inverse is written out, by ``method="auto"``."""
@@ -50,6 +51,7 @@ ROOT_TOLERANCE = 1e-10
 """Relative error of the rational approximation of ``L^(-1/2)``."""
 
 
+@on_one_thread
 def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
     """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
 
@@ -90,6 +92,7 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
+@on_one_thread
 def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor, Tensor]:
     """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
 
@@ -126,6 +129,7 @@ def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor,
     return torch.from_numpy(pairs).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
+@on_one_thread
 def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "auto") -> Tensor:
     """``sqrt(L^+) psi``: squared distances between the rows of ``sqrt(L^+)`` are effective resistances.
 
@@ -216,15 +220,13 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     """
     if _differ(group):
         return _star_mesh_embedding(group)
-    matrix = group.matrices(parts.diagonal)
+    matrix = torch.from_numpy(group.matrices(parts.diagonal))
     count, n, _ = matrix.shape
     out = np.zeros((count, n, n - 1))
-    if n > 1:
-        factor = np.linalg.cholesky(matrix[:, 1:, 1:])
-        identity = np.eye(n - 1)
-        for number in range(count):
-            inverse, _ = scipy.linalg.lapack.dtrtrs(factor[number], identity, lower=1)
-            out[number, 1:] = inverse.T
+    # torch's: scipy wakes its threads for a system of any size, which takes milliseconds beside those of torch.
+    factor = torch.linalg.cholesky(matrix[:, 1:, 1:])
+    identity = torch.eye(n - 1, dtype=torch.float64)
+    out[:, 1:] = torch.linalg.solve_triangular(factor.mT, identity, upper=True).numpy()
     return out
 
 

@@ -18,6 +18,7 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components, component
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.ops.blas import on_one_thread
 from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
 
 __all__ = [
@@ -49,6 +50,7 @@ SYMMETRIC = 1e-6
 """An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
 
 
+@on_one_thread
 def laplacian_eigenvectors(
     graph: Incidence,
     k: int,
