@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import Incidence
+from tg_lpe.graph import spectral
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs, resistive_embedding
 from tg_lpe.graph.solvers import factorized
@@ -261,6 +262,20 @@ def test_sparse_random_walks(parts: list[Graph], steps: int) -> None:
         strict=True,
     ):
         assert relative_error(got, expected) < 1e-12
+
+
+@few
+@given(batches, st.integers(1, 6), st.sampled_from([0, 9, 10**6]), st.booleans())
+def test_random_walks_of_large_graphs(parts: list[Graph], steps: int, visits: int, with_edges: bool) -> None:
+    """Around each node, and column by column."""
+    graph = Incidence(**batch_of(parts).arguments())
+    expected = random_walk_probabilities(graph, steps, with_edges=with_edges)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spectral, "WALK_NODES", 0)
+        patch.setattr(spectral, "WALK_VISITS", visits)
+        found = random_walk_probabilities(graph, steps, with_edges=with_edges)
+    for got, truth in zip(found, expected, strict=True):
+        assert got.shape == truth.shape and relative_error(got, truth) < 1e-12
 
 
 @few

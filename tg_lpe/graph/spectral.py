@@ -18,8 +18,9 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components, component
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.blas import on_one_thread
-from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
+from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials, supports
 
 __all__ = [
     "DENSE_LIMIT",
@@ -42,6 +43,9 @@ EIGENVECTOR_NODES = 512
 
 WALK_NODES = 2048
 """Nodes of a graph up to which powers of its adjacency matrix are written out, by ``method="auto"``."""
+
+WALK_VISITS = 2**12
+"""Edges around a node that are looked at in a larger graph: if it takes more, whole columns are computed."""
 
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
@@ -280,7 +284,8 @@ def random_walk_probabilities(
         graph: the batch.
         steps: number of steps.
         method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
-            to 2,048 nodes.
+            to 2,048 nodes. Above, the compiled part takes the edges around each node where few tell all, as in a grid,
+            and else products of the matrix with columns of the identity; without it, sparse powers.
         with_edges: whether the values at the edges are wanted; zero otherwise.
 
     Returns:
@@ -297,8 +302,21 @@ def random_walk_probabilities(
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
     adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()
     if not is_dense(graph.max_nodes, method, WALK_NODES):
+        if method == "auto" and supports(adjacency, graph.max_nodes):
+            return _walks_by_columns(graph, adjacency, steps, with_edges)
         return _sparse_walks(graph, adjacency, steps, with_edges)
     nodes, edges = _dense_walks(graph, adjacency, steps)
+    return nodes, edges if with_edges else edges.zero_()
+
+
+def _walks_by_columns(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
+    """As :func:`random_walk_probabilities`, from each column of the powers, or the part of it that is not zero."""
+    entries, ends = adjacency.unsqueeze(0), (graph.tail, graph.head)
+    orders = ball_orders(*ends, graph.num_nodes, steps + with_edges, WALK_VISITS)
+    if bool((orders == steps + with_edges).all()):
+        return ball_polynomials(entries, *ends, orders, "power", steps, with_edges)
+    sizes = graph.num_nodes, graph.max_nodes
+    nodes, edges = matrix_polynomials(entries, *ends, graph.ptr, *sizes, "power", steps)
     return nodes, edges if with_edges else edges.zero_()
 
 
