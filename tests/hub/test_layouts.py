@@ -1,4 +1,7 @@
-"""Checkpoints of the first release load, and the outputs of every shipped one are those of release 0.1."""
+"""Checkpoints of the first release load, and their outputs are those of release 0.1.
+
+The encoders are shipped still. The transformers are small ones that release 0.1 made; their weights lie beside them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tg_lpe.hub.layouts import upgrade
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "layout_1"
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.json"))
+SHIPPED = [name for name in NAMES if name in zoo.names()]
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +29,14 @@ def expected() -> dict[str, Tensor]:
 
 
 def old_checkpoint(name: str, folder: Path) -> Path:
-    """The checkpoint as release 0.1 wrote it: its weight files have not changed."""
+    """The checkpoint as release 0.1 wrote it: the weight files of what is shipped have not changed."""
+    weights = zoo.path(name) / WEIGHTS if name in SHIPPED else FIXTURES / f"{name}.safetensors"
     shutil.copy(FIXTURES / f"{name}.json", folder / CONFIG)
-    shutil.copy(zoo.path(name) / WEIGHTS, folder / WEIGHTS)
+    shutil.copy(weights, folder / WEIGHTS)
     return folder
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize(("name", "layout"), [*((name, 1) for name in NAMES), *((name, 2) for name in SHIPPED)])
 def test_outputs_are_those_of_release_0_1(name: str, layout: int, expected: dict[str, Tensor], tmp_path: Path) -> None:
     module = load(name if layout == 2 else old_checkpoint(name, tmp_path))
     graph = {key: expected[key] for key in ("x", "edge_index", "edge_attr", "batch")}
@@ -49,7 +53,7 @@ def test_outputs_are_those_of_release_0_1(name: str, layout: int, expected: dict
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configurations_name_their_class(name: str) -> None:
     config = read_json(zoo.path(name) / CONFIG)
     assert config["class"] == zoo.card(name)["class"] and upgrade(config) is config

@@ -31,8 +31,9 @@ class AddLaplacianEigenvectors(ComputedTransform):
         max_layers: of ``method="layers"``: refuse graphs that need more.
         method: ``"auto"``, ``"dense"`` or ``"iterative"`` for the fastest exact way; ``"layers"`` for Lemma 6 and
             Corollary 7, see :func:`tg_lpe.constructions.laplacian_eigenvectors`.
-        normalization: of the Laplacian, as in PyG: ``None`` for ``D - A``, ``"sym"``, ``"rw"``. The default is PyG's;
-            that of the encoder :class:`~tg_lpe.encoders.LaplacianEigenvectors` is ``"sym"``.
+        normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"``, ``"rw"``. PyG's
+            ``AddLaplacianEigenvectorPE`` and the encoder :class:`~tg_lpe.encoders.LaplacianEigenvectors` take
+            ``"sym"``, which takes less time on large graphs whose degrees differ much.
         eigenvalue_attr_name: attribute for the eigenvalues, ``[num_graphs, k]``, NaN where a graph has fewer; none if
             absent.
         reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
