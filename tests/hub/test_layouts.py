@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from tg_lpe import zoo
 from tg_lpe.hub.checkpoints import CONFIG, WEIGHTS, load
 from tg_lpe.hub.files import load_tensors, read_json
-from tg_lpe.hub.layouts import upgrade
+from tg_lpe.hub.layouts import Kind, kind_of, upgrade
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "layout_1"
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.json"))
@@ -68,3 +69,21 @@ def test_upgrading_does_not_change_its_argument() -> None:
         "edge_out_channels": 3,
     }
     assert config == {"probes": "auto", "num_node_types": None, "edge_channels": 3}
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"class": "GramTransformer", "num_layers": 2}, Kind.CHECKPOINT),
+        ({"class": "OfAUser", "command": "go", "train": True}, Kind.CHECKPOINT),
+        ({"probes": "auto", "num_node_types": None}, Kind.CHECKPOINT),
+        ({}, Kind.CHECKPOINT),
+        ({"layout": 2, "command": "train", "encoder": None}, Kind.TRAINING),
+        ({"layout": 2, "command": "pretrain"}, Kind.PRETRAINING),
+        ({"layout": 2, "command": "pretrain-kernels"}, Kind.PRETRAINING),
+        ({"train": {"epochs": 2}, "data": {}}, Kind.EARLIER_RUN),
+        ({"pretrain": {"epochs": 2}}, Kind.EARLIER_RUN),
+    ],
+)
+def test_what_a_folder_holds(config: dict[str, Any], kind: Kind) -> None:
+    assert kind_of(config) is kind

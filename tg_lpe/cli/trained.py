@@ -62,14 +62,16 @@ def encoder_to_train(args: Namespace) -> dict[str, Any] | str | None:
         ValueError: if ``--pretrained`` names a trained model.
     """
     from tg_lpe.hub.checkpoints import CLASSES, read_config
+    from tg_lpe.hub.layouts import Kind, kind_of
 
     chosen = chosen_encoder(args)
     if not isinstance(chosen, str):
         return chosen
     config = read_config(chosen)
-    if (command := config.get("command")) not in (None, "train"):
+    kind = kind_of(config)
+    if kind is Kind.PRETRAINING:
         return str(Path(chosen, "encoder"))
-    if command is not None or ("encoder" in config and config.get("class") in CLASSES):
+    if kind is Kind.TRAINING or ("encoder" in config and config.get("class") in CLASSES):
         hint = f": say --start {chosen}" if "start" in args else ""
         raise ValueError(f"--pretrained takes an encoder, and {chosen} is a trained model{hint}")
     return chosen
@@ -79,12 +81,14 @@ def _trained_encoder(name: str) -> Encoder:
     """A pretrained encoder, or that of a trained model or of a run."""
     from tg_lpe.encoders.registry import ENCODERS, load_encoder
     from tg_lpe.hub.checkpoints import CLASSES, read_config
+    from tg_lpe.hub.layouts import Kind, kind_of
     from tg_lpe.prediction import load
 
     config = read_config(name)
-    if config.get("command", "train") != "train":
+    kind = kind_of(config)
+    if kind is Kind.PRETRAINING:
         return load_encoder(Path(name, "encoder"))
-    if "command" not in config and (config.get("class") in ENCODERS or config.get("class") not in CLASSES):
+    if kind is not Kind.TRAINING and (config.get("class") in ENCODERS or config.get("class") not in CLASSES):
         return load_encoder(name)
     encoder: Encoder | None = load(name).model.encoder  # type: ignore[assignment]
     if encoder is None:

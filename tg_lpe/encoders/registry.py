@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.hub.checkpoints import CLASSES, load, read_config
-from tg_lpe.hub.layouts import upgrade
+from tg_lpe.hub.layouts import Kind, kind_of, upgrade
 from tg_lpe.hub.registry import Registry
 
 E = TypeVar("E", bound=type[Encoder])
@@ -46,13 +46,12 @@ def load_encoder(name_or_dir: str | Path) -> Encoder:
     """
     config = read_config(name_or_dir)
     if config.get("class") not in ENCODERS:
-        if "command" in config:
-            where = (
-                f"tg_lpe.zoo.load({str(name_or_dir)!r}).model.encoder"
-                if config["command"] == "train"
-                else f"the checkpoint {Path(name_or_dir, 'encoder')}"
-            )
-            raise ValueError(f"{name_or_dir} is the folder of a training; its encoder is {where}")
+        places = {
+            Kind.TRAINING: f"tg_lpe.zoo.load({str(name_or_dir)!r}).model.encoder",
+            Kind.PRETRAINING: f"the checkpoint {Path(name_or_dir, 'encoder')}",
+        }
+        if (kind := kind_of(config)) in places:
+            raise ValueError(f"{name_or_dir} is the folder of a training; its encoder is {places[kind]}")
         held = config.get("class", sorted(config))
         if isinstance(held, str) and held not in CLASSES:
             raise ValueError(

@@ -20,6 +20,7 @@ from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
 from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
 from tg_lpe.hub.files import load_tensors, read_object, write_json
+from tg_lpe.hub.layouts import Kind, kind_of
 from tg_lpe.models import make_model
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import Task, make_task
@@ -308,9 +309,12 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
     run = RunFolder(name_or_dir)
     if str(name_or_dir) not in zoo.names() and run.config.is_file():
         config = read_object(run.config)
-        if "loop" in config:
+        kind = kind_of(config)
+        if kind is Kind.TRAINING:
             return _of_run(run, config, device)
-        if "train" in config or "pretrain" in config or "pretrain-kernels" in config:
+        if kind is Kind.PRETRAINING:
+            raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
+        if kind is Kind.EARLIER_RUN:
             raise ValueError(f"{run.path} holds a run of release 0.1, which this release can report but not load")
     folder = find_folder(name_or_dir)
     config = checkpoints.read_config(folder)
@@ -326,8 +330,6 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
 
 
 def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
-    if config.get("command") != "train":
-        raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
     if not run.model.is_file():
         if run.result.exists():
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tg_lpe.hub.layouts import RUNS_OF_RELEASE_0_1
 from tg_lpe.report.values import mapping_in
 
 _GRAM_PROBES = ("auto", "identity", "rademacher")
@@ -23,7 +24,7 @@ def upgrade_run(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "layout" in config:
         return dict(config)
-    command = next((name for name in ("pretrain", "pretrain-kernels", "train") if name in config), None)
+    command = next((name for name in RUNS_OF_RELEASE_0_1 if name in config), None)
     if command is None or not isinstance(config[command], dict):
         return dict(config)
     settings = dict(config[command])

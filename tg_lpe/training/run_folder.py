@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
+from tg_lpe.hub.layouts import Kind, kind_of
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 
@@ -94,7 +95,8 @@ class RunFolder:
                 "choose another folder"
             )
         before = read_object(self.config) if self.config.exists() else {"command": command}
-        if not there and not _is_of_run(before):
+        kind = kind_of(before)
+        if not there and kind is Kind.CHECKPOINT:
             raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
         if there and not resume:
             raise ValueError(
@@ -102,7 +104,7 @@ class RunFolder:
                 "folder"
             )
         if there:
-            if "layout" not in before:
+            if kind is Kind.EARLIER_RUN:
                 raise ValueError(
                     f"{self.path} holds a run of release 0.1, which this release can report but not resume: go on with "
                     "it in tg-lpe 0.1 (pip install 'tg-lpe==0.1.*'), or choose another folder"
@@ -213,11 +215,6 @@ def checkpoint_label(name_or_dir: str) -> str:
     """A short name of a checkpoint; a pretraining writes its encoder to ``encoder/`` in its run folder."""
     path = Path(name_or_dir)
     return path.parent.name or path.name if path.name == "encoder" else path.name
-
-
-def _is_of_run(config: dict[str, Any]) -> bool:
-    """Whether a configuration is that of a run, of this release or of 0.1."""
-    return not {"command", "train", "pretrain", "pretrain-kernels"}.isdisjoint(config)
 
 
 def environment() -> dict[str, Any]:
