@@ -163,7 +163,7 @@ def throughput_row(entry: dict[str, Any]) -> list[str]:
 
 def transforms_row(entry: dict[str, Any]) -> list[str] | None:
     """A transform of benchmarks/transforms.py; the file has more sizes and batches."""
-    if not entry["graphs"].startswith(("molecules, one", "molecules, encode", "300 nodes")):
+    if not entry["graphs"].startswith(("molecules, one", "molecules, encode", "300 nodes", "grid", "random graph")):
         return None
     return [entry["graphs"], entry["what"], f"{1e6 * entry['seconds']:,.0f}", f"{entry['ratio']:.1f}"]
 

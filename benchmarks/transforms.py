@@ -1,8 +1,8 @@
 """Textbook encodings: our transforms compared with PyTorch Geometric's, one graph at a time and in batches.
 
-Random connected graphs of 10 to 300 nodes, and molecules. Seconds for one graph, medians after a warm-up. A ratio is
-PyG's time over ours in the same run: that of ``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says
-otherwise.
+Random connected graphs of 10 to 300 nodes, and molecules; random walks on a grid and on a graph that expands. Seconds
+for one graph, medians after a warm-up. A ratio is PyG's time over ours in the same run: that of
+``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 
 from tg_lpe import AddPositionalEncoding, Incidence
 from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
 from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
@@ -28,6 +29,10 @@ from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplac
 
 K = 8
 SIZES = (10, 23, 30, 100, 300)
+LARGE = {
+    "grid of 4,900 nodes": lambda: grid_edges(70),
+    "random graph of 3,000 nodes": lambda: random_regular_edges(3000, 6, torch.Generator().manual_seed(0)),
+}
 
 
 def random_graphs(num_nodes: int, count: int) -> list[Data]:
@@ -59,7 +64,9 @@ def main() -> None:
     }
     results: list[dict[str, Any]] = []
 
-    def add(what: str, where: str, count: int, run: Callable[[], Any], reference: float | None) -> float:
+    def add(
+        what: str, where: str, count: int, run: Callable[[], Any], reference: float | None, repeats: int = repeats
+    ) -> float:
         seconds, spread = measure(run, repeats)
         row = {"what": what, "graphs": where, "seconds": seconds / count, "iqr_seconds": spread / count}
         row["ratio"] = 1.0 if reference is None else reference / row["seconds"]
@@ -72,6 +79,19 @@ def main() -> None:
         reference = add("PyG AddLaplacianEigenvectorPE", where, count, one_by_one(peer, graphs), None)
         for name, transform in ours.items():
             add(name, where, count, one_by_one(transform, graphs), reference)
+
+    for where, edges in LARGE.items():
+        index = edges()
+        data = Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=int(index.max()) + 1)
+        peer_walk, own_walk = AddRandomWalkPE(16), AddPositionalEncoding(RandomWalk(16, 0))
+        walk_reference = add("PyG AddRandomWalkPE(16)", where, 1, partial(peer_walk, data), None, 3)
+        add(
+            "AddPositionalEncoding(RandomWalk(16, 0)), over AddRandomWalkPE",
+            where,
+            1,
+            partial(own_walk, data),
+            walk_reference,
+        )
 
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
     molecules = [data for data in (train[i] for i in range(min(num_molecules, len(train)))) if data.num_nodes > K]

@@ -519,6 +519,17 @@ def test_the_second_order_is_exact_around_hubs(basis: str, num_layers: int, monk
     assert num_layers < 5 or relative_error(found[1], exact[1]) > 1e-3
 
 
+def test_common_neighbours_in_a_dense_graph_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for them would take longer than all estimates."""
+    limit_exact(monkeypatch, nodes=6, work=0, visits=0)
+    graph = incidence_of(from_networkx(nx.complete_graph(12)))
+    exact = gram(probes="identity", num_layers=4).gram(graph)[1].view(66, -1, 4)[..., 1]
+    for most in (11, 10):
+        monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "NEIGHBOURS", most)
+        got = gram(probes="auto", num_probes=3, num_layers=4).gram(graph)[1].view(66, -1, 4)[..., 1]
+        assert (relative_error(got, exact) < 1e-12) == (most == 11)
+
+
 def test_large_graphs_in_a_batch_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, first, last, twice: the same; also where the batch has nodes without edges and graphs without nodes."""
     limit_exact(monkeypatch, nodes=6, work=1e4, visits=12)

@@ -85,6 +85,14 @@ def test_values_at_edges_may_be_left_out(function: Callable[..., tuple[Tensor, T
     assert none.shape == edges.shape and not none.any()
 
 
+def test_resistances_do_not_depend_on_the_default_device() -> None:
+    graph = weighted(nx.barbell_graph(5, 2))
+    expected = effective_resistances(graph)
+    with torch.device("meta"):
+        found = effective_resistances(graph)
+    assert all(torch.equal(got, truth) for got, truth in zip(found, expected, strict=True))
+
+
 def test_no_system_is_solved_for_edges_that_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = []
 

@@ -1,6 +1,6 @@
 """Checkpoints of the first release load, and their outputs are those of release 0.1.
 
-The encoders are shipped still. The transformers are small ones that release 0.1 made; their weights lie beside them.
+The encoders are still shipped. The transformers are small ones that release 0.1 made; their weights lie beside them.
 """
 
 from __future__ import annotations

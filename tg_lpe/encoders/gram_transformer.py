@@ -40,6 +40,9 @@ EXACT_WORK = 1e10
 BALL_VISITS = 640
 """Edges around a node that ``probes="auto"`` looks at in a graph that is larger still, each counted from both ends."""
 
+NEIGHBOURS = 64
+"""Neighbours of an edge's end of lower degree, in the mean over the edges, up to which it looks for common ones."""
+
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
 
@@ -67,11 +70,12 @@ class GramTransformer(Encoder):
 
     ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
     (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
-    nodes. In a larger graph the first two orders are exact, and so is each order ``t`` whose walks from a node and back
-    see at most 640 edges: all of them in grids and road networks, the first four to six in graphs that expand. The
-    others are estimated by random probes. Each graph of a batch is treated by itself, whatever else is in the batch.
-    The exact part is equivariant; the estimated part is equivariant in distribution: relabelling changes it by as much
-    as another seed would.
+    nodes. In a larger graph, each order ``t`` is exact whose walks from a node and back see at most 640 edges: all in
+    grids and road networks, the first four to six in graphs that expand. So is the second order at the edges, unless
+    the graph is dense: the ends of lower degree have more than 64 neighbours in the mean. The others are estimated by
+    random probes. Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is
+    equivariant; the estimated part is equivariant in distribution: relabelling changes it by as much as another seed
+    would.
 
     With ``num_blocks`` the layers are divided into blocks with conductances of their own, as eq. (16) allows each layer
     its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
@@ -423,6 +427,7 @@ class GramTransformer(Encoder):
                 edges = slice(first_edge[graphs.start], first_edge[graphs.stop])
                 part, tail, head = adjacency[:, edges], graph.tail[edges] - low, graph.head[edges] - low
                 if is_large:
+                    part = part.contiguous()
                     parts.append(self._estimate_beyond_balls(part, tail, head, high - low, seed, read_edges))
                 else:
                     ptr = graph.ptr[graphs.start : graphs.stop + 1] - low
@@ -447,11 +452,16 @@ class GramTransformer(Encoder):
         nodes = torch.where(layer <= orders.unsqueeze(1), exact[0], estimates[0])
         if not read_edges:
             return nodes, estimates[1]
-        at_edges = torch.maximum(orders[tail], orders[head]).unsqueeze(1) - 1
-        edges = torch.where(layer <= at_edges, exact[1], estimates[1])
-        # Around hubs no ball is small enough for the second order at an edge; common neighbours tell it there as well.
-        squares = triangle_products(adjacency, adjacency, tail, head, num_nodes) * (BASES[self.basis][0] / 2)
-        return nodes, torch.where((layer == 2) & (at_edges < 2), squares.mT.repeat_interleave(layers, 1), edges)
+        at_edges = torch.maximum(orders[tail], orders[head]) - 1
+        edges = torch.where(layer <= at_edges.unsqueeze(1), exact[1], estimates[1])
+        degree = torch.bincount(torch.cat([tail, head]), minlength=num_nodes)
+        paths = torch.minimum(degree[tail], degree[head]).sum()
+        if layers > 1 and bool(paths <= NEIGHBOURS * tail.numel()):
+            # Near hubs balls are too large. The second order at an edge needs only common neighbours.
+            squares = triangle_products(adjacency, adjacency, tail, head, num_nodes) * (BASES[self.basis][0] / 2)
+            second = edges.view(-1, self.num_filters, layers)[:, :, 1]
+            second.copy_(torch.where(at_edges.unsqueeze(1) < 2, squares.mT, second))
+        return nodes, edges
 
     def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of the padded graphs of one bucket."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method, heat_columns, is_dense, stacked_eigh
-from tg_lpe.ops.blas import on_one_thread
+from tg_lpe.ops.blas import threads_for
 
 HEAT_NODES = 1024
 """Nodes of a component up to which all its eigenvectors are computed, by ``method="auto"``."""
@@ -24,7 +24,6 @@ EDGE_VALUES = 2**22
 """Products of edges, nodes and times that are held at once for the entries at the edges, at most (32 MiB)."""
 
 
-@on_one_thread
 def heat_kernel_entries(
     graph: Incidence, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
@@ -55,9 +54,10 @@ def heat_kernel_entries(
             # Rounding may not let heat grow, nor fade from a component without ground.
             values[~parts.grounded[group.components], 0] = 0.0
             decay = np.exp(-np.maximum(values, 0.0)[:, :, None] * np.array(times))
-            nodes[group.nodes] = np.square(vectors) @ decay
-            if with_edges:
-                edges[group.edges] = _at_edges(group, vectors, decay)
+            with threads_for(group.size):
+                nodes[group.nodes] = np.square(vectors) @ decay
+                if with_edges:
+                    edges[group.edges] = _at_edges(group, vectors, decay)
             continue
         for part in group.each():
             nodes[part.nodes[0]], edges[part.edges] = _iterated(parts, part, times, with_edges)

@@ -21,7 +21,7 @@ from tg_lpe.graph.solvers import (
     sparse_eigenvectors,
     stacked_eigh,
 )
-from tg_lpe.ops.blas import on_one_thread
+from tg_lpe.ops.blas import threads_for
 
 RESISTANCE_NODES = 2048
 """Nodes of a component up to which an inverse is written out, by ``method="auto"``."""
@@ -51,7 +51,6 @@ ROOT_TOLERANCE = 1e-10
 """Relative error of the rational approximation of ``L^(-1/2)``."""
 
 
-@on_one_thread
 def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
     """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
 
@@ -92,7 +91,6 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
-@on_one_thread
 def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor, Tensor]:
     """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
 
@@ -129,7 +127,6 @@ def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor,
     return torch.from_numpy(pairs).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
-@on_one_thread
 def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "auto") -> Tensor:
     """``sqrt(L^+) psi``: squared distances between the rows of ``sqrt(L^+)`` are effective resistances.
 
@@ -162,7 +159,8 @@ def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "
         psi = given[group.nodes]
         psi = psi - psi.mean(1, keepdims=True)
         if is_dense(group.size, method, EMBEDDING_NODES) or group.size < SMALL:
-            found = _scaled_root(parts, group, psi)
+            with threads_for(group.size):
+                found = _scaled_root(parts, group, psi)
         else:
             found = np.stack([_root(parts, part, own) for part, own in zip(group.each(), psi, strict=True)])
         out[group.nodes] = found - found.mean(1, keepdims=True)
@@ -219,13 +217,14 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     taken but between two rows.
     """
     if _differ(group):
-        return _star_mesh_embedding(group)
+        with threads_for(group.size):
+            return _star_mesh_embedding(group)
     matrix = torch.from_numpy(group.matrices(parts.diagonal))
     count, n, _ = matrix.shape
     out = np.zeros((count, n, n - 1))
-    # torch's: scipy wakes its threads for a system of any size, which takes milliseconds beside those of torch.
+    # By torch: scipy's solver wakes its threads for a system of any size.
     factor = torch.linalg.cholesky(matrix[:, 1:, 1:])
-    identity = torch.eye(n - 1, dtype=torch.float64)
+    identity = torch.eye(n - 1, dtype=matrix.dtype, device=matrix.device)
     out[:, 1:] = torch.linalg.solve_triangular(factor.mT, identity, upper=True).numpy()
     return out
 

@@ -14,6 +14,7 @@ from scipy.special import ellipj, ellipkm1, ive
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
+from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 
 METHODS = ("auto", "dense", "iterative")
@@ -75,7 +76,8 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
         Eigenvalues ``[num_matrices, count]``, smallest or with ``top`` largest first, and eigenvectors
         ``[num_matrices, n, count]``.
     """
-    values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
+    with threads_for(matrices.shape[1]):
+        values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
     return values.numpy(), vectors.numpy()
 
 
@@ -129,6 +131,13 @@ def sparse_eigenvectors(
     Raises:
         RuntimeError: if the iteration does not converge.
     """
+    with threads_for(len(scale)):
+        return _sparse_eigenvectors(laplacian, scale, count, top, grounded, seed)
+
+
+def _sparse_eigenvectors(
+    laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, seed: int
+) -> tuple[Array, Array]:
     n = len(scale)
     matrix = diags(scale) @ laplacian @ diags(scale)
     null = np.zeros(n) if grounded else 1 / scale

@@ -19,7 +19,6 @@ from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
-from tg_lpe.ops.blas import on_one_thread
 from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials, supports
 
 __all__ = [
@@ -45,7 +44,10 @@ WALK_NODES = 2048
 """Nodes of a graph up to which powers of its adjacency matrix are written out, by ``method="auto"``."""
 
 WALK_VISITS = 2**12
-"""Edges around a node that are looked at in a larger graph: if it takes more, whole columns are computed."""
+"""Edges around a node that are looked at in a larger graph."""
+
+COLUMNS_A_ROW = 40
+"""Columns of all powers that take as long as one row of sparse powers."""
 
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
@@ -54,7 +56,6 @@ SYMMETRIC = 1e-6
 """An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
 
 
-@on_one_thread
 def laplacian_eigenvectors(
     graph: Incidence,
     k: int,
@@ -284,8 +285,8 @@ def random_walk_probabilities(
         graph: the batch.
         steps: number of steps.
         method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
-            to 2,048 nodes. Above, the compiled part takes the edges around each node where few tell all, as in a grid,
-            and else products of the matrix with columns of the identity; without it, sparse powers.
+            to 2,048 nodes. Above, the compiled part takes the edges around a node if 4,096 of them suffice, as in a
+            grid, and else products of the matrix with columns of the identity; without it, sparse powers.
         with_edges: whether the values at the edges are wanted; zero otherwise.
 
     Returns:
@@ -303,21 +304,49 @@ def random_walk_probabilities(
     adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()
     if not is_dense(graph.max_nodes, method, WALK_NODES):
         if method == "auto" and supports(adjacency, graph.max_nodes):
-            return _walks_by_columns(graph, adjacency, steps, with_edges)
-        return _sparse_walks(graph, adjacency, steps, with_edges)
+            return _walks_of_large_graphs(graph, adjacency, steps, with_edges)
+        nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
+        every = torch.arange(graph.num_nodes, device=graph.device)
+        _sparse_walks(graph, adjacency, every, nodes, edges if with_edges else None)
+        return nodes, edges
     nodes, edges = _dense_walks(graph, adjacency, steps)
     return nodes, edges if with_edges else edges.zero_()
 
 
-def _walks_by_columns(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
-    """As :func:`random_walk_probabilities`, from each column of the powers, or the part of it that is not zero."""
-    entries, ends = adjacency.unsqueeze(0), (graph.tail, graph.head)
-    orders = ball_orders(*ends, graph.num_nodes, steps + with_edges, WALK_VISITS)
-    if bool((orders == steps + with_edges).all()):
-        return ball_polynomials(entries, *ends, orders, "power", steps, with_edges)
-    sizes = graph.num_nodes, graph.max_nodes
-    nodes, edges = matrix_polynomials(entries, *ends, graph.ptr, *sizes, "power", steps)
-    return nodes, edges if with_edges else edges.zero_()
+def _walks_of_large_graphs(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
+    """As :func:`random_walk_probabilities`, in the compiled part.
+
+    Around each node, where few edges lie around it. A graph with many other nodes is computed column by column; the
+    rows of a few others are sparse powers.
+    """
+    entries, ends, wanted = adjacency.unsqueeze(0), (graph.tail, graph.head), steps + with_edges
+    orders = ball_orders(*ends, graph.num_nodes, wanted, WALK_VISITS)
+    sizes = graph.ptr.diff()
+    unknown = torch.zeros_like(sizes).index_add(0, graph.batch, (orders < wanted).to(sizes.dtype))
+    by_columns = unknown * COLUMNS_A_ROW > sizes
+    orders = orders.masked_fill(by_columns[graph.batch], 1)
+    nodes, edges = ball_polynomials(entries, *ends, orders, "power", steps, with_edges)
+    edges = edges if with_edges else nodes.new_zeros(graph.num_edges, steps)
+    rows = ((orders < wanted) & ~by_columns[graph.batch]).nonzero().flatten()
+    if rows.numel():
+        _sparse_walks(graph, adjacency, rows, nodes, edges if with_edges else None)
+    for number in by_columns.nonzero().flatten().tolist():
+        own, mine = (
+            slice(*graph.ptr[number : number + 2].tolist()),
+            slice(*graph.edge_ptr[number : number + 2].tolist()),
+        )
+        size, first = own.stop - own.start, graph.ptr[number]
+        structure = (
+            graph.tail[mine] - first,
+            graph.head[mine] - first,
+            graph.ptr[number : number + 2] - first,
+            size,
+            size,
+        )
+        nodes[own], at_edges = matrix_polynomials(entries[:, mine].contiguous(), *structure, "power", steps)
+        if with_edges:
+            edges[mine] = at_edges
+    return nodes, edges
 
 
 def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
@@ -338,24 +367,36 @@ def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tenso
     return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
-def _sparse_walks(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
-    """As :func:`random_walk_probabilities`, some rows of sparse powers at a time."""
+def _sparse_walks(graph: Incidence, adjacency: Tensor, wanted: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
+    """Sparse powers, some rows at a time.
+
+    Args:
+        graph: the batch.
+        adjacency: entries of the matrix at the edges, ``[num_edges]``.
+        wanted: which nodes, ascending.
+        nodes: their diagonal entries are written here, ``[num_nodes, num_steps]``.
+        edges: the entries of the edges whose tail is wanted are written here, ``[num_edges, num_steps]``.
+    """
     n, tail, head = graph.num_nodes, graph.tail.cpu().numpy(), graph.head.cpu().numpy()
     w = adjacency.cpu().numpy()
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
-    nodes, edges = np.zeros((n, steps)), np.zeros((len(w), steps))
     first_edge = np.searchsorted(tail, np.arange(n + 1))
-    for first in range(0, n, WALK_ROWS):
-        last = min(first + WALK_ROWS, n)
-        mine = slice(first_edge[first], first_edge[last])
-        rows = matrix[first:last]
-        for step in range(steps):
+    for part in wanted.cpu().split(WALK_ROWS) if wanted.numel() else ():
+        own = part.numpy().copy()  # scipy indexes by arrays that own their memory
+        counts = first_edge[own + 1] - first_edge[own]
+        row = np.repeat(np.arange(len(own)), counts)
+        mine = np.repeat(first_edge[own] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        at_nodes, at_edges = np.zeros((len(own), nodes.size(1))), np.zeros((len(mine), nodes.size(1)))
+        rows = matrix[own]
+        for step in range(nodes.size(1)):
             rows = rows if step == 0 else rows @ matrix
-            nodes[first:last, step] = rows[np.arange(last - first), np.arange(first, last)]
-            if with_edges and mine.stop > mine.start:
-                edges[mine, step] = rows[tail[mine] - first, head[mine]]
-    return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
+            at_nodes[:, step] = rows[np.arange(len(own)), own]
+            if edges is not None and len(mine):
+                at_edges[:, step] = rows[row, head[mine]]
+        nodes[part] = torch.from_numpy(at_nodes).to(nodes)
+        if edges is not None:
+            edges[torch.from_numpy(mine)] = torch.from_numpy(at_edges).to(edges)
 
 
 def _heat(values: Tensor) -> Tensor:

@@ -1,47 +1,37 @@
 """Threads of the linear algebra that numpy and scipy bring, apart from torch's.
 
-numpy and scipy have threads of their own. Between operations of torch they compete with torch's, which still spin: what
-matrices of 70 rows need then takes ten times as long as on one thread, at 500 rows twice.
+numpy and scipy have threads of their own. Between operations of torch they compete with torch's, which still spin, and
+matrices of some hundred rows take several times as long as on one thread.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import scipy.linalg  # noqa: F401  loads the library whose threads are counted below
 from threadpoolctl import ThreadpoolController
 
-ONE_THREAD_NODES = range(65, 1025)
-"""Sizes of graphs: below, the libraries start no threads, and above, threads may pay."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class Sized(Protocol):
-    """What has graphs of some size."""
-
-    @property
-    def max_nodes(self) -> int:
-        """Nodes of the largest graph."""
-
-
-G = TypeVar("G", bound=Sized)
-
+ONE_THREAD_ROWS = range(65, 1025)
+"""Sizes of matrices: below, what is called here starts no threads, and above, threads may pay."""
 
 _LOCK = threading.Lock()
+
+
+def threads_for(num_rows: int) -> AbstractContextManager[None]:
+    """A context for algebra on matrices of so many rows: one thread where more take longer."""
+    return one_thread() if num_rows in ONE_THREAD_ROWS else nullcontext()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """A context in which numpy and scipy use one thread.
 
-    The setting is the process's. So it is made by one caller at a time, who also sets it back; for another within that
-    time it may end early, which costs time and changes no result.
+    The number of threads is the process's. One caller at a time sets it, and sets it back; for another thread that
+    calls meanwhile it may end early, which costs time and changes results by rounding at most. Other code that sets the
+    number in another thread at the same time may restore the number found here; ``OPENBLAS_NUM_THREADS=1`` avoids it.
     """
     if not _LOCK.acquire(blocking=False):
         yield
@@ -57,16 +47,3 @@ def one_thread() -> Iterator[None]:
 def _libraries() -> ThreadpoolController:
     """The libraries, found once: that takes milliseconds."""
     return ThreadpoolController().select(user_api="blas")
-
-
-def on_one_thread(function: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """Decorator of a function of a batch whose matrices are as large as its graphs, mostly."""
-
-    @functools.wraps(function)
-    def run(graph: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if graph.max_nodes not in ONE_THREAD_NODES:
-            return function(graph, *args, **kwargs)
-        with one_thread():
-            return function(graph, *args, **kwargs)
-
-    return run

@@ -82,7 +82,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """An edge of a triangle is to the others what they are to it: the gradients are products of the same form."""
+    """A triangle's term is symmetric in its three edges, so each gradient is again such a product."""
     a, b, tail, head = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
     grad_a = triangle_products(grad, b, tail, head, ctx.num_nodes) if needs_a else None

@@ -33,7 +33,7 @@ class AddLaplacianEigenvectors(ComputedTransform):
             Corollary 7, see :func:`tg_lpe.constructions.laplacian_eigenvectors`.
         normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"``, ``"rw"``. PyG's
             ``AddLaplacianEigenvectorPE`` and the encoder :class:`~tg_lpe.encoders.LaplacianEigenvectors` take
-            ``"sym"``, which takes less time on large graphs whose degrees differ much.
+            ``"sym"``.
         eigenvalue_attr_name: attribute for the eigenvalues, ``[num_graphs, k]``, NaN where a graph has fewer; none if
             absent.
         reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
