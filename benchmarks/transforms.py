@@ -1,8 +1,8 @@
 """Textbook encodings: our transforms compared with PyTorch Geometric's, one graph at a time and in batches.
 
-Random connected graphs of 10 to 300 nodes, and molecules; random walks on a grid and on a graph that expands. Seconds
-for one graph, medians after a warm-up. A ratio is PyG's time over ours in the same run: that of
-``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says otherwise.
+Random connected graphs of 10 to 300 nodes, and molecules; random walks and effective resistances on a grid and on a
+graph that expands. Seconds for one graph, medians after a warm-up. A ratio is a peer's time over ours in the same run:
+that of PyG's ``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says otherwise.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import torch
 from _arguments import Parser
+from scipy.sparse.linalg import splu
 from throughput import measure, one_by_one
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
+from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from tg_lpe import AddPositionalEncoding, Incidence
 from tg_lpe.datasets.molecules import load_molecules
@@ -44,6 +47,22 @@ def random_graphs(num_nodes: int, count: int) -> list[Data]:
         index = torch.tensor(list(tree.edges)).T
         graphs.append(Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=num_nodes))
     return graphs
+
+
+def resistances_by_scipy(data: Data) -> Any:
+    """Effective resistances of the edges: a sparse factorisation, and a system for each edge."""
+    laplacian = get_laplacian(data.edge_index, num_nodes=data.num_nodes, dtype=torch.float64)
+    matrix = to_scipy_sparse_matrix(*laplacian, data.num_nodes).tocsc()[1:, 1:]
+    solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
+    ends = data.edge_index[:, data.edge_index[0] < data.edge_index[1]].numpy()
+    found = []
+    for tail, head in np.split(ends, range(256, ends.shape[1], 256), axis=1):
+        column = np.arange(len(tail))
+        demand = np.zeros((data.num_nodes, len(column)))
+        demand[tail, column], demand[head, column] = 1, -1
+        x = np.concatenate([np.zeros((1, len(column))), solve(demand[1:])])
+        found.append(x[tail, column] - x[head, column])
+    return np.concatenate(found)
 
 
 def main() -> None:
@@ -82,7 +101,7 @@ def main() -> None:
 
     for where, edges in LARGE.items():
         index = edges()
-        data = Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=int(index.max()) + 1)
+        data = Data(edge_index=to_undirected(index), num_nodes=int(index.max()) + 1)
         peer_walk, own_walk = AddRandomWalkPE(16), AddPositionalEncoding(RandomWalk(16, 0))
         walk_reference = add("PyG AddRandomWalkPE(16)", where, 1, partial(peer_walk, data), None, 3)
         add(
@@ -91,6 +110,16 @@ def main() -> None:
             1,
             partial(own_walk, data),
             walk_reference,
+        )
+        resistance_reference = add(
+            "scipy splu, a system an edge", where, 1, partial(resistances_by_scipy, data), None, 3
+        )
+        add(
+            "AddEffectiveResistance(), over splu",
+            where,
+            1,
+            partial(AddEffectiveResistance(), data),
+            resistance_reference,
         )
 
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train

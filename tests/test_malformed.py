@@ -123,24 +123,25 @@ def test_gradients_of_conductances_that_vanish() -> None:
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
-def test_many_edges_of_weight_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their resistances take one factorisation a component, not one an edge."""
+@pytest.mark.parametrize("method", ["dense", "iterative"])
+def test_many_edges_of_weight_zero(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their resistances take one elimination a component, not one an edge."""
     made = []
 
-    class Counted(resistance.GroundedSolver):
-        def __init__(self, matrix: object) -> None:
-            super().__init__(matrix)
-            made.append(matrix)
+    class Counted(resistance.Elimination):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)
+            made.append(arguments)
 
-    monkeypatch.setattr(resistance, "GroundedSolver", Counted)
+    monkeypatch.setattr(resistance, "Elimination", Counted)
     path, chords = [(i, i + 1) for i in range(5)], [(0, 2), (0, 5), (1, 4)]
     edges = [(6 * graph + u, 6 * graph + v) for graph in range(4) for u, v in path + chords] + [(0, 23)]
     weight = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0] * 4 + [0.0])
     graph = Incidence(torch.tensor(edges).T.contiguous(), 24, edge_weight=weight)
-    found = graph.spread_to_directed(resistance.effective_resistances(graph)[1])
+    found = graph.spread_to_directed(resistance.effective_resistances(graph, method=method)[1])
     expected = [1.0, 0.5, 1.0, 1.0, 1.0, 1.5, 4.5, 2.5] * 4 + [float("inf")]
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
-    assert len(made) == 4
+    assert len(made) == (8 if method == "iterative" else 0), "without and with those of weight zero"
 
 
 def test_nested_json(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from helpers import Graph, from_networkx
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe.encoders import EffectiveResistance, HeatKernel, RandomWalk
+from tg_lpe.encoders import HeatKernel, RandomWalk
 from tg_lpe.graph import heat, resistance
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.resistance import effective_resistances
@@ -93,18 +93,21 @@ def test_resistances_do_not_depend_on_the_default_device() -> None:
     assert all(torch.equal(got, truth) for got, truth in zip(found, expected, strict=True))
 
 
-def test_no_system_is_solved_for_edges_that_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = []
+def test_resistances_at_edges_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = weighted(nx.complete_graph(60))
+    expected = effective_resistances(graph)
+    monkeypatch.setattr(resistance, "PAIR_VALUES", 2**10)
+    sizes = []
+    square = np.square
 
-    class Counting(resistance.GroundedSolver):
-        def __call__(self, b: np.ndarray) -> np.ndarray:
-            columns.append(b.shape[1])
-            return super().__call__(b)
+    def recorded(values: np.ndarray) -> np.ndarray:
+        sizes.append(values.size)
+        return square(values)
 
-    monkeypatch.setattr(resistance, "GroundedSolver", Counting)
-    graph = weighted(nx.complete_graph(20))
-    EffectiveResistance(0, method="iterative").encode(graph)
-    assert sum(columns) == 20, "one for each node"
+    monkeypatch.setattr(resistance.np, "square", recorded)
+    assert all(torch.equal(*pair) for pair in zip(effective_resistances(graph), expected, strict=True))
+    assert len(sizes) > 100
+    assert max(sizes) <= 60 * 59
 
 
 def test_random_walks_carry_no_gradient() -> None:

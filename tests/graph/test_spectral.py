@@ -324,10 +324,13 @@ def test_how_walks_of_large_graphs_are_computed(
 @given(batches)
 def test_iterated_heat_and_resistances(parts: list[Graph]) -> None:
     graph = Incidence(**batch_of(parts).arguments())
-    for function, arguments in ((heat_kernel_entries, ((0.0, 0.2, 3.0),)), (effective_resistances, ())):
+    for function, arguments, bound in (
+        (heat_kernel_entries, ((0.0, 0.2, 3.0),), 1e-7),
+        (effective_resistances, (), 1e-12),
+    ):
         dense, iterated = (function(graph, *arguments, method=method) for method in ("dense", "iterative"))
         for got, expected in zip(iterated, dense, strict=True):
-            assert relative_error(got, expected) < 1e-7
+            assert relative_error(got, expected) < bound
     directions = normal(graph.num_nodes, 2)
     dense, iterated = (resistive_embedding(graph, directions, method=method) for method in ("dense", "iterative"))
     assert relative_error(iterated, dense) < 1e-6
@@ -355,19 +358,12 @@ def test_resistances_are_exact_for_weights_of_any_size(n: int, weight: float) ->
 
 
 def test_sparse_factorisations_refuse_weights_that_differ_too_much() -> None:
-    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3, edge_weight=torch.tensor([1.0, 1e-11]).double())
-    calls = (
-        lambda method: effective_resistances(graph, method=method),
-        lambda method: resistance_pairs(graph, method=method),
-        lambda method: resistive_embedding(chain, torch.eye(20).double(), method=method),
-    )
     weights = torch.ones(19, dtype=torch.float64)
     weights[7] = 1e-11
     chain = Incidence(torch.stack([torch.arange(19), torch.arange(1, 20)]), 20, edge_weight=weights)
-    for call in calls:
-        call("dense")
-        with pytest.raises(ValueError, match=r"edge_weight of a component of \d+ nodes goes from 1e-11 to 1; sparse"):
-            call("iterative")
+    resistive_embedding(chain, torch.eye(20).double(), method="dense")
+    with pytest.raises(ValueError, match=r"edge_weight of a component of 20 nodes goes from 1e-11 to 1; sparse"):
+        resistive_embedding(chain, torch.eye(20).double(), method="iterative")
 
 
 def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -> None:

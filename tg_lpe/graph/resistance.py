@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import scipy.linalg
@@ -11,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
+from tg_lpe.graph.elimination import Elimination
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
-    GroundedSolver,
     check_method,
     inverse_root,
     is_dense,
@@ -23,8 +22,8 @@ from tg_lpe.graph.solvers import (
 )
 from tg_lpe.ops.blas import threads_for
 
-RESISTANCE_NODES = 2048
-"""Nodes of a component up to which an inverse is written out, by ``method="auto"``."""
+RESISTANCE_NODES = 1024
+"""Nodes of a component up to which its matrix is written out, by ``method="auto"``."""
 
 EMBEDDING_NODES = 1024
 """Nodes of a component up to which all its eigenvectors are computed, by ``method="auto"``."""
@@ -33,7 +32,7 @@ SIMILAR = 1e3
 """Ratio of the largest weight to the smallest up to which Cholesky's factor is accurate to ten digits."""
 
 LARGEST_RATIO = 1e10
-"""Ratio of weights up to which sparse factorisations are tried: their relative error is about 1e-16 times the ratio."""
+"""Ratio of weights up to which sparse matrices are factored, and rows whose distances are resistances are found."""
 
 STACKED_NODES = 64
 """Nodes up to which components are eliminated side by side."""
@@ -41,11 +40,11 @@ STACKED_NODES = 64
 ELIMINATED_AT_ONCE = 64
 """Nodes of a larger component whose elimination reaches the nodes below them in one product."""
 
+PAIR_VALUES = 2**22
+"""Numbers that differences between rows may take at once."""
+
 SMALL = 8
 """Nodes below which no method of :func:`resistive_embedding` iterates."""
-
-COLUMNS = 256
-"""Columns of an inverse that are computed at once."""
 
 ROOT_TOLERANCE = 1e-10
 """Relative error of the rational approximation of ``L^(-1/2)``."""
@@ -54,14 +53,13 @@ ROOT_TOLERANCE = 1e-10
 def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
     """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
 
-    With the conductance of one node's edges left out, ``L`` of a connected graph is invertible and diagonally dominant.
-    Its factors give resistances without telling an eigenvalue apart from zero. Dense factors are accurate to rounding
-    whatever the sizes of the weights, sparse ones to about 1e-16 times the ratio of the largest to the smallest.
+    No eigenvalue has to be told apart from zero: nodes are taken away one after another, and the conductors that they
+    leave behind tell the resistances, accurate to rounding whatever the sizes of the weights.
 
     Args:
         graph: the batch.
-        method: ``"dense"``, ``"iterative"`` (a sparse factorisation, some columns of the inverse at a time), or
-            ``"auto"``: dense for components of up to 2,048 nodes.
+        method: ``"dense"``, ``"iterative"`` (for sparse graphs, see :class:`tg_lpe.graph.elimination.Elimination`), or
+            ``"auto"``: dense for components of up to 1,024 nodes.
         with_edges: whether the resistances of the edges are wanted; zero otherwise.
 
     Returns:
@@ -69,23 +67,25 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
         ``[num_edges]``, infinite at an edge of weight zero between two components. Float64.
 
     Raises:
-        ValueError: on ground conductances, an unknown method, a component too large for ``method="dense"``, or weights
-            that differ by more than a factor of 1e10 in one that is not dense.
+        ValueError: on ground conductances, an unknown method, or a component that is too large for ``method="dense"``
+            or, with more than 16,384 nodes that end up joined to each other, for any.
     """
     parts = _checked(graph, method)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, np.nan if with_edges else 0.0)
     for group in parts.groups:
-        if is_dense(group.size, method, RESISTANCE_NODES):
+        if _embeds(group, method):
             embedding = _embedding(parts, group)
             if with_edges:
-                difference = embedding[group.position, group.tail] - embedding[group.position, group.head]
-                edges[group.edges] = np.square(difference).sum(-1)
+                edges[group.edges] = _distances_between(embedding, group.position, group.tail, group.head)
             centred = embedding - embedding.mean(1, keepdims=True)
             square = np.square(centred).sum(-1)
             nodes[group.nodes] = square + square.mean(1, keepdims=True)
             continue
         for part in group.each():
-            nodes[part.nodes[0]], edges[part.edges] = _sparse_resistances(parts, part, with_edges)
+            elimination = Elimination(part.size, part.tail, part.head, part.weights)
+            nodes[part.nodes[0]], at_edges = elimination.resistances()
+            if with_edges:
+                edges[part.edges] = at_edges
     if np.isnan(edges).any():  # edges of weight zero
         _absent_edges(graph, parts, edges, method)
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
@@ -114,16 +114,14 @@ def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor,
         own = parts.graph_of[group.components]
         local = group.nodes - first_node[own][:, None]
         where = first_pair[own][:, None, None] + local[:, :, None] * size[own][:, None, None] + local[:, None, :]
-        if is_dense(group.size, method, RESISTANCE_NODES):
+        if _embeds(group, method):
             values[where] = _distances(_embedding(parts, group))
             continue
         for part, target in zip(group.each(), where, strict=True):
-            for columns, inverse, diagonal in _inverse_columns(parts, part):
-                values[target[:, columns]] = np.maximum(diagonal[:, None] + diagonal[columns] - 2 * inverse, 0.0)
+            values[target] = Elimination(part.size, part.tail, part.head, part.weights).all_resistances()
     index = np.arange(len(values)) - np.repeat(first_pair, size * size)
     width, first = np.repeat(np.maximum(size, 1), size * size), np.repeat(first_node, size * size)
     pairs = np.stack([first + index // width, first + index % width])
-    values[pairs[0] == pairs[1]] = 0.0
     return torch.from_numpy(pairs).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
@@ -140,7 +138,8 @@ def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "
         ``[num_nodes, k]``, float64, of mean zero on each component.
 
     Raises:
-        ValueError: as :func:`effective_resistances`, or if ``directions`` have another shape or are not finite.
+        ValueError: as :func:`effective_resistances`, if weights differ by more than a factor of 1e10 in a component
+            that is not dense, or if ``directions`` have another shape or are not finite.
         RuntimeError: if the largest or the smallest eigenvalue of a large component is not found.
     """
     parts = _checked(graph, method)
@@ -190,24 +189,12 @@ def _absent_edges(graph: Incidence, parts: Components, edges: Array, method: str
             mine = np.flatnonzero(within == component)
             place = {node: row for row, node in enumerate(part.nodes[0].tolist())}
             first, second = (np.array([place[node] for node in end[mine].tolist()]) for end in (tail, head))
-            if _differ(part) and is_dense(part.size, method, RESISTANCE_NODES):
-                embedding = _embedding(parts, part)[0]
-                edges[absent[mine]] = np.square(embedding[first] - embedding[second]).sum(-1)
+            if _embeds(part, method):
+                edges[absent[mine]] = _distances_between(_embedding(parts, part), 0, first, second)
             else:
-                edges[absent[mine]] = _resistances_of(_solver(parts, part), first, second, part.size)
-
-
-def _resistances_of(solver: GroundedSolver, tail: Array, head: Array, num_nodes: int) -> Array:
-    """Resistances between pairs of nodes of one component."""
-    out = np.zeros(len(tail))
-    for first in range(0, len(tail), COLUMNS):
-        mine = slice(first, min(first + COLUMNS, len(tail)))
-        column = np.arange(mine.stop - first)
-        demand = np.zeros((num_nodes, len(column)))
-        demand[tail[mine], column], demand[head[mine], column] = 1.0, -1.0
-        found = solver(demand)
-        out[mine] = found[tail[mine], column] - found[head[mine], column]
-    return out
+                ends = np.concatenate([part.tail, first]), np.concatenate([part.head, second])
+                weights = np.concatenate([part.weights, np.zeros(len(mine))])
+                edges[absent[mine]] = Elimination(part.size, *ends, weights).resistances()[1][len(part.tail) :]
 
 
 def _embedding(parts: Components, group: ComponentGroup) -> Array:
@@ -227,6 +214,13 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     identity = torch.eye(n - 1, dtype=matrix.dtype, device=matrix.device)
     out[:, 1:] = torch.linalg.solve_triangular(factor.mT, identity, upper=True).numpy()
     return out
+
+
+def _embeds(group: ComponentGroup, method: str) -> bool:
+    """Whether resistances are found as distances between rows, which lose half the digits that weights differ by."""
+    w = group.weights
+    similar = not len(w) or bool(w.max() <= LARGEST_RATIO * w.min())
+    return is_dense(group.size, method, RESISTANCE_NODES) and similar
 
 
 def _differ(group: ComponentGroup) -> bool:
@@ -280,41 +274,22 @@ def _large_star_mesh_embedding(w: Array) -> Array:
     return np.concatenate([np.zeros((1, n - 1)), found])
 
 
+def _distances_between(embedding: Array, position: Array | int, first: Array, second: Array) -> Array:
+    """Squared distances between pairs of rows of the components at ``position``, ``[num_pairs]``."""
+    out, step = np.empty(len(first)), max(1, PAIR_VALUES // max(1, embedding.shape[2]))
+    for begin in range(0, len(out), step):
+        mine = slice(begin, begin + step)
+        at = position if isinstance(position, int) else position[mine]
+        out[mine] = np.square(embedding[at, first[mine]] - embedding[at, second[mine]]).sum(-1)
+    return out
+
+
 def _distances(embedding: Array) -> Array:
     """Squared distances between rows, ``[num_components, n, n]``."""
     out = np.empty((*embedding.shape[:2], embedding.shape[1]))
     for row in range(embedding.shape[1]):  # not by a Gram matrix, which would cancel
         out[:, row] = np.square(embedding - embedding[:, row : row + 1]).sum(-1)
     return out
-
-
-def _inverse_columns(parts: Components, part: ComponentGroup) -> Iterator[tuple[Array, Array, Array]]:
-    """Columns ``[n, num_columns]`` of an inverse on vectors of sum zero, which they are, and its whole diagonal."""
-    solver, n = _solver(parts, part), part.size
-    chunks = [np.arange(first, min(first + COLUMNS, n)) for first in range(0, n, COLUMNS)]
-
-    def solve(columns: Array) -> Array:
-        unit = np.zeros((n, len(columns)))
-        unit[columns, np.arange(len(columns))] = 1.0
-        return solver(unit)
-
-    diagonal = np.concatenate([solve(columns)[columns, np.arange(len(columns))] for columns in chunks])
-    for columns in chunks:
-        yield columns, solve(columns), diagonal
-
-
-def _sparse_resistances(parts: Components, part: ComponentGroup, with_edges: bool) -> tuple[Array, Array]:
-    """Mean resistances ``[n]`` and, if wanted, those of the edges of one component."""
-    solver, n = _solver(parts, part), part.size
-    diagonal, sums = np.zeros(n), np.zeros(n)
-    for first in range(0, n, COLUMNS):
-        columns = np.arange(first, min(first + COLUMNS, n))
-        unit = np.zeros((n, len(columns)))
-        unit[columns, columns - first] = 1.0
-        found = solver(unit)
-        diagonal[columns], sums[columns] = found[columns, columns - first], found.sum(0)
-    edges = _resistances_of(solver, part.tail, part.head, n) if with_edges else np.zeros(len(part.tail))
-    return diagonal + diagonal.mean() - 2 * sums / n, edges
 
 
 def _scaled_root(parts: Components, group: ComponentGroup, psi: Array) -> Array:
@@ -333,17 +308,12 @@ def _scaled_root(parts: Components, group: ComponentGroup, psi: Array) -> Array:
     return vectors @ (root[:, :, None] * (vectors.transpose(0, 2, 1) @ psi))
 
 
-def _solver(parts: Components, part: ComponentGroup) -> GroundedSolver:
-    """The solver of one component.
+def _root(parts: Components, part: ComponentGroup, psi: Array) -> Array:
+    """``L^(-1/2) psi`` of one component.
 
     Raises:
         ValueError: if its weights differ too much for a sparse factorisation.
     """
-    _check_weights(part)
-    return GroundedSolver(part.sparse_matrix(parts.diagonal))
-
-
-def _check_weights(part: ComponentGroup) -> None:
     w = part.weights
     if len(w) and not w.max() <= LARGEST_RATIO * w.min():
         raise ValueError(
@@ -351,11 +321,6 @@ def _check_weights(part: ComponentGroup) -> None:
             f"factorisations are accurate up to a ratio of {LARGEST_RATIO:.0e}. method='dense' takes any, up to "
             f"{DENSE_LIMIT} nodes"
         )
-
-
-def _root(parts: Components, part: ComponentGroup, psi: Array) -> Array:
-    """``L^(-1/2) psi`` of one component."""
-    _check_weights(part)
     laplacian = part.sparse_matrix(parts.diagonal)
     lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, seed=0)
     upper = 2 * float(parts.diagonal[part.nodes[0]].max())

@@ -1,0 +1,152 @@
+"""Resistances by elimination against exact fractions, dense algebra, and closed forms."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import few
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tg_lpe import Incidence
+from tg_lpe.graph import elimination
+from tg_lpe.graph.elimination import Elimination
+from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
+
+
+def of(graph: nx.Graph, weights: np.ndarray | None = None) -> Elimination:
+    tail, head = np.array(graph.edges, dtype=np.int64).reshape(-1, 2).T
+    return Elimination(graph.number_of_nodes(), tail, head, np.ones(len(tail)) if weights is None else weights)
+
+
+def spread(graph: nx.Graph, orders: float, seed: int = 0) -> np.ndarray:
+    """Weights over some powers of ten."""
+    return 10.0 ** np.random.default_rng(seed).uniform(-orders / 2, orders / 2, graph.number_of_edges())
+
+
+def exact(found: Elimination) -> list[list[Fraction]]:
+    """Resistances of all pairs, in fractions: Gauss-Jordan elimination inverts ``L`` without the last node."""
+    n = found.num_nodes - 1
+    rows = [[Fraction(int(i == j - n)) for j in range(2 * n)] for i in range(n)]
+    for u, v, w in zip(found.tail.tolist(), found.head.tolist(), found.weights.tolist(), strict=True):
+        for i, j, sign in ((u, u, 1), (v, v, 1), (u, v, -1), (v, u, -1)):
+            if i < n and j < n:
+                rows[i][j] += sign * Fraction(w)
+    for i in range(n):
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for k in range(n):
+            if k != i and rows[k][i]:
+                rows[k] = [a - rows[k][i] * b for a, b in zip(rows[k], rows[i], strict=True)]
+    inverse = [[*row[n:], Fraction(0)] for row in rows] + [[Fraction(0)] * (n + 1)]
+    return [[inverse[i][i] + inverse[j][j] - 2 * inverse[i][j] for j in range(n + 1)] for i in range(n + 1)]
+
+
+def by_dense_algebra(graph: nx.Graph, weights: np.ndarray) -> np.ndarray:
+    laplacian = np.zeros((len(graph), len(graph)))
+    for (u, v), w in zip(graph.edges, weights, strict=True):
+        laplacian[[u, v], [u, v]] += w
+        laplacian[[u, v], [v, u]] -= w
+    inverse = np.linalg.pinv(laplacian, hermitian=True)
+    return inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
+
+
+def check(found: Elimination, expected: np.ndarray, rtol: float) -> None:
+    means, edges = found.resistances()
+    np.testing.assert_allclose(edges, expected[found.tail, found.head], rtol=rtol)
+    np.testing.assert_allclose(means, expected.mean(1), rtol=rtol, atol=1e-300)
+    pairs = found.all_resistances()
+    np.testing.assert_allclose(pairs, expected, rtol=rtol, atol=1e-300)
+    assert not pairs.diagonal().any() and np.array_equal(pairs, pairs.T)
+
+
+@pytest.mark.parametrize("orders", [0, 10, 60])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        nx.path_graph(9),
+        nx.star_graph(8),
+        nx.cycle_graph(8),
+        nx.wheel_graph(9),
+        nx.complete_graph(7),
+        nx.connected_caveman_graph(3, 4),
+        nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 4)),
+        nx.random_regular_graph(3, 12, seed=0),
+    ],
+    ids=lambda graph: f"{len(graph)}-{graph.number_of_edges()}",
+)
+def test_to_rounding_whatever_the_weights(graph: nx.Graph, orders: float) -> None:
+    for seed in range(3):
+        found = of(graph, spread(graph, orders, seed))
+        check(found, np.array([[float(value) for value in row] for row in exact(found)]), rtol=1e-14)
+
+
+@few
+@given(st.integers(1, 40), st.floats(0, 1), st.integers(0, 2**16), st.sampled_from([0.0, 4.0]))
+def test_random_connected_graphs(n: int, density: float, seed: int, orders: float) -> None:
+    graph = nx.gnp_random_graph(n, density, seed=seed)
+    graph.add_edges_from(nx.random_labeled_tree(n, seed=seed).edges)
+    graph = nx.relabel_nodes(graph, dict(enumerate(np.random.default_rng(seed).permutation(n).tolist())))
+    weights = spread(graph, orders, seed)
+    check(of(graph, weights), by_dense_algebra(graph, weights), rtol=1e-8)
+
+
+@pytest.mark.parametrize("block", [1, 3, 48])
+@pytest.mark.parametrize("n", [1, 2, 60])
+def test_complete_graphs_and_blocks_of_any_size(n: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elimination, "BLOCK", block)
+    found = of(nx.complete_graph(n))
+    assert len(found.fronts) == 1
+    check(found, 2 / n * (1 - np.eye(n)), rtol=1e-13)
+
+
+def test_large_graphs() -> None:
+    """Foster: the resistances of the edges times their weights add up to n - 1; a path's means are known."""
+    graphs = [
+        nx.barabasi_albert_graph(3000, 2, seed=0),
+        nx.convert_node_labels_to_integers(nx.grid_2d_graph(50, 50)),
+        nx.wheel_graph(2000),
+    ]
+    for graph in graphs:
+        weights = spread(graph, 12)
+        found = of(graph, weights)
+        assert found.resistances()[1] @ weights == pytest.approx(len(graph) - 1, rel=1e-13)
+    n = 3000
+    i = np.arange(n)
+    means, edges = of(nx.path_graph(n)).resistances()
+    np.testing.assert_allclose(edges, 1, rtol=1e-13)
+    np.testing.assert_allclose(means, (i * (i + 1) + (n - 1 - i) * (n - i)) / (2 * n), rtol=1e-12)
+
+
+def test_pairs_that_no_edge_joins() -> None:
+    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 4))
+    expected = by_dense_algebra(graph, np.ones(graph.number_of_edges()))
+    pairs = np.array(list(combinations(range(12), 2))).T
+    weights = np.array([float(graph.has_edge(*pair)) for pair in pairs.T.tolist()])
+    np.testing.assert_allclose(Elimination(12, *pairs, weights).resistances()[1], expected[tuple(pairs)], rtol=1e-13)
+
+
+def test_weights_that_differ_a_lot_are_eliminated_whatever_the_method() -> None:
+    graph = nx.connected_caveman_graph(5, 8)
+    weights = spread(graph, 40, seed=2)
+    incidence = Incidence(torch.tensor(list(graph.edges)).T, 40, edge_weight=torch.from_numpy(weights))
+    expected = exact(of(graph, weights))
+    edges = torch.tensor(
+        [expected[u][v] for u, v in zip(incidence.tail.tolist(), incidence.head.tolist(), strict=True)],
+        dtype=torch.float64,
+    )
+    pairs = torch.tensor(expected, dtype=torch.float64).flatten()
+    for method in ("auto", "dense", "iterative"):
+        torch.testing.assert_close(effective_resistances(incidence, method=method)[1], edges, rtol=1e-13, atol=0)
+        torch.testing.assert_close(resistance_pairs(incidence, method=method)[1], pairs, rtol=1e-13, atol=0)
+
+
+def test_fronts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elimination, "LARGEST_FRONT", 10)
+    of(nx.cycle_graph(100))
+    with pytest.raises(ValueError, match=r"component of 12 nodes leaves 12 of them all joined .* at most 10"):
+        of(nx.complete_graph(12))

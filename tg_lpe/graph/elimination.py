@@ -1,0 +1,272 @@
+"""Effective resistances of one large connected graph: its nodes are taken away one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.sparse import csc_matrix
+from scipy.sparse.linalg import spilu
+
+from tg_lpe.graph.components import Array
+from tg_lpe.ops.blas import threads_for
+
+LARGEST_FRONT = 16384
+"""Nodes of a front at most: 2 GiB a matrix, of which three are held."""
+
+BLOCK = 48
+"""Nodes of a front that reach the nodes after them in one product of matrices."""
+
+
+@dataclass
+class Front:
+    """Nodes that are taken away together, and the nodes that were joined to them by then, both in this order."""
+
+    nodes: Array
+    """The nodes that are taken away, ``[a]``."""
+    border: Array
+    """The nodes that stay, ``[b]``."""
+    children: list[Front] = field(default_factory=list)
+    """Fronts whose borders lie within this front."""
+    edges: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The edges of which this front takes an end away first."""
+    place: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Where the border lies among the nodes of the front above, ``[b]``."""
+    shares: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    """Of each node the shares of its conductors to the nodes after it, ``[a, a + b]``, strictly upper triangular."""
+    total: Array = field(default_factory=lambda: np.zeros(0))
+    """Conductance of each node to all nodes after it, ``[a]``; zero for the last node of all."""
+
+    @property
+    def every(self) -> Array:
+        """All nodes, ``[a + b]``."""
+        return np.concatenate([self.nodes, self.border])
+
+
+class Elimination:
+    """The nodes of a connected graph, taken away one after another, and what is left of the conductors each time.
+
+    A node's neighbours stay behind with conductors between them, so that no resistance between nodes that are left
+    changes (star-mesh transform). All numbers that are added are positive, so conductances are accurate to rounding
+    whatever the sizes of the weights. Nodes are ordered by minimum degree; those whose neighbours are nested make a
+    front, which is dense (`The multifrontal solution of indefinite sparse symmetric linear equations
+    <https://doi.org/10.1145/356044.356047>`_).
+
+    Args:
+        num_nodes: ``n``.
+        tail, head: ends of the undirected edges, ``[num_edges]``, each once.
+        weights: conductances, ``[num_edges]``. The edges of weight above zero join all nodes; others are pairs whose
+            resistances are wanted as well.
+
+    Raises:
+        ValueError: if more than 16,384 nodes would be joined to each other.
+    """
+
+    def __init__(self, num_nodes: int, tail: Array, head: Array, weights: Array) -> None:
+        self.num_nodes, self.tail, self.head, self.weights = num_nodes, tail, head, weights
+        self.fronts = _fronts(num_nodes, tail, head)
+        self._place = np.zeros(num_nodes, dtype=np.int64)
+        self._through = np.ones(num_nodes)
+        self.largest = max(len(front.every) for front in self.fronts)
+        if self.largest > LARGEST_FRONT:
+            raise ValueError(
+                f"taking away the nodes of a component of {num_nodes} nodes leaves {self.largest} of them all joined "
+                f"to each other, which needs {3 * 8 * self.largest**2 / 2**30:.0f} GiB; at most {LARGEST_FRONT} are "
+                "allowed"
+            )
+        with threads_for(self.largest):
+            self._eliminate()
+
+    def _eliminate(self) -> None:
+        """Fronts from the first to the last, which pass on what they leave behind."""
+        left: dict[int, Array] = {}
+        for front in self.fronts:
+            count, every = len(front.nodes), front.every
+            self._place[every] = np.arange(len(every))
+            w = np.zeros((len(every), len(every)))
+            first, second = self._place[self.tail[front.edges]], self._place[self.head[front.edges]]
+            w[first, second] = w[second, first] = self.weights[front.edges]
+            for child in front.children:
+                child.place = self._place[child.border]
+                w[child.place[:, None], child.place] += left.pop(id(child))
+            through = self._through[every]
+            front.total = _take_away(w, count, through)
+            self._through[every] = through
+            front.shares = np.triu(w[:count], 1)
+            if len(front.border):
+                left[id(front)] = w[count:, count:].copy()
+
+    def resistances(self) -> tuple[Array, Array]:
+        """Mean resistance of each node to all nodes, ``[n]``, and resistances of the edges, ``[num_edges]``.
+
+        From the last front to the first: with the nodes after it at given potentials, a node is at their mean by its
+        shares, plus a direction of its own that is as long as the root of its resistance to them all together.
+        """
+        edges, to_last, sums = np.zeros(len(self.tail)), np.zeros(self.num_nodes), np.zeros(self.num_nodes)
+        # A front waits with the resistances of the front above it, which are dropped after its last child.
+        waiting: list[tuple[Front, Array]] = [(self.fronts[-1], np.zeros((0, 1)))]
+        with threads_for(self.largest):
+            while waiting:
+                front, above = waiting.pop()
+                count, every = len(front.nodes), front.every
+                # The last column is the last node of all, whether it is in this front or not.
+                found = np.zeros((len(every), len(every) + 1))
+                found[count:, count:] = above[front.place[:, None], np.append(front.place, -1)]
+                _put_back(front, found)
+                to_last[front.nodes] = found[:count, -1]
+                own = sums[every]
+                for node in np.flatnonzero(front.total)[::-1]:
+                    own[node] = self._through[every[node]] / front.total[node] + front.shares[node] @ own
+                sums[front.nodes] = own[:count]
+                self._place[every] = np.arange(len(every))
+                edges[front.edges] = found[self._place[self.tail[front.edges]], self._place[self.head[front.edges]]]
+                waiting += [(child, found) for child in front.children]
+        # What cancels is at most n times what is left, since resistances to the last node are part of each mean.
+        return to_last + to_last.mean() - 2 * sums / self.num_nodes, edges
+
+    def all_resistances(self) -> Array:
+        """Resistances of all pairs of nodes, ``[n, n]``."""
+        out = np.zeros((self.num_nodes, self.num_nodes))
+        done = np.zeros(0, dtype=np.int64)
+        with threads_for(self.num_nodes):
+            for front in reversed(self.fronts):
+                count, columns = len(front.nodes), np.concatenate([front.every, done])
+                found = np.zeros((len(front.every), len(columns)))
+                found[count:, count:] = out[front.border[:, None], columns[count:]]
+                _put_back(front, found)
+                out[front.nodes[:, None], columns] = found[:count]
+                out[columns[:, None], front.nodes] = found[:count].T
+                done = np.concatenate([done, front.nodes])
+        return out
+
+
+def _take_away(w: Array, count: int, through: Array) -> Array:
+    """Takes the first nodes of a front away.
+
+    Args:
+        w: conductances ``[s, s]``, whose diagonal says nothing. Changed: the first ``count`` rows into shares, above
+            the diagonal, and the rest to the conductances that are left.
+        count: how many.
+        through: currents into the nodes, ``[s]``, which are changed to those when the first nodes pass theirs on.
+
+    Returns:
+        Conductance of each node to all after it, ``[count]``.
+    """
+    total = np.zeros(count)
+    for first in range(0, count, BLOCK):
+        last = min(first + BLOCK, count)
+        rows = w[first:last]
+        given = rows[:, last:].copy() if last - first > 1 else None
+        for node in range(first, last):
+            row = w[node, node + 1 :]
+            total[node] = row.sum()
+            if not total[node]:  # the last node of all
+                continue
+            share = row / total[node]
+            through[node + 1 :] += share * through[node]
+            if given is not None:
+                w[node + 1 : last, node + 1 :] += row[: last - node - 1, None] * share
+                given[node - first] = row[last - node - 1 :]
+            else:
+                w[last:, last:] += row[:, None] * share
+            row[:] = share
+        if given is not None:
+            w[last:, last:] += given.T @ rows[:, last:]
+    return total
+
+
+def _put_back(front: Front, found: Array) -> None:
+    """Resistances between the nodes of a front, and from them to further nodes.
+
+    Args:
+        front: the front.
+        found: ``[a + b, a + b + c]``, known but for the first ``a`` rows and columns, which are filled in; the last
+            ``c`` columns are any nodes that are taken away later.
+    """
+    count, size = front.shares.shape
+    for last in range(count, 0, -BLOCK):
+        first = max(last - BLOCK, 0)
+        outside = front.shares[first:last, last:] @ found[last:, last:]
+        for node in range(last - 1, first - 1, -1):
+            if not front.total[node]:
+                continue
+            share = front.shares[node, node + 1 :]
+            mean = np.empty(found.shape[1] - node - 1)
+            mean[: last - node - 1] = share @ found[node + 1 :, node + 1 : last]
+            mean[last - node - 1 :] = outside[node - first] + share[: last - node - 1] @ found[node + 1 : last, last:]
+            mean += 1 / front.total[node] - share @ mean[: len(share)] / 2
+            found[node, node + 1 :] = mean
+            found[node + 1 :, node] = mean[: size - node - 1]
+
+
+def _fronts(num_nodes: int, tail: Array, head: Array) -> list[Front]:
+    """The fronts of an elimination in the order of minimum degree, each after those whose borders lie within it."""
+    position = _minimum_degree(num_nodes, tail, head)
+    node_at = np.argsort(position)
+    lower = np.minimum(position[tail], position[head])
+    upper = np.maximum(position[tail], position[head])
+    by_lower = np.lexsort((upper, lower))
+    pointers = np.searchsorted(lower[by_lower], np.arange(num_nodes + 1))
+    neighbours = upper[by_lower]
+    borders: list[Array] = [_NONE] * num_nodes
+    below: list[list[int]] = [[] for _ in range(num_nodes)]
+    front_of = np.zeros(num_nodes, dtype=np.int64)
+    columns: list[list[int]] = []
+    seen = np.zeros(num_nodes, dtype=bool)
+    for column in range(num_nodes):
+        parts = [borders[child][1:] for child in below[column]]
+        parts.append(neighbours[pointers[column] : pointers[column + 1]])
+        borders[column] = border = _union(parts, seen)
+        # A node joins the front of one before it whose border is this node and this node's border.
+        nested = [child for child in below[column] if len(borders[child]) == len(border) + 1]
+        front_of[column] = front_of[nested[0]] if nested else len(columns)
+        if nested:
+            columns[front_of[column]].append(column)
+        else:
+            columns.append([column])
+        if len(border) == num_nodes - column - 1:  # all that are left are joined to each other
+            front_of[column:] = front_of[column]
+            columns[front_of[column]] += range(column + 1, num_nodes)
+            borders[-1] = _NONE
+            break
+        below[border[0]].append(column)
+    fronts = [Front(node_at[own], node_at[borders[own[-1]]]) for own in columns]
+    for own, front in zip(columns, fronts, strict=True):
+        if len(front.border):
+            fronts[front_of[borders[own[-1]][0]]].children.append(front)
+    front_of_edge = front_of[lower]
+    by_front = np.argsort(front_of_edge, kind="stable")
+    ends = np.searchsorted(front_of_edge[by_front], np.arange(len(fronts) + 1))
+    for number, front in enumerate(fronts):
+        front.edges = by_front[ends[number] : ends[number + 1]]
+    return [fronts[number] for number in np.argsort([own[-1] for own in columns])]
+
+
+def _union(parts: list[Array], seen: Array) -> Array:
+    """The numbers that occur, sorted, in each of which they are sorted; ``seen`` is false everywhere."""
+    largest = max(parts, key=len)
+    seen[largest] = True
+    others = np.concatenate(parts)
+    new = others[~seen[others]]
+    seen[largest] = False
+    return np.union1d(largest, new) if len(new) else largest
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def _minimum_degree(num_nodes: int, tail: Array, head: Array) -> Array:
+    """Position of each node in an order that leaves few conductors behind, ``[n]``: SuperLU's.
+
+    SciPy gives it away with a factorisation alone; an incomplete one that drops all but the diagonal takes no time.
+    """
+    every = np.arange(num_nodes)
+    rows, columns = np.concatenate([tail, head, every]), np.concatenate([head, tail, every])
+    degree = np.bincount(rows, minlength=num_nodes).astype(float)
+    values = np.concatenate([np.full(2 * len(tail), -1.0), degree])
+    matrix = csc_matrix((values, (rows, columns)), (num_nodes, num_nodes))
+    options = {"SymmetricMode": True}
+    dropped = spilu(
+        matrix, drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options
+    )
+    return dropped.perm_c.astype(np.int64)
