@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tg_lpe import Incidence
-from tg_lpe.graph import elimination
+from tg_lpe.graph import elimination, resistance
 from tg_lpe.graph.elimination import Elimination
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
 
@@ -104,6 +106,65 @@ def test_complete_graphs_and_blocks_of_any_size(n: int, block: int, monkeypatch:
     check(found, 2 / n * (1 - np.eye(n)), rtol=1e-13)
 
 
+@pytest.mark.parametrize(("size", "block"), [(8, 3), (9, 2), (60, 48)])
+def test_fronts_of_several_blocks_with_a_border(size: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cliques that share three nodes, which are not joined to each other."""
+    monkeypatch.setattr(elimination, "BLOCK", block)
+    first, second = range(size), range(size - 3, 2 * size - 3)
+    shared = set(first) & set(second)
+    graph = nx.Graph(pair for part in (first, second) for pair in combinations(part, 2) if not shared.issuperset(pair))
+    graph = nx.convert_node_labels_to_integers(graph, ordering="sorted")
+    found = of(graph, spread(graph, 2))
+    assert any(len(front.nodes) > block and len(front.border) for front in found.fronts)
+    check(found, by_dense_algebra(graph, found.weights), rtol=1e-11)
+
+
+def test_order() -> None:
+    """Few conductors are left behind, whatever the numbers of the nodes: a side of 50 nodes parts a grid in two."""
+    grid = nx.convert_node_labels_to_integers(nx.grid_2d_graph(50, 50))
+    number = np.random.default_rng(0).permutation(2500).tolist()
+    assert of(nx.relabel_nodes(grid, dict(enumerate(number)))).largest < 150
+    assert of(nx.star_graph(500)).largest <= 2
+    assert of(nx.path_graph(500)).largest <= 3
+
+
+def wide() -> nx.Graph:
+    """A tree of cliques: each node is joined to 40 of 41 that are joined to each other."""
+    rng = np.random.default_rng(0)
+    graph = nx.complete_graph(41)
+    cliques = [list(graph)]
+    for node in range(41, 1500):
+        chosen = rng.choice(cliques[rng.integers(len(cliques))], 40, replace=False).tolist()
+        graph.add_edges_from((node, other) for other in chosen)
+        cliques.append([*chosen, node])
+    return graph
+
+
+def deep() -> nx.Graph:
+    """A thick path with a leaf at each node."""
+    graph = nx.power(nx.path_graph(600), 60)
+    graph.add_edges_from((node, node + 600) for node in range(600))
+    return graph
+
+
+@pytest.mark.parametrize(("graph", "limit"), [(wide, 10e6), (deep, 8e6)])
+def test_few_matrices_wait_at_a_time(graph: Callable[[], nx.Graph], limit: float) -> None:
+    own = graph()
+    tracemalloc.start()
+    of(own).resistances()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < limit
+
+
+@pytest.mark.parametrize("weight", [1e-303, 1e-150, 1e150, 1e303])
+def test_weights_near_the_ends_of_the_range(weight: float) -> None:
+    n = 1200
+    means, edges = of(nx.cycle_graph(n), np.full(n, weight)).resistances()
+    np.testing.assert_allclose(edges * weight, (n - 1) / n, rtol=1e-13)
+    np.testing.assert_allclose(means * weight, (n * n - 1) / (6 * n), rtol=1e-12)
+
+
 def test_large_graphs() -> None:
     """Foster: the resistances of the edges times their weights add up to n - 1; a path's means are known."""
     graphs = [
@@ -131,9 +192,9 @@ def test_pairs_that_no_edge_joins() -> None:
 
 
 def test_weights_that_differ_a_lot_are_eliminated_whatever_the_method() -> None:
-    graph = nx.connected_caveman_graph(5, 8)
+    graph = nx.connected_caveman_graph(5, 4)
     weights = spread(graph, 40, seed=2)
-    incidence = Incidence(torch.tensor(list(graph.edges)).T, 40, edge_weight=torch.from_numpy(weights))
+    incidence = Incidence(torch.tensor(list(graph.edges)).T, 20, edge_weight=torch.from_numpy(weights))
     expected = exact(of(graph, weights))
     edges = torch.tensor(
         [expected[u][v] for u, v in zip(incidence.tail.tolist(), incidence.head.tolist(), strict=True)],
@@ -143,6 +204,54 @@ def test_weights_that_differ_a_lot_are_eliminated_whatever_the_method() -> None:
     for method in ("auto", "dense", "iterative"):
         torch.testing.assert_close(effective_resistances(incidence, method=method)[1], edges, rtol=1e-13, atol=0)
         torch.testing.assert_close(resistance_pairs(incidence, method=method)[1], pairs, rtol=1e-13, atol=0)
+
+
+def test_only_the_components_that_need_it_are_eliminated(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(resistance.Elimination):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)
+            made.append(arguments)
+
+    monkeypatch.setattr(resistance, "Elimination", Counted)
+    ring = nx.cycle_graph(6)
+    graph = nx.disjoint_union_all([ring] * 5)
+    tail, head = torch.tensor(list(graph.edges)).T
+    weights = torch.ones(30, dtype=torch.float64)
+    weights[tail // 6 == 1] = 1e-12
+    weights[tail // 6 == 3] = 1e12
+    expected = torch.full((30,), 5 / 6, dtype=torch.float64) / weights
+    batch = torch.arange(30) // 6
+
+    def check_edges() -> None:
+        incidence = Incidence(torch.stack([tail, head]), 30, edge_weight=weights, batch=batch)
+        order = torch.argsort(tail * 30 + head)
+        torch.testing.assert_close(effective_resistances(incidence)[1], expected[order], rtol=1e-13, atol=0)
+        pairs, values = resistance_pairs(incidence)
+        table = torch.zeros(30, 30, dtype=torch.float64)
+        table[pairs[0], pairs[1]] = values
+        torch.testing.assert_close(table[tail, head], expected, rtol=1e-13, atol=0)
+
+    check_edges()
+    assert not made
+    mine = (tail // 6 == 2).nonzero().flatten()
+    weights[mine[0]] = 1e-17
+    expected[mine] = 1.0
+    expected[mine[0]] = 5.0
+    check_edges()
+    assert len(made) == 2
+
+
+def test_cholesky_serves_weights_that_are_alike() -> None:
+    """To ten digits, as said; a path's resistances are known."""
+    n = resistance.RESISTANCE_NODES
+    weights = np.where(np.arange(n - 1) % 7 == 0, resistance.SIMILAR, 1.0)
+    graph = Incidence(torch.stack([torch.arange(n - 1), torch.arange(1, n)]), n, edge_weight=torch.from_numpy(weights))
+    nodes, edges = effective_resistances(graph, method="dense")
+    place = np.concatenate([[0], np.cumsum(1 / weights)])
+    np.testing.assert_allclose(edges, 1 / weights, rtol=1e-10)
+    np.testing.assert_allclose(nodes, np.abs(place[:, None] - place).mean(1), rtol=1e-10)
 
 
 def test_fronts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

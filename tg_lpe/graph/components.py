@@ -113,10 +113,23 @@ class ComponentGroup:
         if len(self.nodes) == 1:
             yield self
             return
+        by_row = np.argsort(self.position, kind="stable")
+        ends = np.searchsorted(np.asarray(self.position)[by_row], np.arange(len(self.nodes) + 1))
         for row in range(len(self.nodes)):
-            mine = np.flatnonzero(self.position == row)
+            mine = by_row[ends[row] : ends[row + 1]]
             edges = (np.asarray(self.edges)[mine], 0, self.tail[mine], self.head[mine], self.weights[mine])
             yield ComponentGroup(self.components[row : row + 1], self.nodes[row : row + 1], *edges)
+
+    def chosen(self, rows: Array) -> ComponentGroup:
+        """Some of the components, ``rows`` being bool ``[num_components]``."""
+        if rows.all():
+            return self
+        mine = np.flatnonzero(rows[self.position])
+        new = np.cumsum(rows) - 1
+        edges = (np.asarray(self.edges)[mine], new[np.asarray(self.position)[mine]])
+        return ComponentGroup(
+            self.components[rows], self.nodes[rows], *edges, self.tail[mine], self.head[mine], self.weights[mine]
+        )
 
     def sparse_matrix(self, diagonal: Array) -> csr_matrix:
         """``L`` of a single component, ``[n, n]``."""

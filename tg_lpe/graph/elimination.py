@@ -12,13 +12,19 @@ from tg_lpe.graph.components import Array
 from tg_lpe.ops.blas import threads_for
 
 LARGEST_FRONT = 16384
-"""Nodes of a front at most: 2 GiB a matrix, of which three are held."""
+"""Nodes of a front at most: 2 GiB a matrix, of which up to six are held at a time."""
+
+LEAF_ROUNDS = 16
+"""How often leaves are taken away before all other nodes."""
 
 BLOCK = 48
 """Nodes of a front that reach the nodes after them in one product of matrices."""
 
 
-@dataclass
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(eq=False)
 class Front:
     """Nodes that are taken away together, and the nodes that were joined to them by then, both in this order."""
 
@@ -26,37 +32,42 @@ class Front:
     """The nodes that are taken away, ``[a]``."""
     border: Array
     """The nodes that stay, ``[b]``."""
-    children: list[Front] = field(default_factory=list)
-    """Fronts whose borders lie within this front."""
-    edges: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    children: list[Front] = field(default_factory=list, repr=False)
+    """Fronts whose borders lie within this front, the one with the most nodes below it first."""
+    edges: Array = field(default_factory=lambda: _NONE)
     """The edges of which this front takes an end away first."""
-    place: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    every: Array = field(default_factory=lambda: _NONE)
+    """All its nodes, ``[a + b]``."""
+    place: Array = field(default_factory=lambda: _NONE)
     """Where the border lies among the nodes of the front above, ``[b]``."""
     shares: Array = field(default_factory=lambda: np.zeros((0, 0)))
     """Of each node the shares of its conductors to the nodes after it, ``[a, a + b]``, strictly upper triangular."""
     total: Array = field(default_factory=lambda: np.zeros(0))
     """Conductance of each node to all nodes after it, ``[a]``; zero for the last node of all."""
 
+    def __post_init__(self) -> None:
+        self.every = np.concatenate([self.nodes, self.border])
+
     @property
-    def every(self) -> Array:
-        """All nodes, ``[a + b]``."""
-        return np.concatenate([self.nodes, self.border])
+    def inner(self) -> range:
+        """The nodes that are taken away, all but the last node of all."""
+        return range(min(len(self.nodes), len(self.every) - 1))
 
 
 class Elimination:
     """The nodes of a connected graph, taken away one after another, and what is left of the conductors each time.
 
     A node's neighbours stay behind with conductors between them, so that no resistance between nodes that are left
-    changes (star-mesh transform). All numbers that are added are positive, so conductances are accurate to rounding
-    whatever the sizes of the weights. Nodes are ordered by minimum degree; those whose neighbours are nested make a
-    front, which is dense (`The multifrontal solution of indefinite sparse symmetric linear equations
-    <https://doi.org/10.1145/356044.356047>`_).
+    changes (star-mesh transform). All numbers that are added are positive: conductances, and resistances between nodes,
+    are accurate to rounding whatever the sizes of the weights, mean resistances to at most ``2n`` times that. Nodes are
+    ordered by minimum degree; those whose neighbours are nested make a front, which is dense (`The multifrontal
+    solution of indefinite sparse symmetric linear equations <https://doi.org/10.1145/356044.356047>`_).
 
     Args:
         num_nodes: ``n``.
-        tail, head: ends of the undirected edges, ``[num_edges]``, each once.
-        weights: conductances, ``[num_edges]``. The edges of weight above zero join all nodes; others are pairs whose
-            resistances are wanted as well.
+        tail, head: ends of the undirected edges, ``[num_edges]``, each once; those of positive weight join all nodes.
+        weights: conductances, ``[num_edges]``. Edges of weight zero are pairs whose resistances are wanted as well, and
+            kept track of like others: many of them between nodes far apart take time and memory.
 
     Raises:
         ValueError: if more than 16,384 nodes would be joined to each other.
@@ -64,37 +75,42 @@ class Elimination:
 
     def __init__(self, num_nodes: int, tail: Array, head: Array, weights: Array) -> None:
         self.num_nodes, self.tail, self.head, self.weights = num_nodes, tail, head, weights
-        self.fronts = _fronts(num_nodes, tail, head)
+        # Powers of two change no digit, and keep products and sums of very small and very large weights finite.
+        present = np.log2(weights[weights > 0])
+        self._unit = 2.0 ** round((present.min() + present.max()) / 2) if len(present) else 1.0
+        self.fronts = _fronts(num_nodes, tail, head, weights)
         self._place = np.zeros(num_nodes, dtype=np.int64)
-        self._through = np.ones(num_nodes)
+        self._through = np.full(num_nodes, 1 / num_nodes)
         self.largest = max(len(front.every) for front in self.fronts)
         if self.largest > LARGEST_FRONT:
             raise ValueError(
                 f"taking away the nodes of a component of {num_nodes} nodes leaves {self.largest} of them all joined "
-                f"to each other, which needs {3 * 8 * self.largest**2 / 2**30:.0f} GiB; at most {LARGEST_FRONT} are "
-                "allowed"
+                f"to each other, which takes up to {6 * 8 * self.largest**2 / 2**30:.0f} GiB; at most {LARGEST_FRONT} "
+                "are allowed"
             )
         with threads_for(self.largest):
             self._eliminate()
 
     def _eliminate(self) -> None:
         """Fronts from the first to the last, which pass on what they leave behind."""
-        left: dict[int, Array] = {}
+        left: dict[Front, Array] = {}
+        weights = self.weights / self._unit
         for front in self.fronts:
             count, every = len(front.nodes), front.every
             self._place[every] = np.arange(len(every))
             w = np.zeros((len(every), len(every)))
             first, second = self._place[self.tail[front.edges]], self._place[self.head[front.edges]]
-            w[first, second] = w[second, first] = self.weights[front.edges]
+            w[first, second] = w[second, first] = weights[front.edges]
             for child in front.children:
                 child.place = self._place[child.border]
-                w[child.place[:, None], child.place] += left.pop(id(child))
+                w[child.place[:, None], child.place] += left.pop(child)
             through = self._through[every]
             front.total = _take_away(w, count, through)
             self._through[every] = through
             front.shares = np.triu(w[:count], 1)
             if len(front.border):
-                left[id(front)] = w[count:, count:].copy()
+                left[front] = w[count:, count:].copy()
+            del w
 
     def resistances(self) -> tuple[Array, Array]:
         """Mean resistance of each node to all nodes, ``[n]``, and resistances of the edges, ``[num_edges]``.
@@ -115,14 +131,15 @@ class Elimination:
                 _put_back(front, found)
                 to_last[front.nodes] = found[:count, -1]
                 own = sums[every]
-                for node in np.flatnonzero(front.total)[::-1]:
+                for node in reversed(front.inner):
                     own[node] = self._through[every[node]] / front.total[node] + front.shares[node] @ own
                 sums[front.nodes] = own[:count]
                 self._place[every] = np.arange(len(every))
                 edges[front.edges] = found[self._place[self.tail[front.edges]], self._place[self.head[front.edges]]]
                 waiting += [(child, found) for child in front.children]
-        # What cancels is at most n times what is left, since resistances to the last node are part of each mean.
-        return to_last + to_last.mean() - 2 * sums / self.num_nodes, edges
+        # What cancels is at most 2n times what is left, since resistances to the last node are part of each mean.
+        means = to_last + (to_last / self.num_nodes).sum() - 2 * sums
+        return means / self._unit, edges / self._unit
 
     def all_resistances(self) -> Array:
         """Resistances of all pairs of nodes, ``[n, n]``."""
@@ -137,7 +154,7 @@ class Elimination:
                 out[front.nodes[:, None], columns] = found[:count]
                 out[columns[:, None], front.nodes] = found[:count].T
                 done = np.concatenate([done, front.nodes])
-        return out
+        return out / self._unit
 
 
 def _take_away(w: Array, count: int, through: Array) -> Array:
@@ -155,23 +172,16 @@ def _take_away(w: Array, count: int, through: Array) -> Array:
     total = np.zeros(count)
     for first in range(0, count, BLOCK):
         last = min(first + BLOCK, count)
-        rows = w[first:last]
-        given = rows[:, last:].copy() if last - first > 1 else None
-        for node in range(first, last):
+        given = w[first:last, last:].copy()
+        for node in range(first, min(last, len(w) - 1)):
             row = w[node, node + 1 :]
             total[node] = row.sum()
-            if not total[node]:  # the last node of all
-                continue
             share = row / total[node]
             through[node + 1 :] += share * through[node]
-            if given is not None:
-                w[node + 1 : last, node + 1 :] += row[: last - node - 1, None] * share
-                given[node - first] = row[last - node - 1 :]
-            else:
-                w[last:, last:] += row[:, None] * share
+            w[node + 1 : last, node + 1 :] += row[: last - node - 1, None] * share
+            given[node - first] = row[last - node - 1 :]
             row[:] = share
-        if given is not None:
-            w[last:, last:] += given.T @ rows[:, last:]
+        w[last:, last:] += given.T @ w[first:last, last:]
     return total
 
 
@@ -181,15 +191,13 @@ def _put_back(front: Front, found: Array) -> None:
     Args:
         front: the front.
         found: ``[a + b, a + b + c]``, known but for the first ``a`` rows and columns, which are filled in; the last
-            ``c`` columns are any nodes that are taken away later.
+            ``c`` columns are any nodes that are taken away later, those of the border too.
     """
     count, size = front.shares.shape
     for last in range(count, 0, -BLOCK):
         first = max(last - BLOCK, 0)
         outside = front.shares[first:last, last:] @ found[last:, last:]
-        for node in range(last - 1, first - 1, -1):
-            if not front.total[node]:
-                continue
+        for node in reversed(front.inner[first:last]):
             share = front.shares[node, node + 1 :]
             mean = np.empty(found.shape[1] - node - 1)
             mean[: last - node - 1] = share @ found[node + 1 :, node + 1 : last]
@@ -199,8 +207,8 @@ def _put_back(front: Front, found: Array) -> None:
             found[node + 1 :, node] = mean[: size - node - 1]
 
 
-def _fronts(num_nodes: int, tail: Array, head: Array) -> list[Front]:
-    """The fronts of an elimination in the order of minimum degree, each after those whose borders lie within it."""
+def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Front]:
+    """The fronts of an elimination in the order of minimum degree, each right after those below it."""
     position = _minimum_degree(num_nodes, tail, head)
     node_at = np.argsort(position)
     lower = np.minimum(position[tail], position[head])
@@ -239,34 +247,65 @@ def _fronts(num_nodes: int, tail: Array, head: Array) -> list[Front]:
     ends = np.searchsorted(front_of_edge[by_front], np.arange(len(fronts) + 1))
     for number, front in enumerate(fronts):
         front.edges = by_front[ends[number] : ends[number + 1]]
-    return [fronts[number] for number in np.argsort([own[-1] for own in columns])]
+    # In the last front any order does: one of large conductance stays, and fewer digits of mean resistances cancel.
+    root = fronts[front_of[-1]]
+    conductance = np.bincount(tail, weights, num_nodes) + np.bincount(head, weights, num_nodes)
+    root.nodes = root.every = root.nodes[np.argsort(conductance[root.nodes], kind="stable")]
+    return _postorder(root)
+
+
+def _postorder(root: Front) -> list[Front]:
+    """Each front after those below it, the largest part first: so few matrices wait at a time, in both directions."""
+    order, waiting = [], [root]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += order[-1].children
+    below: dict[Front, int] = {}
+    for front in reversed(order):
+        front.children.sort(key=below.__getitem__, reverse=True)
+        below[front] = len(front.nodes) + sum(below[child] for child in front.children)
+    order, waiting = [], [root]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += order[-1].children
+    return order[::-1]
 
 
 def _union(parts: list[Array], seen: Array) -> Array:
     """The numbers that occur, sorted, in each of which they are sorted; ``seen`` is false everywhere."""
     largest = max(parts, key=len)
     seen[largest] = True
-    others = np.concatenate(parts)
-    new = others[~seen[others]]
+    new = np.concatenate([part[~seen[part]] for part in parts])
     seen[largest] = False
     return np.union1d(largest, new) if len(new) else largest
 
 
-_NONE = np.zeros(0, dtype=np.int64)
-
-
 def _minimum_degree(num_nodes: int, tail: Array, head: Array) -> Array:
-    """Position of each node in an order that leaves few conductors behind, ``[n]``: SuperLU's.
+    """Position of each node in an order that leaves few conductors behind, ``[n]``.
 
-    SciPy gives it away with a factorisation alone; an incomplete one that drops all but the diagonal takes no time.
+    First leaves, and what becomes one without them, then the order of SuperLU, whose time grows with the square of a
+    node's degree. SciPy gives it away with a factorisation alone; this incomplete one drops all but the diagonal.
     """
-    every = np.arange(num_nodes)
-    rows, columns = np.concatenate([tail, head, every]), np.concatenate([head, tail, every])
-    degree = np.bincount(rows, minlength=num_nodes).astype(float)
-    values = np.concatenate([np.full(2 * len(tail), -1.0), degree])
-    matrix = csc_matrix((values, (rows, columns)), (num_nodes, num_nodes))
+    position, taken, kept = np.zeros(num_nodes, dtype=np.int64), 0, np.ones(num_nodes, dtype=bool)
+    for _ in range(LEAF_ROUNDS):
+        degree = np.bincount(tail, minlength=num_nodes) + np.bincount(head, minlength=num_nodes)
+        leaf = degree == 1
+        leaf[tail[leaf[tail] & leaf[head]]] = False  # of two that are left one stays
+        leaves = np.flatnonzero(leaf)
+        if not len(leaves):
+            break
+        position[leaves] = taken + np.arange(len(leaves))
+        taken, kept[leaves] = taken + len(leaves), False
+        stays = ~(leaf[tail] | leaf[head])
+        tail, head = tail[stays], head[stays]
+    rest = np.flatnonzero(kept)
+    number = np.cumsum(kept) - 1
+    rows, columns = np.concatenate([tail, head, rest]), np.concatenate([head, tail, rest])
+    values = np.concatenate([np.full(2 * len(tail), -1.0), np.full(len(rest), float(num_nodes))])
+    matrix = csc_matrix((values, (number[rows], number[columns])), (len(rest), len(rest)))
     options = {"SymmetricMode": True}
     dropped = spilu(
         matrix, drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options
     )
-    return dropped.perm_c.astype(np.int64)
+    position[rest] = taken + dropped.perm_c
+    return position
