@@ -66,7 +66,7 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
 
     Args:
         graph: the batch.
-        method: ``"dense"``, ``"iterative"`` (for sparse graphs, see :class:`tg_lpe.graph.elimination.Elimination`; also
+        method: ``"dense"``, ``"iterative"`` (for sparse graphs, see ``tg_lpe.graph.elimination``; also
             taken where weights differ by more than a factor of 1e16), or ``"auto"``: dense for components of up to
             1,024 nodes.
         with_edges: whether the resistances of the edges are wanted; zero otherwise.
