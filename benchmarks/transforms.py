@@ -16,6 +16,7 @@ import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
+from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 from throughput import measure, one_by_one
 from torch_geometric.data import Batch, Data
@@ -49,7 +50,7 @@ def random_graphs(num_nodes: int, count: int) -> list[Data]:
     return graphs
 
 
-def resistances_by_scipy(data: Data) -> Any:
+def resistances_by_scipy(data: Data) -> NDArray[np.float64]:
     """Effective resistances of the edges: a sparse factorisation, and a system for each node."""
     laplacian = get_laplacian(data.edge_index, num_nodes=data.num_nodes, dtype=torch.float64)
     matrix = to_scipy_sparse_matrix(*laplacian, data.num_nodes).tocsc()[1:, 1:]
@@ -101,28 +102,26 @@ def main() -> None:
         for name, transform in ours.items():
             add(name, where, count, one_by_one(transform, graphs), reference)
 
+    beside: list[tuple[str, Callable[[Data], Any], str, Callable[[Data], Any]]] = [
+        (
+            "PyG AddRandomWalkPE(16)",
+            AddRandomWalkPE(16),
+            "AddPositionalEncoding(RandomWalk(16, 0)), over AddRandomWalkPE",
+            AddPositionalEncoding(RandomWalk(16, 0)),
+        ),
+        (
+            "scipy splu, a system a node",
+            resistances_by_scipy,
+            "AddEffectiveResistance(), over splu",
+            AddEffectiveResistance(),
+        ),
+    ]
     for where, edges in LARGE.items():
         index = edges()
         data = Data(edge_index=to_undirected(index), num_nodes=int(index.max()) + 1)
-        peer_walk, own_walk = AddRandomWalkPE(16), AddPositionalEncoding(RandomWalk(16, 0))
-        walk_reference = add("PyG AddRandomWalkPE(16)", where, 1, partial(peer_walk, data), None, 3)
-        add(
-            "AddPositionalEncoding(RandomWalk(16, 0)), over AddRandomWalkPE",
-            where,
-            1,
-            partial(own_walk, data),
-            walk_reference,
-        )
-        resistance_reference = add(
-            "scipy splu, a system a node", where, 1, partial(resistances_by_scipy, data), None, 3
-        )
-        add(
-            "AddEffectiveResistance(), over splu",
-            where,
-            1,
-            partial(AddEffectiveResistance(), data),
-            resistance_reference,
-        )
+        for peer_name, large_peer, name, own in beside:
+            reference = add(peer_name, where, 1, partial(large_peer, data), None, 3)
+            add(name, where, 1, partial(own, data), reference)
 
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
     molecules = [data for data in (train[i] for i in range(min(num_molecules, len(train)))) if data.num_nodes > K]

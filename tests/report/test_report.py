@@ -17,6 +17,7 @@ from tg_lpe.report import benchmark_json, compare, comparison_table, draw_curve,
 from tg_lpe.report.runs import UNNAMED
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.state import read_metrics
 
 MakeRun = Callable[..., Path]
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -806,6 +807,30 @@ def test_curve(make_run: MakeRun, val: Sequence[float]) -> None:
     path = draw_curve(RunFolder(folder))
     assert path == folder / "curve.png"
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        (1.0, ["training loss", "validation MAE"]),
+        (1.5, ["training loss", "validation loss", "validation MAE"]),
+    ],
+)
+def test_a_curve_hides_no_other(
+    make_run: MakeRun, loss: float, labels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the metric is the loss one line stands for both; epochs are whole."""
+    figure = pytest.importorskip("matplotlib.figure")
+    folder = RunFolder(make_run("a", val=(0.9, 0.5, 0.6, 0.4)))
+    rows = [{**row, "val_loss": loss * row["val_mae"]} for row in read_metrics(folder.metrics)]
+    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path, **_: (drawn.append(self), Path(path).touch()))
+    draw_curve(folder)
+    (axes,) = drawn[0].axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == labels
+    low, high = axes.get_xlim()
+    assert all(tick == round(tick) for tick in axes.get_xticks() if low <= tick <= high)
 
 
 def test_other_data_and_features_are_no_seeds(make_run: MakeRun) -> None:

@@ -90,6 +90,19 @@ class ComponentGroup:
         """``n``."""
         return self.nodes.shape[1]
 
+    @cached_property
+    def ratios(self) -> Array:
+        """Largest over smallest positive weight of each component, ``[num_components]``; one without edges."""
+        w = self.weights
+        if not len(w) or w.max() == w.min():
+            return np.ones(len(self.nodes))
+        least, most = np.full(len(self.nodes), np.inf), np.zeros(len(self.nodes))
+        position = np.broadcast_to(self.position, len(w))
+        np.minimum.at(least, position[w > 0], w[w > 0])
+        np.maximum.at(most, position, w)
+        with np.errstate(over="ignore"):
+            return np.where(most > 0, most / least, 1.0)
+
     def matrices(self, diagonal: Array, scale: Array | None = None) -> Array:
         """``diag(s) L diag(s)`` of each component, float64 ``[num_components, n, n]``.
 

@@ -36,7 +36,7 @@ class Front:
     """Fronts whose borders lie within this front, the one with the most nodes below it first."""
     edges: Array = field(default_factory=lambda: _NONE)
     """The edges of which this front takes an end away first."""
-    every: Array = field(default_factory=lambda: _NONE)
+    every: Array = field(init=False)
     """All its nodes, ``[a + b]``."""
     place: Array = field(default_factory=lambda: _NONE)
     """Where the border lies among the nodes of the front above, ``[b]``."""

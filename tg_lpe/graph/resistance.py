@@ -66,9 +66,8 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
 
     Args:
         graph: the batch.
-        method: ``"dense"``, ``"iterative"`` (for sparse graphs, see ``tg_lpe.graph.elimination``; also
-            taken where weights differ by more than a factor of 1e16), or ``"auto"``: dense for components of up to
-            1,024 nodes.
+        method: ``"dense"``, ``"iterative"`` (for sparse graphs, see ``tg_lpe.graph.elimination``; also taken where
+            weights differ by more than a factor of 1e16), or ``"auto"``: dense for components of up to 1,024 nodes.
         with_edges: whether the resistances of the edges are wanted; zero otherwise.
 
     Returns:
@@ -216,28 +215,13 @@ def _with_absent(graph: Incidence, parts: Components, group: ComponentGroup, abs
 
 
 def _embedded(group: ComponentGroup, method: str) -> tuple[ComponentGroup | None, Iterable[ComponentGroup]]:
-    """The components whose resistances are distances between rows, and the others one by one, whose nodes are taken
-    away."""
+    """The components whose resistances are distances between rows, and one by one those whose nodes are taken away."""
     if not is_dense(group.size, method, RESISTANCE_NODES):
         return None, group.each()
-    ratio = _ratios(group)
-    if ratio.max() <= EMBEDDING_RATIO:
+    near = group.ratios <= EMBEDDING_RATIO
+    if near.all():
         return group, ()
-    near = ratio <= EMBEDDING_RATIO
     return group.chosen(near) if near.any() else None, group.chosen(~near).each()
-
-
-def _ratios(group: ComponentGroup) -> Array:
-    """Largest over smallest weight of each component, ``[num_components]``; one without weights."""
-    w = group.weights
-    if not len(w) or w.max() == w.min():
-        return np.ones(len(group.nodes))
-    least, most = np.full(len(group.nodes), math.inf), np.zeros(len(group.nodes))
-    position = np.broadcast_to(group.position, len(w))
-    np.minimum.at(least, position[w > 0], w[w > 0])
-    np.maximum.at(most, position, w)
-    with np.errstate(over="ignore"):
-        return np.where(most > 0, most / least, 1.0)
 
 
 def _embedding(parts: Components, group: ComponentGroup) -> Array:
@@ -246,7 +230,7 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     ``L`` without the first node is ``C C^T``, and the rows are those of ``C^-T``: no difference of large numbers is
     taken but between two rows.
     """
-    if _ratios(group).max() > SIMILAR:
+    if group.ratios.max() > SIMILAR:
         with threads_for(group.size):
             return _star_mesh_embedding(group)
     matrix = torch.from_numpy(group.matrices(parts.diagonal))
@@ -324,7 +308,7 @@ def _distances(embedding: Array) -> Array:
 
 def _scaled_root(parts: Components, group: ComponentGroup, psi: Array) -> Array:
     """``L^(-1/2) psi`` of components that are treated by dense algebra, ``[num_components, n, k]``."""
-    if _ratios(group).max() > EIGEN_RATIO:
+    if group.ratios.max() > EIGEN_RATIO:
         # L^+ is the square of the centred embedding, whose large singular values are those of small eigenvalues.
         embedding = _star_mesh_embedding(group)
         vectors, values, _ = np.linalg.svd(embedding - embedding.mean(1, keepdims=True), full_matrices=False)

@@ -54,7 +54,7 @@ def is_dense(num_nodes: int, method: str, limit: int) -> bool:
     if method == "dense" and num_nodes > DENSE_LIMIT:
         raise ValueError(
             f"dense algebra on a graph of {num_nodes} nodes needs {num_nodes**2 * 8 / 2**30:.1f} GiB a matrix and "
-            f"O(n^3) time; it is offered up to {DENSE_LIMIT} nodes. method='iterative' has no such limit."
+            f"O(n^3) time; it is offered up to {DENSE_LIMIT} nodes. method='iterative' is for larger ones."
         )
     return method == "dense"
 

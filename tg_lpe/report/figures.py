@@ -62,15 +62,22 @@ def draw_curve(folder: RunFolder) -> Path | None:
         named = {"train_loss": "training loss", "val_loss": "validation loss"}
         named |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
         log = not any(f"val_{name}" in row for row in rows for name in METRICS if METRICS[name].direction == "max")
-        for key, label in named.items():
+        drawn: dict[str, list[tuple[float, float]]] = {}
+        for key in named:
             points = [(row["epoch"], row[key]) for row in rows if _drawable(row.get(key), log) and "epoch" in row]
             if points:
-                axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
+                drawn[key] = points
+        metrics = [points for key, points in drawn.items() if key not in ("train_loss", "val_loss")]
+        if any(_alike(points, drawn.get("val_loss", [])) for points in metrics):
+            del drawn["val_loss"]  # the metric is the loss, and its line would hide this one
+        for key, points in drawn.items():
+            axes.plot(*_columns(points), label=named[key], marker="." if len(rows) < 40 else None)
         if axes.lines:
             if log:
                 log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
             axes.legend(frameon=False)
         axes.set(xlabel="epoch", title=folder.path.name)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         with replacing(folder.curve) as temporary:
             figure.savefig(temporary, format="png", dpi=120)
     return folder.curve
@@ -225,6 +232,13 @@ def _mean_curve(seeds: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[fl
 
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
+
+
+def _alike(first: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]]) -> bool:
+    """Whether two lines are one to the eye."""
+    return len(first) == len(second) and all(
+        a == b and math.isclose(y, z, rel_tol=1e-3) for (a, y), (b, z) in zip(first, second, strict=True)
+    )
 
 
 def _drawable(value: object, log: bool) -> bool:
