@@ -10,8 +10,8 @@ from hypothesis import given
 from networkx import barbell_graph, random_regular_graph
 from torch import Tensor
 
-from tg_lpe import Encoder, GramTransformer, Incidence
-from tg_lpe.encoders import PPGN
+from tg_lpe import Encoder, Encoding, GramTransformer, Incidence
+from tg_lpe.encoders import PPGN, gram_transformer
 from tg_lpe.encoders.base import check_encoder, checked_pairs
 
 RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
@@ -56,10 +56,16 @@ def test_pairs_of_corner_cases() -> None:
         check_values(plain(), graph)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"num_blocks": 2, "probes": "identity"}, {"num_squarings": 1, "probes": "identity"}, {"basis": "chebyshev"}],
-)
+OPTIONS: list[dict] = [
+    {},
+    {"num_blocks": 2, "probes": "identity"},
+    {"num_squarings": 1, "probes": "identity"},
+    {"basis": "chebyshev"},
+    {"probes": "rademacher"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS[:4])
 def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
     """With one read-out for all, an edge is the pair of its ends, and a node the pair of itself."""
     encoder = randomize_(
@@ -71,6 +77,7 @@ def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
     incidence = Incidence(**graph.arguments())
     x, edge_attr = torch.arange(15) % 2, torch.arange(incidence.num_directed_edges) % 3
     node, edge = encoder.encode(incidence, x, edge_attr)
+    assert edge is not None
     pairs = torch.cat([graph.edge_index, torch.arange(15).expand(2, -1)], 1)
     got = encoder.encode_pairs(incidence, pairs, x, edge_attr)
     assert relative_error(got[: edge.size(0)], edge) < 1e-12
@@ -160,20 +167,49 @@ def test_encodings_with_pairs_are_both(encoder: Encoder) -> None:
         assert torch.equal(found, encoder.encode_pairs(graph, pairs.int()))
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_pairs_change_nothing_in_the_encoding(options: dict) -> None:
+    encoder = randomize_(
+        GramTransformer(4, 3, 2, 6, **options, pair_out_channels=2, num_edge_types=3, num_node_types=2)
+    )
+    encoder.double()
+    graph = batch_of([from_networkx(barbell_graph(5, 2), lambda i: 1.0 + i), Graph(3, [], []), Graph(2, [(0, 1)], [2.0])])
+    incidence = Incidence(**graph.arguments())
+    x, edge_attr = torch.arange(17) % 2, torch.arange(incidence.num_directed_edges) % 3
+    encoding, _ = encoder.encode_with_pairs(incidence, all_pairs(incidence), x, edge_attr)
+    for got, expected in zip(encoding, encoder.encode(incidence, x, edge_attr), strict=True):
+        assert relative_error(got, expected) < 1e-12
+
+
+def test_pairs_do_not_decide_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all pairs this graph is too large for exact orders; the encoding of its nodes stays exact."""
+    graph = Incidence(**batch_of([from_networkx(random_regular_graph(3, 40, seed=0))]).arguments())
+    encoder = plain(edge_out_channels=2)
+    exact = encoder.encode(graph)
+    monkeypatch.setattr(gram_transformer, "EXACT_NODES", 20)
+    monkeypatch.setattr(gram_transformer, "EXACT_WORK", 40 * (40 + 2 * 60) * encoder.num_layers)
+    monkeypatch.setattr(gram_transformer, "BALL_VISITS", 8)
+    pairs = all_pairs(graph)
+    encoding, found = encoder.encode_with_pairs(graph, pairs)
+    assert all(torch.equal(got, expected) for got, expected in zip(encoding, exact, strict=True))
+    diagonal = found[pairs[0] == pairs[1]]
+    assert not torch.allclose(diagonal, encoding.node[pairs[0][pairs[0] == pairs[1]]])  # estimated
+
+
 class Wrong(Degrees):
     """Says that it encodes pairs, and returns something else."""
 
     pair_out_channels = 2
 
-    def encode_pairs(self, graph: Incidence, pairs: Tensor, *features: Tensor | None, **options) -> Tensor:
-        return torch.zeros(pairs.size(1), 3)
+    def encode_with_pairs(self, graph: Incidence, pairs: Tensor, *features, **options) -> tuple[Encoding, Tensor]:
+        return self.encode(graph, *features), torch.zeros(pairs.size(1), 3)
 
 
 def test_a_wrong_encoding_of_pairs_is_refused() -> None:
     encoder: Encoder = Wrong()
     with pytest.raises(ValueError, match=r"pair_out_channels=2, so its pair encoding must be \[6, 2\] for 6 pairs"):
         checked_pairs(encoder, 6, encoder.encode_pairs(Incidence(RING, 6), RING))
-    with pytest.raises(TypeError, match="encode_pairs must return a tensor, got NoneType"):
+    with pytest.raises(TypeError, match="encode_with_pairs must return a tensor of pairs, got NoneType"):
         checked_pairs(encoder, 6, None)
     encoder.pair_out_channels = 2.0
     with pytest.raises(TypeError, match="must set pair_out_channels to an integer"):

@@ -61,8 +61,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     make it. :func:`tg_lpe.encoders.register` gives it a name. Then it works as a transform, inside
     :class:`~tg_lpe.GraphTransformer`, in ``tg-lpe train``, in checkpoints and in reports.
 
-    An encoder may encode pairs of nodes too, by :meth:`encode_pairs`. They are no part of :class:`Encoding`: there are
-    as many as the squared sizes of the graphs add up to, and a reader, such as tokens of tuples, asks for few of them.
+    An encoder may encode pairs of nodes too, by :meth:`encode_with_pairs`. They are no part of :class:`Encoding`: there
+    are as many as the squared sizes of the graphs add up to, and a reader, such as tokens of tuples, asks for few.
 
     Attributes:
         out_channels: width of the node encoding; 0 for an encoder of edges alone.
@@ -113,21 +113,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Encode pairs of nodes, whether or not an edge joins them.
-
-        Args:
-            graph: the graph or batch.
-            pairs: int64 or int32 ``[2, num_pairs]``, in any order; both nodes of a pair are in the same graph, and may
-                be the same.
-            x, edge_attr, generator, precomputed: as :meth:`encode`.
-
-        Returns:
-            ``[num_pairs, pair_out_channels]``; that of ``(u, v)`` may differ from that of ``(v, u)``.
-
-        Raises:
-            ValueError: if it encodes no pairs, a pair is in two graphs, or as :meth:`encode`.
-        """
-        raise ValueError(f"{type(self).__name__} has pair_out_channels={self.pair_out_channels}: it encodes no pairs")
+        """The second that :meth:`encode_with_pairs` returns; the arguments are the same."""
+        return self.encode_with_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)[1]
 
     def encode_with_pairs(
         self,
@@ -139,20 +126,22 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """:meth:`encode` and :meth:`encode_pairs`; an encoder for which they share work overrides it.
+        """Encode the graph as :meth:`encode` does, and pairs of nodes, whether or not an edge joins them.
 
         Args:
-            graph, pairs, x, edge_attr, generator, precomputed: as :meth:`encode_pairs`.
+            graph: the graph or batch.
+            pairs: int64 or int32 ``[2, num_pairs]``, in any order; both nodes of a pair are in the same graph, and may
+                be the same.
+            x, edge_attr, generator, precomputed: as :meth:`encode`.
 
         Returns:
-            What the two return.
+            The encoding, and that of the pairs, ``[num_pairs, pair_out_channels]``; that of ``(u, v)`` may differ from
+            that of ``(v, u)``.
 
         Raises:
-            ValueError: as they do.
+            ValueError: if it encodes no pairs, a pair is in two graphs, or as :meth:`encode`.
         """
-        encoding = self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
-        found = self.encode_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)
-        return encoding, found
+        raise ValueError(f"{type(self).__name__} has pair_out_channels={self.pair_out_channels}: it encodes no pairs")
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
         """The part of the work that depends on the graph and on no weight.
@@ -235,10 +224,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             return self
         if self._not_jsonable:
             return self
-        arguments = self.config_dict()
-        arguments.pop("class")
-        with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
-            slim = type(self)(**{**arguments, "edge_out_channels": 0})
+        slim = self.made_anew(edge_out_channels=0)
         copy_tensors(slim, self)
         return slim
 
@@ -407,7 +393,9 @@ def checked_pairs(encoder: Encoder, num_pairs: int, values: Any) -> Tensor:
         ValueError: if it has another shape.
     """
     if not isinstance(values, Tensor):
-        raise TypeError(f"{type(encoder).__name__}.encode_pairs must return a tensor, got {type(values).__name__}")
+        raise TypeError(
+            f"{type(encoder).__name__}.encode_with_pairs must return a tensor of pairs, got {type(values).__name__}"
+        )
     _check_shape(encoder, "pair", "pair_out_channels", values, num_pairs, encoder.pair_out_channels)
     return values
 

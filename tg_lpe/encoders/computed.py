@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -82,9 +83,9 @@ class ComputedEncoder(Encoder):
     ) -> Encoding:
         """The encoding from what was precomputed."""
 
-    @abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """The constructor's arguments: what decides the output."""
+        """The constructor's arguments, read from attributes of the same names: what decides the output."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def cast(self, values: Tensor) -> Tensor:
         """Values in the module's dtype."""

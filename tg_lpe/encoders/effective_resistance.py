@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from tg_lpe.encoders.computed import NodeEdgeEncoder
@@ -40,7 +38,3 @@ class EffectiveResistance(NodeEdgeEncoder):
         """The resistances, float64."""
         node, edge = effective_resistances(graph, method=self.method, with_edges=self.edge_out_channels > 0)
         return node.unsqueeze(-1), edge.masked_fill(edge.isinf(), 0.0).unsqueeze(-1)
-
-    def arguments(self) -> dict[str, Any]:
-        """As the constructor's."""
-        return {"edge_out_channels": self.edge_out_channels, "method": self.method}

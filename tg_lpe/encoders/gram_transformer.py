@@ -81,8 +81,8 @@ class GramTransformer(Encoder):
     its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
     ``P`` is not symmetric; what is read at an edge is the mean of its two entries.
 
-    With ``pair_out_channels``, :meth:`encode_pairs` reads the entries of ``f_t(S)`` at any pair of nodes, as those of a
-    graph in which asked-for pairs are edges of conductance zero: exact or estimated as above.
+    With ``pair_out_channels``, :meth:`encode_with_pairs` reads the entries of ``f_t(S)`` at any pair of nodes too, as
+    those of a graph in which asked-for pairs are edges of conductance zero: exact or estimated as above.
 
     A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
 
@@ -213,10 +213,7 @@ class GramTransformer(Encoder):
         """This encoder with the first ``k`` rows of its read-out."""
         if self.readout is None or k >= self.out_channels or self._not_jsonable:
             return self
-        arguments = {**self.config_dict(), "out_channels": k}
-        arguments.pop("class")
-        with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
-            slim = type(self)(**arguments)
+        slim = self.made_anew(out_channels=k)
         copy_tensors(slim, self)
         for name, rows in self.readout.named_parameters():
             slim.readout._parameters[name] = nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad)  # type: ignore[union-attr]
@@ -248,7 +245,10 @@ class GramTransformer(Encoder):
         Raises:
             ValueError: on missing features, or a graph too large for identity probes.
         """
-        node, edge = self.gram(graph, x, edge_attr, generator=generator)
+        return self._read_out(graph, *self.gram(graph, x, edge_attr, generator=generator))
+
+    def _read_out(self, graph: Incidence, node: Tensor, edge: Tensor) -> Encoding:
+        """The encoding, from what :meth:`gram` returns."""
         node = node if self.readout is None else self.readout(node)
         if not self.edge_out_channels:
             return Encoding(node, None)
@@ -256,7 +256,7 @@ class GramTransformer(Encoder):
         return Encoding(node, graph.spread_to_directed(edge))
 
     @without_autocast
-    def encode_pairs(
+    def encode_with_pairs(
         self,
         graph: Incidence,
         pairs: Tensor,
@@ -265,21 +265,14 @@ class GramTransformer(Encoder):
         *,
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Tensor:
-        """Encode pairs of nodes; that of ``(u, v)`` is that of ``(v, u)``.
-
-        Args:
-            graph, x, edge_attr, generator, precomputed: as :meth:`encode`.
-            pairs: int64 ``[2, num_pairs]``, as :meth:`Encoder.encode_pairs`.
-
-        Returns:
-            ``[num_pairs, pair_out_channels]``.
+    ) -> tuple[Encoding, Tensor]:
+        """As :meth:`Encoder.encode_with_pairs`; the encoding of a pair ``(u, v)`` is that of ``(v, u)``.
 
         Raises:
             ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or as :meth:`encode`.
         """
         if not self.pair_out_channels:
-            return super().encode_pairs(graph, pairs, x, edge_attr)
+            return super().encode_with_pairs(graph, pairs)
         check_pairs(graph, pairs)
         edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
         wider = Incidence(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
@@ -289,7 +282,10 @@ class GramTransformer(Encoder):
         nodes, entries = self._gram(wider, adjacency, generator, read_edges=True)
         same = asked < 0  # self-loops: no column of the incidence matrix
         values = torch.cat([entries, nodes]).index_select(0, torch.where(same, pairs[0] + wider.num_edges, asked))
-        return values if self.pair_readout is None else self.pair_readout(values)
+        values = values if self.pair_readout is None else self.pair_readout(values)
+        if self._large_graphs(wider):  # the asked-for edges decide which orders are exact
+            return self.encode(graph, x, edge_attr, generator=generator), values
+        return self._read_out(graph, nodes, entries.index_select(0, known)), values
 
     def gram(
         self,
@@ -317,8 +313,7 @@ class GramTransformer(Encoder):
                 f"{IDENTITY_LIMIT} nodes, got one of {graph.max_nodes}; probes='auto' and 'rademacher' take any"
             )
         num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
-        is_large = self.probe_kind == "auto" and max_nodes > EXACT_NODES
-        if is_large and (graphs := self._large_graphs(graph)):
+        if graphs := self._large_graphs(graph):
             return self._one_by_one(graph, adjacency, graphs, generator, read_edges)
         exact = 0 if self.probe_kind == "rademacher" else max_nodes
         plain = self.num_squarings == 0 and self.num_blocks == 1
@@ -399,9 +394,13 @@ class GramTransformer(Encoder):
         both = scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
         return both if w is None else w * both
 
-    @torch.compiler.disable  # what it finds depends on the data
     def _large_graphs(self, graph: Incidence) -> list[int]:
-        """Graphs of the batch whose exact computation takes too long."""
+        """Graphs of the batch whose exact computation takes too long for ``probes="auto"``."""
+        is_any_large = self.probe_kind == "auto" and graph.max_nodes > EXACT_NODES
+        return self._find_large_graphs(graph) if is_any_large else []
+
+    @torch.compiler.disable  # what it finds depends on the data
+    def _find_large_graphs(self, graph: Incidence) -> list[int]:
         sizes = graph.ptr.diff()
         work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
         return ((sizes > EXACT_NODES) & (work > EXACT_WORK)).nonzero().flatten().tolist()

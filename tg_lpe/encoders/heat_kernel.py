@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any
 
 from torch import Tensor
 
@@ -46,10 +45,6 @@ class HeatKernel(NodeEdgeEncoder):
         """The entries, float64."""
         with_edges = self.edge_out_channels > 0
         return heat_kernel_entries(graph, self.times, method=self.method, with_edges=with_edges)
-
-    def arguments(self) -> dict[str, Any]:
-        """As the constructor's."""
-        return {"times": self.times, "edge_out_channels": self.edge_out_channels, "method": self.method}
 
 
 def check_times(times: Sequence[float]) -> tuple[float, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,8 +35,8 @@ class LaplacianEigenvectors(ComputedEncoder):
     Args:
         k: number of eigenvectors, ``out_channels``.
         edge_out_channels: ``2 k`` for the edge encoding, 0 for none.
-        normalization: of the Laplacian, as in PyG: ``None`` for ``D - A``, ``"sym"``, ``"rw"``. The default of the
-            transform :class:`~tg_lpe.transforms.AddLaplacianEigenvectors` is ``None``, as in PyG.
+        normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``,
+            ``"rw"``. The transform :class:`~tg_lpe.transforms.AddLaplacianEigenvectors` takes ``None`` by default.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
         seed: of the first vectors of the iteration.
@@ -86,14 +85,3 @@ class LaplacianEigenvectors(ComputedEncoder):
             loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)
             edge = edge.masked_fill(loops, 0.0)
         return Encoding(with_random_signs(vectors, graph, generator), edge)
-
-    def arguments(self) -> dict[str, Any]:
-        """As the constructor's."""
-        return {
-            "k": self.k,
-            "edge_out_channels": self.edge_out_channels,
-            "normalization": self.normalization,
-            "which": self.which,
-            "method": self.method,
-            "seed": self.seed,
-        }

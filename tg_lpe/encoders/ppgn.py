@@ -66,7 +66,7 @@ class PPGN(Encoder):
     Args:
         out_channels: width of the node encoding.
         edge_out_channels: width of the edge encoding; 0 for none.
-        pair_out_channels: width of the encoding of pairs of nodes, see :meth:`encode_pairs`; 0 for none.
+        pair_out_channels: width of the encoding of pairs of nodes, see :meth:`encode_with_pairs`; 0 for none.
         hidden_channels: width of the features of pairs.
         num_layers: number of layers.
         frequency: of sines in place of all GELUs, as in `SIREN <https://arxiv.org/abs/2006.09661>`_. What a layer adds
@@ -126,29 +126,6 @@ class PPGN(Encoder):
         return self._encoding(graph, *self._features(graph))
 
     @without_autocast
-    def encode_pairs(
-        self,
-        graph: Incidence,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Tensor:
-        """Encode pairs of nodes, as :meth:`Encoder.encode_pairs`.
-
-        Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 1,024 nodes.
-        """
-        if self.pair is None:
-            return super().encode_pairs(graph, pairs, x, edge_attr)
-        check_pairs(graph, pairs)
-        all_pairs, features, _ = self._features(graph)
-        out: Tensor = self.pair(features[all_pairs.number(graph, *pairs)])
-        return out
-
-    @without_autocast
     def encode_with_pairs(
         self,
         graph: Incidence,
@@ -159,10 +136,10 @@ class PPGN(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """:meth:`encode` and :meth:`encode_pairs` with the features of all pairs computed once.
+        """As :meth:`Encoder.encode_with_pairs`.
 
         Raises:
-            ValueError: as :meth:`encode_pairs`.
+            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 1,024 nodes.
         """
         if self.pair is None:
             return super().encode_with_pairs(graph, pairs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from tg_lpe.arguments import check_count
@@ -42,7 +40,3 @@ class RandomWalk(NodeEdgeEncoder):
     def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
         """The probabilities, float64."""
         return random_walk_probabilities(graph, self.steps, method=self.method, with_edges=self.edge_out_channels > 0)
-
-    def arguments(self) -> dict[str, Any]:
-        """As the constructor's."""
-        return {"steps": self.steps, "edge_out_channels": self.edge_out_channels, "method": self.method}

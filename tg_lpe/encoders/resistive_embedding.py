@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +64,3 @@ class ResistiveEmbedding(ComputedEncoder):
         rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)
         directions = rows[graph.local_index] / self.k**0.5
         return self.cast(resistive_embedding(graph, directions, method=self.method))
-
-    def arguments(self) -> dict[str, Any]:
-        """As the constructor's."""
-        return {"k": self.k, "seed": self.seed, "method": self.method}

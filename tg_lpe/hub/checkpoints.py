@@ -117,6 +117,22 @@ class CheckpointMixin(
             )
         return {"class": type(self).__name__, **arguments}
 
+    def made_anew(self: T, **changes: Any) -> T:
+        """A module of the same class and arguments but for some, with weights of its own.
+
+        They are drawn from torch's global generator, which is left as it was.
+
+        Args:
+            changes: arguments of the constructor.
+
+        Raises:
+            TypeError: as :meth:`config_dict`.
+        """
+        arguments = {**self.config_dict(), **changes}
+        arguments.pop("class")
+        with torch.random.fork_rng(devices=[]):
+            return type(self)(**arguments)
+
     def extra_repr(self) -> str:
         """The constructor's arguments that are not its defaults, without modules, which are parts."""
         given = {**self._not_jsonable, **(self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {})}

@@ -339,11 +339,9 @@ class TupleTransformer(FeatureModel):
         changes = {name: value for name, value in changes.items() if name not in own or own[name] != value}
         if wrong := sorted(set(changes) & set(KEPT)):
             raise ValueError(f"{', '.join(KEPT)} belong to the layers, which are kept; got other {wrong}")
-        arguments = {**own, **changes, "k": k, "s": s}
-        arguments.pop("class")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            model = type(self)(**arguments)
+            model = self.made_anew(**changes, k=k, s=s)
         weight = self.token_norm.weight
         model = model.to(weight.device, weight.dtype).train(self.training)
         same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT

@@ -42,9 +42,7 @@ def principal_readouts(
     exact = copy.deepcopy(encoder).double()
     values = [exact.gram(graph) for graph in incidences(dataset, CHUNK, CHUNK_PAIRS)]
     node, edge = (torch.cat(parts) for parts in zip(*values, strict=True))
-    arguments = {name: value for name, value in encoder.config_dict().items() if name != "class"}
-    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are replaced
-        result = GramTransformer(**{**arguments, "out_channels": out_channels, "edge_out_channels": edge_out_channels})
+    result = encoder.made_anew(out_channels=out_channels, edge_out_channels=edge_out_channels)
     result.to(encoder.unit)
     result.conductances.load_state_dict(encoder.conductances.state_dict())
     state = {"readout.weight": principal_axes(node, out_channels)}
