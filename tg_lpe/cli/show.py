@@ -16,8 +16,8 @@ def add_options(parser: ArgumentParser) -> None:
 
     parser.usage = "tg-lpe show SMILES [options]"
     parser.epilog = (
-        "examples: tg-lpe show CC(=O)Nc1ccc(O)cc1 --pretrained gram-k8, "
-        "tg-lpe show c1ccccc1O --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
+        "examples: tg-lpe show 'CC(=O)Nc1ccc(O)cc1' --pretrained gram-k8, "
+        "tg-lpe show 'c1ccccc1O' --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
     )
     parser.add_argument("smiles", metavar="SMILES", help="the molecule")
     add_encoder(
