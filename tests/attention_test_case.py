@@ -13,7 +13,7 @@ from helpers import normal, randomize_, relative_error
 from host_reads import HostReads
 from torch import Tensor, nn
 
-from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, make_shared
+from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, shared_of
 from tg_lpe.nn.norms import RunningNorm
 from tg_lpe.nn.reset import reset_all
 
@@ -41,7 +41,8 @@ class WithShared(nn.Module):
 
 def make_layer(name: str, options: dict[str, Any]) -> nn.Module:
     """A layer of the tests' size by itself."""
-    layer, shared = (make(name, CHANNELS, HEADS, options) for make in (make_attention, make_shared))
+    layer = make_attention(name, CHANNELS, HEADS, options)
+    shared = shared_of(layer)
     return layer if shared is None else WithShared(layer, shared)
 
 

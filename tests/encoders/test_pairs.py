@@ -173,7 +173,9 @@ def test_pairs_change_nothing_in_the_encoding(options: dict) -> None:
         GramTransformer(4, 3, 2, 6, **options, pair_out_channels=2, num_edge_types=3, num_node_types=2)
     )
     encoder.double()
-    graph = batch_of([from_networkx(barbell_graph(5, 2), lambda i: 1.0 + i), Graph(3, [], []), Graph(2, [(0, 1)], [2.0])])
+    graph = batch_of(
+        [from_networkx(barbell_graph(5, 2), lambda i: 1.0 + i), Graph(3, [], []), Graph(2, [(0, 1)], [2.0])]
+    )
     incidence = Incidence(**graph.arguments())
     x, edge_attr = torch.arange(17) % 2, torch.arange(incidence.num_directed_edges) % 3
     encoding, _ = encoder.encode_with_pairs(incidence, all_pairs(incidence), x, edge_attr)

@@ -31,13 +31,12 @@ class Start(nn.Module):
 def model_with_penalty() -> GraphTransformer:
     @register_attention("penalised")
     class Penalised(nn.Module):
-        @staticmethod
-        def shared(hidden_channels: int, heads: int) -> nn.Module:
-            return Start()
-
         def __init__(self, hidden_channels: int, heads: int) -> None:
             super().__init__()
             self.weight = nn.Parameter(torch.full((), 3.0))
+
+        def shared(self) -> nn.Module:
+            return Start()
 
         def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: State) -> Any:
             return h, e, State(state.penalty + self.weight**2)

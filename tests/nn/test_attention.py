@@ -179,13 +179,12 @@ def test_layers_that_share_weights_and_hand_on_a_state(names: Registry) -> None:
     class RunningSum(nn.Module):
         """Adds to the state of each graph the mean of its nodes, and to each node the state of its graph."""
 
-        @staticmethod
-        def shared(hidden_channels: int, heads: int, *, scale: float = 1.0) -> First:
-            return First(hidden_channels)
-
         def __init__(self, hidden_channels: int, heads: int, *, scale: float = 1.0) -> None:
             super().__init__()
-            self.scale = scale
+            self.hidden_channels, self.scale = hidden_channels, scale
+
+        def shared(self) -> First:
+            return First(self.hidden_channels)
 
         def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: Tensor) -> tuple[Tensor, ...]:
             state = state + self.scale * neighbourhoods.graphs.mean(h)

@@ -184,7 +184,7 @@ class TestHybrid(AttentionTestCase):
 def attention_of(name: str = "primal", seed: int = 0, **options: Any) -> tuple[Any, Any]:
     """An attention over all nodes in float64 with random weights, and what its layers share."""
     attention = GLOBAL_ATTENTIONS[name](CHANNELS, HEADS, **options)
-    shared = HybridLayer.shared(CHANNELS, HEADS, global_attention=name, global_options=options)
+    shared = HybridLayer(CHANNELS, HEADS, global_attention=name, global_options=options).shared()
     return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
 
 

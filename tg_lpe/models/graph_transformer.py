@@ -14,7 +14,7 @@ from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.incidence import Incidence, as_plain
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
-from tg_lpe.nn.attention import Neighbourhoods, make_attention, make_shared
+from tg_lpe.nn.attention import Neighbourhoods, make_attention, shared_of
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
@@ -166,7 +166,7 @@ class GraphTransformer(FeatureModel):
             raise ValueError(
                 "pe_merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
             )
-        self.shared = make_shared(attention, hidden_channels, heads, options)
+        self.shared = shared_of(self.layers[0])
         pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
         self.readout = _readout(readout, pooled, hidden_channels, out_channels)
         pool_norm = pool_norm or ("batch" if pooling == "both" else None)

@@ -13,7 +13,7 @@ from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.nn.attention.hybrid import HybridLayer
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.primal import DualAttention, KernelSVDAttention, PrimalAttention
-from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, make_shared, register_attention
+from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention, shared_of
 from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLayer
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "SpectralAttention",
     "SpectralAttentionLayer",
     "make_attention",
-    "make_shared",
+    "shared_of",
     "register_attention",
     "register_global_attention",
 ]

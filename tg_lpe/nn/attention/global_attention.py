@@ -26,8 +26,7 @@ def register_global_attention(name: str) -> Callable[[L], L]:
 
     It is constructed with ``hidden_channels``, ``heads`` and options of its own. ``forward(h, neighbourhoods, state)``
     returns what is added to the node features, ``[num_nodes, hidden_channels]``, and the state for the next layer. A
-    static method ``shared`` is that of :func:`~tg_lpe.nn.attention.register_attention`; without it the state is
-    ``None``.
+    method ``shared`` is that of :func:`~tg_lpe.nn.attention.register_attention`; without it the state is ``None``.
 
     Raises:
         ValueError: if another class has that name.

@@ -12,7 +12,7 @@ from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
-from tg_lpe.nn.attention.registry import check_arguments, register_attention
+from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_parts
 
@@ -65,23 +65,6 @@ class HybridLayer(nn.Module):
         ValueError: if a choice is unknown, nothing is chosen, or an argument is out of range.
     """
 
-    @staticmethod
-    def shared(
-        hidden_channels: int,
-        heads: int,
-        *,
-        global_attention: str = "primal",
-        global_options: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> nn.Module:
-        """What the global parts of a model share."""
-        check_options("global_options", global_options)
-        make = getattr(GLOBAL_ATTENTIONS[global_attention], "shared", None)
-        if make is None:
-            return NothingShared()
-        module: nn.Module = make(hidden_channels, heads, **dict(global_options or {}))
-        return module
-
     def __init__(
         self,
         hidden_channels: int,
@@ -122,6 +105,10 @@ class HybridLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
         reset_parts(self)
+
+    def shared(self) -> nn.Module:
+        """What the global parts of a model share."""
+        return NothingShared() if self.attention is None else shared_of(self.attention) or NothingShared()
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: Any) -> tuple[Tensor, Tensor, Any]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is that of the global part."""

@@ -145,20 +145,6 @@ class PrimalAttention(nn.Module):
         ValueError: if an argument is out of range, or ``form="published"`` meets a regulariser that is not its own.
     """
 
-    @staticmethod
-    def shared(
-        hidden_channels: int,
-        heads: int,
-        *,
-        rank: int = 30,
-        num_rows: int | None = None,
-        regularizer: str = "code",
-        eta: float = 0.1,
-        **options: Any,
-    ) -> SharedProjection:
-        """What the layers of a model share."""
-        return SharedProjection(rank if num_rows is None else num_rows, rank, regularizer != "none" and eta > 0)
-
     def __init__(
         self,
         hidden_channels: int,
@@ -195,6 +181,10 @@ class PrimalAttention(nn.Module):
         for part in (self.features, self.virtual, self.out):
             part.reset_parameters()
         self._reset_own()
+
+    def shared(self) -> SharedProjection:
+        """What the layers of a model share."""
+        return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self._regularizes)
 
     def _reset_own(self) -> None:
         for weight in (self.weight_e, self.weight_r):
@@ -461,25 +451,23 @@ class KernelSVDAttention(nn.Module):
         ValueError: if an argument is out of range.
     """
 
-    @staticmethod
-    def shared(hidden_channels: int, heads: int, *, num_rows: int | None = None, **options: Any) -> SharedProjection:
-        """What the layers of a model share."""
-        check_heads(hidden_channels, heads)
-        if num_rows is not None:
-            check_count("num_rows", num_rows)
-        return SharedProjection(num_rows or hidden_channels // heads, hidden_channels // heads)
-
     def __init__(self, hidden_channels: int, heads: int, num_rows: int | None = None, ridge: float = 1e-3) -> None:
         super().__init__()
         check_positive("ridge", ridge)
         self.features, self.ridge = FeatureMaps(hidden_channels, heads), ridge
         width = hidden_channels // heads
+        self.num_rows = width if num_rows is None else num_rows
+        check_count("num_rows", self.num_rows)
         self.virtual = nn.Linear(hidden_channels, width)
         self.out = nn.Linear(2 * width, width)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
         reset_parts(self)
+
+    def shared(self) -> SharedProjection:
+        """What the layers of a model share."""
+        return SharedProjection(self.num_rows, self.virtual.out_features)
 
     def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> tuple[Tensor, PrimalState]:
         """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""

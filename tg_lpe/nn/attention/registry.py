@@ -31,10 +31,10 @@ def register_attention(name: str) -> Callable[[L], L]:
     of its own; the model's options ``dropout``, ``norm`` and ``residual`` reach it if it has arguments of these names.
     If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` is not used.
 
-    Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, define a static method
-    ``shared(hidden_channels, heads, **options)`` that makes one module for all of them. Called with the neighbourhoods,
-    that module returns the first state of a batch, and the layers are ``forward(h, e, neighbourhoods, state)`` and
-    return ``(h, e, state)``. If that module has an attribute ``has_penalty`` that is true, training adds the field
+    Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, have a method ``shared()`` that
+    makes one module for all layers of a model, which asks its first. Called with the neighbourhoods, that module
+    returns the first state of a batch, and the layers are ``forward(h, e, neighbourhoods, state)`` and return
+    ``(h, e, state)``. If that module has an attribute ``has_penalty`` that is true, training adds the field
     ``penalty`` of the last layer's state, a scalar, to its loss.
 
     Raises:
@@ -65,21 +65,10 @@ def make_attention(
     return layer
 
 
-def make_shared(name: str, hidden_channels: int, heads: int, options: Mapping[str, Any]) -> nn.Module | None:
-    """What all attention layers of a model share, with fresh weights; ``None`` for layers that share nothing.
-
-    Args:
-        name, hidden_channels, heads, options: as :func:`make_attention`.
-
-    Raises:
-        ValueError: as :func:`make_attention`.
-    """
-    make = getattr(ATTENTIONS[name], "shared", None)
-    if make is None:
-        return None
-    check_arguments("attention", name, ATTENTIONS[name], options, ("update_edges",))
-    shared: nn.Module = make(hidden_channels, heads, **options)
-    return shared
+def shared_of(layer: nn.Module) -> nn.Module | None:
+    """What all layers of a model share with this one, with fresh weights; ``None`` if it shares nothing."""
+    make: Callable[[], nn.Module] | None = getattr(layer, "shared", None)
+    return None if make is None else make()
 
 
 def check_arguments(

@@ -327,11 +327,6 @@ class SpectralAttentionLayer(nn.Module):
         ValueError: if an argument is out of range.
     """
 
-    @staticmethod
-    def shared(hidden_channels: int, heads: int, *, full: bool = False, **options: object) -> MissingEdges:
-        """What the layers of a model share."""
-        return MissingEdges(hidden_channels, full)
-
     def __init__(
         self,
         hidden_channels: int,
@@ -363,6 +358,10 @@ class SpectralAttentionLayer(nn.Module):
         first, _, _, second = self.feed_forward
         for part in (self.attention, self.out, self.norm_attention, first, second, self.norm_feed_forward):
             part.reset_parameters()  # type: ignore[operator]
+
+    def shared(self) -> MissingEdges:
+        """What the layers of a model share."""
+        return MissingEdges(self.out.in_features, self.attention.full)
 
     def forward(
         self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: MissingPairs | None
