@@ -19,7 +19,8 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import Incidence
-from tg_lpe.graph import spectral
+from tg_lpe.graph import heat, spectral
+from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs, resistive_embedding
 from tg_lpe.graph.solvers import factorized
@@ -372,6 +373,22 @@ def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -
     edges = effective_resistances(graph)[1]
     expected = torch.tensor([1.0, 1e17, 1e17], dtype=torch.float64)[torch.argsort(3 * index[0] + index[1])]
     torch.testing.assert_close(edges, expected, rtol=1e-12, atol=0)
+
+
+def test_heat_takes_the_cheaper_way_above_1024_nodes() -> None:
+    """A hub makes the series long; a grid's is short, and there all eigenvectors would take longer."""
+    times = (0.5, 8.0)
+    ways = {}
+    for name, graph in (("star", nx.star_graph(1099)), ("grid", nx.grid_2d_graph(60, 60))):
+        incidence = Incidence(**batch_of([from_networkx(graph)]).arguments())
+        parts = Components(incidence)
+        (part,) = parts.groups[0].each()
+        ways[name] = heat._is_dense_faster(parts, part, times)
+        if name == "star":
+            auto, series = (heat_kernel_entries(incidence, times, method=method) for method in ("auto", "iterative"))
+            for got, expected in zip(auto, series, strict=True):
+                assert relative_error(got, expected) < 1e-9
+    assert ways == {"star": True, "grid": False}
 
 
 def test_heat_stays_where_weights_are_large() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import subprocess
 import sys
 import weakref
@@ -236,7 +237,7 @@ def test_labels_of_one_class_are_refused_before_the_first_epoch(part: str, tmp_p
     message = rf"ROC-AUC needs .* both classes; in the {part} set, y has none: .*--task\.metric accuracy.* or seed"
     with pytest.raises(ValueError, match=message):
         train(build_model(splits.spec, task, **MODEL), splits, task, QUICK, folder=tmp_path, progress=False)
-    assert not (tmp_path / "metrics.jsonl").exists()
+    assert not any(tmp_path.iterdir()), "a folder that nothing can be done with"
     task = make_task({"name": "binary", "metric": "accuracy"})
     config = TrainConfig(epochs=1, precision="float32")
     train(build_model(splits.spec, task, **MODEL), splits, task, config, folder=tmp_path, progress=False)
@@ -282,6 +283,44 @@ def test_attributes_that_are_not_read_do_not_matter(encoder: dict[str, Any] | No
         assert not extra or splits.test._data.charge.numel() == 18, "the caller's data is as it was"
     assert results[0] == results[1]
     assert results[1]["test_mae_relabelled"] == pytest.approx(results[1]["test_mae"], rel=1e-5)
+
+
+def test_weights_that_no_encoder_reads(caplog: pytest.LogCaptureFixture) -> None:
+    """A model without an encoder is the baseline on weighted graphs too, as on the same graphs without weights."""
+    figures, predictions = [], []
+    with caplog.at_level(logging.INFO, "tg_lpe"):
+        for weighted in (False, True):
+            parts = [rings(n, seed, weighted=True) for seed, n in enumerate((40, 10, 10))]
+            for data in (data for part in parts for data in part if not weighted):
+                del data.edge_weight
+            splits, task = GraphSplits.of(*parts, level="graph"), make_task({"name": "binary"})
+            model = build_model(splits.spec, task, None, **MODEL)
+            config = TrainConfig(epochs=1, batch_size=8, precision="float32")
+            figures.append(train(model, splits, task, config, progress=False)["test_roc_auc"])
+            graphs = [splits.test[number] for number in range(3)]
+            predictions.append(Predictor(model.eval(), task).predict(graphs).values)
+    assert figures[0] == figures[1] and torch.equal(*predictions)
+    assert caplog.text.count("edge_weight of the graphs is not read") == 1
+
+
+def test_an_encoding_that_nobody_hands_over() -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    model = GraphTransformer(in_channels=2, pe_channels=4, **MODEL)
+    with pytest.raises(ValueError, match=r"was made with pe_channels and expects pe= at every call.*encoder_lr=0"):
+        train(model, splits, task, QUICK, progress=False)
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("float32", "float32"), ("bfloat16", "bfloat16")])
+def test_the_precision_of_a_result(precision: str, expected: str) -> None:
+    task, config = make_task({"name": "binary"}), TrainConfig(epochs=1, batch_size=8, precision=precision)
+    for dtype in (torch.float32, torch.float64):
+        parts = [rings(n, n) for n in (10, 4, 6)]
+        for data in (data for part in parts for data in part):
+            data.x = data.x.to(dtype)
+        splits = GraphSplits.of(*parts, level="graph")
+        model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 4}, **MODEL).to(dtype)
+        result = train(model, splits, task, config, progress=False)
+        assert result["precision"] == ("float64" if dtype == torch.float64 else expected)
 
 
 def test_predictions_are_not_rounded_to_bfloat16() -> None:

@@ -21,6 +21,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import BaseTransform, Compose
 
 from tg_lpe import Incidence, constructions
+from tg_lpe.data import GraphDataset
 from tg_lpe.testing import assert_permutation_equivariant
 from tg_lpe.transforms import (
     AddEffectiveResistance,
@@ -551,6 +552,30 @@ def test_refuses_arguments_that_mean_nothing() -> None:
         message = "tolerance=0.01 would have no effect with method='auto': method='layers' reads it"
         with pytest.raises(ValueError, match=message):
             type(transform)(**options, tolerance=0.01)
+
+
+@pytest.mark.parametrize("name", ["y", "edge_attr", "edge_weight"])
+def test_what_is_replaced_is_told(name: str) -> None:
+    """In a graph, a batch and a dataset, and only where there was something."""
+    ring = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3, other=torch.zeros(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transform = AddHeatKernelPE(**{"edge_attr_name" if "edge" in name else "attr_name": name})
+    graphs = [ring, ring]
+    for present in (False, True):
+        if present:
+            graphs = [copy.copy(ring).update({name: torch.ones(3)}) for _ in range(2)]
+        for call, given in (
+            (transform, graphs[0]),
+            (transform, Batch.from_data_list(graphs)),
+            (transform.encode_dataset, graphs),
+            (transform.encode_dataset, GraphDataset.from_data_list(graphs)),
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                call(given)
+            told = [str(warning.message) for warning in caught if "is replaced by" in str(warning.message)]
+            assert bool(told) == present and all(repr(name) in text for text in told)
 
 
 def test_refuses_names_that_are_taken() -> None:

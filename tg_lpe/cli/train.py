@@ -63,7 +63,7 @@ def add_options(parser: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
-    from tg_lpe.training import JointTraining, TrainConfig, build_model, task_for
+    from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
     from tg_lpe.training.metrics import METRICS
     from tg_lpe.training.processes import join
     from tg_lpe.training.run_folder import checkpoint_label, describe_model
@@ -94,6 +94,7 @@ def run(args: Namespace) -> None:
             model.start_from(model_of(start))
         except ValueError as error:
             raise ValueError(f"--start {args.start}: {error}") from error
+    check_training(model, splits, task)
     settings = {
         **describe_model(model),
         "pretrained": chosen if isinstance(chosen, str) else None,

@@ -264,7 +264,7 @@ def heat_columns(laplacian: csr_matrix, times: tuple[float, ...], columns: Array
     """
     n, half = laplacian.shape[0], max(bound, 1e-300) / 2
     shifted = (laplacian / half - eye(n)).tocsr()
-    terms = max(_heat_terms(s * half) for s in times)
+    terms = heat_terms(times, bound)
     weights = np.array([_heat_series(s * half, terms) for s in times])
     previous, current = np.zeros((n, len(columns))), np.zeros((n, len(columns)))
     current[columns, np.arange(len(columns))] = 1.0
@@ -278,8 +278,9 @@ def heat_columns(laplacian: csr_matrix, times: tuple[float, ...], columns: Array
     return out
 
 
-def _heat_terms(x: float) -> int:
-    """Terms after which Chebyshev's series of ``exp(-x (1 + t))`` on [-1, 1] is below rounding."""
+def heat_terms(times: tuple[float, ...], bound: float) -> int:
+    """Terms after which Chebyshev's series of ``exp(-s L)`` is below rounding, for eigenvalues up to ``bound``."""
+    x = max(times) * max(bound, 1e-300) / 2  # the series is that of exp(-x (1 + t)) on [-1, 1]
     return int(10 + 9 * math.sqrt(x) + min(x, 40.0))
 
 

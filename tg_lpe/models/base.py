@@ -43,6 +43,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
     - ``pe_embedding``, ``edge_pe_embedding``, submodules or ``None``: maps of the encoding, which may have a learning
       rate of their own, too;
     - ``level``: as the argument;
+    - ``reads_edge_weight``: whether :meth:`forward` is handed the ``edge_weight`` of data that has one;
     - ``has_penalty``: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions
       and a term of the loss.
 

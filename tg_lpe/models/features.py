@@ -32,6 +32,11 @@ class FeatureModel(Model):
     pe_embedding: EncodingEmbedding | EncodingChannels | None
     edge_pe_embedding: EncodingEmbedding | EncodingChannels | None
 
+    @property
+    def reads_edge_weight(self) -> bool:
+        """Whether the encoder reads edge weights; nothing else of the model does."""
+        return self._encoder_reads("edge_weight")
+
     def _refuse_unread(
         self,
         edge_weight: Tensor | None,
@@ -44,7 +49,7 @@ class FeatureModel(Model):
             _refuse("the model was built without encoder", precomputed=precomputed)
         else:
             _refuse("the model has an encoder of its own", pe=pe, edge_pe=edge_pe)
-        if not self._encoder_reads("edge_weight"):
+        if not self.reads_edge_weight:
             _refuse("the model has no encoder that reads edge weights", edge_weight=edge_weight)
         if self.pe_embedding is None:
             _refuse("the model was built without pe_channels or encoder", pe=pe)

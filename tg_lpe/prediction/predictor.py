@@ -271,7 +271,7 @@ class Predictor:
                 chunk.edge_index.to(device),
                 given.get("edge_attr"),
                 chunk.batch.to(device),
-                given.get("edge_weight"),
+                given.get("edge_weight") if getattr(self.model, "reads_edge_weight", True) else None,
                 num_nodes=chunk.num_nodes,
                 num_graphs=chunk.num_graphs,
             )

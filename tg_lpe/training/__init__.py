@@ -2,7 +2,7 @@
 
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig
-from tg_lpe.training.joint import JointTraining, train
+from tg_lpe.training.joint import JointTraining, check_training, train
 from tg_lpe.training.kernels import KernelPretraining
 from tg_lpe.training.pretrain import EigenvectorPretraining
 from tg_lpe.training.readouts import principal_readouts
@@ -21,6 +21,7 @@ __all__ = [
     "Task",
     "TrainConfig",
     "build_model",
+    "check_training",
     "make_task",
     "principal_readouts",
     "register_task",

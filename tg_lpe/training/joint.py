@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ from tg_lpe.training.tasks import Task, task_for
 
 READ = ("x", "edge_index", "edge_attr", "edge_weight", "y")
 """Attributes of the graphs that a training reads."""
+
+_LOGGER = logging.getLogger("tg_lpe.training")
 
 RELABELLING = 2
 """Separates the seed of the test graphs' other numbering from all others."""
@@ -80,6 +83,7 @@ def train(
         )
     device = join(device)
     task = task_for(splits) if task is None else task
+    check_training(model, splits, task)
     config = TrainConfig() if config is None else config
     if folder is None and resume:
         raise ValueError("resume=True goes on with the run in a folder: folder is missing")
@@ -97,8 +101,27 @@ def train(
     )
 
 
+def check_training(model: nn.Module, splits: GraphSplits, task: Task) -> None:
+    """Refuse what cannot be trained, before a folder is begun.
+
+    Raises:
+        ValueError: if the model or the labels do not belong to the task, or the model expects an encoding to be given.
+    """
+    task.check_model(model)
+    task.check_labels(splits)
+    expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
+    if expects and getattr(model, "encoder", None) is None:
+        raise ValueError(
+            f"the model was made with {expects[0]}_channels and expects {expects[0]}= at every call, which no training "
+            "has: give it the encoder itself, as GraphTransformer(encoder=load_encoder('gram-k16')) does; "
+            "TrainConfig(encoder_lr=0) keeps its weights"
+        )
+
+
 class JointTraining(TrainingLoop):
     """The loop behind :func:`train`. It reads the test set once, with the weights that validation chose.
+
+    :func:`check_training` says what it can train.
 
     Args:
         config: settings of the loop.
@@ -120,8 +143,6 @@ class JointTraining(TrainingLoop):
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
-        task.check_model(model)
-        task.check_labels(splits)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
         self.encoder = getattr(model, "encoder", None)
@@ -133,6 +154,9 @@ class JointTraining(TrainingLoop):
         self.plain_test_set = splits.test
         self.label_counts = _label_counts(task, splits)
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
+        self.reads_edge_weight = bool(getattr(model, "reads_edge_weight", True))
+        if "edge_weight" in splits.train._data and not self.reads_edge_weight:
+            _LOGGER.info("edge_weight of the graphs is not read: the model has no encoder that reads it")
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """As :meth:`TrainingLoop.fit`; without a learning rate, the encoder has no gradients meanwhile."""
@@ -217,8 +241,14 @@ class JointTraining(TrainingLoop):
             "num_train": len(self.train_set),
             "num_val": len(self.val_set),
             "num_test": len(self.test_set),
-            "precision": "float32" if self.autocast_dtype is None else "bfloat16",
+            "precision": self._precision(),
         }
+
+    def _precision(self) -> str:
+        """The dtype of products; autocast leaves those of float64 weights as they are."""
+        own = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+        dtype = own if own == torch.float64 or self.autocast_dtype is None else self.autocast_dtype
+        return str(dtype).removeprefix("torch.")
 
     def relabelled_test_figure(self) -> float:
         """The test figure of the same weights after the nodes of each test graph were numbered at random.
@@ -242,7 +272,7 @@ class JointTraining(TrainingLoop):
                 batch.edge_index,
                 batch.get("edge_attr"),
                 batch.batch,
-                batch.get("edge_weight"),
+                batch.get("edge_weight") if self.reads_edge_weight else None,
                 precomputed=precomputed_of(batch),
                 num_nodes=batch.num_nodes,
                 num_graphs=batch.num_graphs,

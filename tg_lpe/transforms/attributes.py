@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,19 @@ from tg_lpe.data.storage import RESERVED
 
 TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names under which PyTorch Geometric keeps something else, and none at all."""
+
+
+FEATURES = ("x", "y", "pos", "edge_attr", "edge_weight")
+"""Names under which graphs bring their own features, labels and weights."""
+
+
+def warn_of_loss(store: Any, name: str | None) -> None:
+    """Warn if an attribute to write takes the place of features, labels or weights; ``None`` appends to ``x``."""
+    if name in FEATURES and store.get(name) is not None:
+        warnings.warn(
+            f"{name!r} of the graph is replaced by what the transform computes; another name for that keeps both",
+            stacklevel=2,
+        )
 
 
 def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -> None:

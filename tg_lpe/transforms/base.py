@@ -17,7 +17,7 @@ from tqdm import tqdm
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.incidence import Incidence, as_plain, check_reduce
 from tg_lpe.transforms import hetero as heterogeneous
-from tg_lpe.transforms.attributes import with_features, write_to_batch
+from tg_lpe.transforms.attributes import warn_of_loss, with_features, write_to_batch
 
 EDGE_WEIGHT = "edge_weight"
 """The default name of the conductances, which a graph need not have."""
@@ -173,6 +173,7 @@ class GraphTransform(BaseTransform, ABC):
             name, level = same[0].name, same[0].level
             values = torch.cat([part.values for part in same])
             if collated:
+                warn_of_loss(result._data, name)
                 if level == "node":
                     values = with_features(result._data.get("x"), name, values)
                 result = with_attribute(result, _written_to(name), level, values)
@@ -244,6 +245,7 @@ def bar_options(progress: bool) -> dict[str, Any]:
 
 def _write(data: Data, attribute: Attribute) -> None:
     name, level, values = attribute
+    warn_of_loss(data, name)
     if level == "node":
         values = with_features(data.x, name, values)
     if isinstance(data, Batch):

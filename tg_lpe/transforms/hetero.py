@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, HeteroData
 from tg_lpe.arguments import check_choice
 from tg_lpe.data.storage import RESERVED
 from tg_lpe.graph.incidence import as_plain, check_edge_index
-from tg_lpe.transforms.attributes import with_features
+from tg_lpe.transforms.attributes import warn_of_loss, with_features
 
 EdgeType = tuple[str, str, str]
 
@@ -160,6 +160,7 @@ def write(part: Part, name: str | None, level: str, values: Tensor) -> None:
                     "rename the edge type, or use attr_name=None, which appends to x"
                 )
             rows = with_features(store.get("x"), name, rows)
+        warn_of_loss(store, own if name is not None else None)
         setattr(store, own, rows)
         if isinstance(data, Batch):
             _record_slices(data, kind, own, level)
