@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ from hypothesis import strategies as st
 from numpy.polynomial.chebyshev import chebval
 from scipy.linalg import hadamard
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 import tg_lpe.encoders.gram_transformer
-from tg_lpe import Encoding, GramTransformer, Incidence, LinearTransformer
+from tg_lpe import AddPositionalEncoding, Encoding, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.encoders import load_encoder
+from tg_lpe.encoders.base import frozen_copy
 from tg_lpe.encoders.gram_transformer import BALL_VISITS, EXACT_NODES, MAX_PADDING
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.hub.checkpoints import module_digest
@@ -470,6 +473,27 @@ def limit_exact(monkeypatch: pytest.MonkeyPatch, nodes: int, work: float, visits
     """Let ``probes="auto"`` be exact for these sizes only."""
     for name, value in {"EXACT_NODES": nodes, "EXACT_WORK": work, "BALL_VISITS": visits}.items():
         monkeypatch.setattr(tg_lpe.encoders.gram_transformer, name, value)
+
+
+def test_what_is_frozen_is_exact_on_larger_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transform encodes a graph once; what is estimated is told."""
+    limit_exact(monkeypatch, nodes=6, work=0, visits=0)
+    graph = incidence_of(from_networkx(nx.random_regular_graph(3, 40, seed=0)))
+    encoder, exact = (gram(probes=kind, num_probes=3, num_layers=5) for kind in ("auto", "identity"))
+    truth = exact.encode(graph).node
+    with pytest.warns(UserWarning, match="estimates long walks of a large graph"):
+        assert relative_error(encoder.encode(graph).node, truth) > 1e-3
+    frozen = frozen_copy(encoder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(frozen.encode(graph).node, truth)
+        data = Data(edge_index=graph.edge_index, num_nodes=40)
+        assert torch.equal(AddPositionalEncoding(encoder)(data).pe, encoder.without_edges().freeze().encode(graph).node)
+    with pytest.warns(UserWarning, match="estimates long walks"):
+        frozen.requires_grad_().encode(graph)
+    monkeypatch.setattr(tg_lpe.encoders.gram_transformer, "FROZEN_EXACT_WORK", 0)
+    with pytest.warns(UserWarning, match="estimates long walks"):
+        frozen_copy(encoder).encode(graph)
 
 
 def incidence_of(graph: Graph) -> Incidence:

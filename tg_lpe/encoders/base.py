@@ -177,7 +177,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             edge_index: int64 ``[2, num_directed_edges]``; :class:`~tg_lpe.Incidence` says what a list of edges means.
             edge_attr: features of the directed edges ``[num_directed_edges, ...]``, likewise.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
-            edge_weight: conductances ``[num_directed_edges]``; all one if absent.
+            edge_weight: conductances ``[num_directed_edges]``; all one if absent. What :meth:`precompute` computes
+                passes no gradient to them.
             num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
             reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,9 @@ EXACT_NODES = 256
 EXACT_WORK = 1e10
 """Multiplications up to which it computes larger graphs exactly: a training step takes about a second on two cores."""
 
+FROZEN_EXACT_WORK = 3e11
+"""The same for a frozen encoder, which encodes a graph once: some six seconds on two cores."""
+
 BALL_VISITS = 640
 """Edges around a node that ``probes="auto"`` looks at in a graph that is larger still, each counted from both ends."""
 
@@ -45,6 +49,12 @@ NEIGHBOURS = 64
 
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
+
+ESTIMATED = (
+    "probes='auto' estimates long walks of a large graph from random signs: small differences of them, as in the later "
+    "columns of gram-k16, may be mostly noise; gram-k8 has less of it, encoders.RandomWalk none"
+)
+"""What is said of graphs that are too large to be exact."""
 
 MAX_PADDING = 1.15
 """Work grows with the cube of a bucket's ``max_nodes``, so its graphs differ in size by no more than this factor."""
@@ -70,12 +80,12 @@ class GramTransformer(Encoder):
 
     ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
     (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
-    nodes. In a larger graph, each order ``t`` is exact whose walks from a node and back see at most 640 edges: all in
-    grids and road networks, the first four to six in graphs that expand. So is the second order at the edges, unless
-    the graph is dense: the ends of lower degree have more than 64 neighbours in the mean. The others are estimated by
-    random probes. Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is
-    equivariant; the estimated part is equivariant in distribution: relabelling changes it by as much as another seed
-    would.
+    nodes. :meth:`freeze`, which transforms call, raises 1e10 to 3e11: some six seconds, up to 26,000 such nodes. In a
+    larger graph, each order ``t`` is exact whose walks from a node and back see at most 640 edges: all in grids and
+    road networks, the first four to six in graphs that expand. So is the second order at the edges, unless the graph is
+    dense: the ends of lower degree have more than 64 neighbours in the mean. The others are estimated by random probes.
+    Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is equivariant; the
+    estimated part is equivariant in distribution: relabelling changes it by as much as another seed would.
 
     With ``num_blocks`` the layers are divided into blocks with conductances of their own, as eq. (16) allows each layer
     its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
@@ -113,9 +123,13 @@ class GramTransformer(Encoder):
 
     Raises:
         ValueError: if an argument is out of range or two exclude each other.
+
+    Warns:
+        UserWarning: by calls, if ``probes="auto"`` estimates something of a graph.
     """
 
     unit: Tensor
+    _is_frozen = False
 
     def __init__(
         self,
@@ -218,6 +232,17 @@ class GramTransformer(Encoder):
         for name, rows in self.readout.named_parameters():
             slim.readout._parameters[name] = nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad)  # type: ignore[union-attr]
         return slim
+
+    def freeze(self) -> GramTransformer:
+        """As :meth:`Encoder.freeze`; ``probes="auto"`` is exact on larger graphs then, as each is encoded once."""
+        self._is_frozen = True
+        return super().freeze()
+
+    def requires_grad_(self, requires_grad: bool = True) -> GramTransformer:
+        """As :meth:`torch.nn.Module.requires_grad_`; weights that are to be trained are frozen no longer."""
+        self._is_frozen = self._is_frozen and not requires_grad
+        super().requires_grad_(requires_grad)
+        return self
 
     @without_autocast
     def encode(
@@ -403,7 +428,8 @@ class GramTransformer(Encoder):
     def _find_large_graphs(self, graph: Incidence) -> list[int]:
         sizes = graph.ptr.diff()
         work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
-        return ((sizes > EXACT_NODES) & (work > EXACT_WORK)).nonzero().flatten().tolist()
+        limit = FROZEN_EXACT_WORK if self._is_frozen else EXACT_WORK
+        return ((sizes > EXACT_NODES) & (work > limit)).nonzero().flatten().tolist()
 
     @torch.compiler.disable  # so do the sizes of what lies around each node
     def _one_by_one(
@@ -445,6 +471,7 @@ class GramTransformer(Encoder):
         exact = ball_polynomials(adjacency, tail, head, orders, self.basis, layers, read_edges)
         if bool((orders == layers + read_edges).all()):
             return exact
+        warnings.warn(ESTIMATED, stacklevel=2)
         options = self.basis, layers, self.num_probes, seed, read_edges
         estimates = estimated_polynomials(adjacency, tail, head, num_nodes, num_nodes, *options)
         layer = torch.arange(1, layers + 1, device=tail.device).repeat(self.num_filters)
