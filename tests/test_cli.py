@@ -913,6 +913,18 @@ def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str
     assert len(values) == len(far) and all(700 < value < 1600 for value in values)
 
 
+def test_molecules_by_their_canonical_smiles(labelled: str) -> None:
+    """Predictions do not depend on spellings: in a run that was trained so, and where it is asked for."""
+    train = ["train", labelled, "--target", "value", *TINY, "--encoder", "none"]
+    assert main([*train, "--out", "run", "--canonical"]) == 0
+    assert json.loads(Path("run/config.json").read_text())["data"]["canonical"] is True
+    Path("xylene.smi").write_text("Cc1ccccc1C\nCc1c(C)cccc1\n", encoding="utf-8")
+    for model, *more in (["run"], ["transformer-zinc12k", "--canonical"]):
+        assert main(["predict", model, "xylene.smi", "predicted.csv", "--quiet", *more]) == 0
+        values = [row.split(",")[-1] for row in Path("predicted.csv").read_text().splitlines()[1:]]
+        assert len(values) == 2 and values[0] == values[1]
+
+
 def test_models_have_run_folders_of_their_own(labelled: str) -> None:
     train = ["train", labelled, "--target", "value", *TINY, "--encoder", "none"]
     for model in ("GraphTransformer", "TupleTransformer"):

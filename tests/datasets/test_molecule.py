@@ -64,6 +64,24 @@ def test_kekule_structure_is_the_first_in_order() -> None:
     assert double_bonds("c1ccc2cocc2c1") == [(0, 8), (1, 2), (3, 4), (6, 7)]
 
 
+SPELLED = ("Cc1ccccc1C", "Cc1ccc2ncccc2c1", "C[C@H](N)c1ccc(F)cc1.CC(=O)[O-]", "c1ccc2cocc2c1", "CC=Cc1c[nH]c(C)c1")
+
+
+@pytest.mark.parametrize("smiles", SPELLED)
+def test_canonical_graphs_do_not_depend_on_the_spelling(smiles: str) -> None:
+    molecule = Chem.MolFromSmiles(smiles)
+    spellings = {smiles, *Chem.MolToRandomSmilesVect(molecule, 30, randomSeed=1)}
+    names = {name for s in spellings for name in molecule_module.graph(Chem.MolFromSmiles(s)).atom_types}
+    vocabulary = AtomVocabulary(tuple(sorted(names)))
+    first, *others = (smiles_to_data(s, vocabulary, canonical=True) for s in sorted(spellings))
+    assert len(others) > 3
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in ("x", "edge_index", "edge_attr"))
+    plain = smiles_to_data(smiles, vocabulary)
+    for name in ("x", "edge_attr"):  # the same atoms and as many bonds of each type, in another order
+        assert torch.equal(plain[name].sort(0).values, first[name].sort(0).values)
+
+
 def test_kekule_search_gives_up_in_favour_of_rdkit(monkeypatch: pytest.MonkeyPatch) -> None:
     molecule = Chem.MolFromSmiles("Cc1ccccc1Cl")
     reference = Chem.Mol(molecule)

@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 from tg_lpe import GramTransformer, GraphTransformer, zoo
 from tg_lpe.data import GraphDataset, GraphSplits
 from tg_lpe.models import TupleTransformer
-from tg_lpe.prediction import Predictor, load
+from tg_lpe.prediction import Predictor, load, predict_file
 from tg_lpe.training import TrainConfig, build_model, task_for, train
 from tg_lpe.training.tasks import Task, make_task
 
@@ -243,6 +243,36 @@ def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: An
     train(model, splits, task, config, folder=tmp_path / "run", progress=False, resume=True)
     restored = load(tmp_path / "run").predict(smiles, on_error="nan")
     assert torch.equal(restored.values.nan_to_num(9), got.values.nan_to_num(9))
+
+
+def test_predictions_that_do_not_depend_on_the_spelling(zinc: Predictor, tmp_path: Path) -> None:
+    xylene = ["Cc1ccccc1C", "Cc1c(C)cccc1", "c1(C)c(C)cccc1"]
+    plain, canonical = (zinc.predict(xylene, canonical=how).values.flatten() for how in (None, True))
+    assert len(plain.unique()) > 1 and len(canonical.unique()) == 1
+    for how, expected in ((False, plain), (True, canonical)):
+        (tmp_path / "in.smi").write_text("\n".join(xylene), encoding="utf-8")
+        predict_file(zinc, tmp_path / "in.smi", tmp_path / "out.csv", canonical=how, progress=False)
+        rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[1:]
+        assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_a_model_that_was_trained_on_canonical_graphs_predicts_from_them(tmp_path: Path) -> None:
+    rows = [f"{end}c1c({'C' * n})cccc1,{n}.5" for n in range(1, 9) for end in ("C", "O", "N")]
+    (tmp_path / "own.csv").write_text("smiles,size\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    options: dict[str, Any] = {"targets": ["size"], "cache_dir": tmp_path, "progress": False}
+    plain, splits = (load_molecules(tmp_path / "own.csv", canonical=how, **options) for how in (False, True))
+    assert not plain.canonical and splits.describe()["canonical"] is True
+    assert torch.equal(plain.train.y, splits.train.y)
+    assert not torch.equal(plain.train.edge_attr, splits.train.edge_attr)
+    task = task_for(splits, "regression")
+    model = build_model(splits.spec, task, hidden_channels=8, num_layers=1)
+    train(model, splits, task, TrainConfig(epochs=1, precision="float32"), folder=tmp_path / "run", progress=False)
+    spellings = ["Cc1ccccc1O", "Oc1c(C)cccc1"]
+    for predictor in (load(tmp_path / "run"), Predictor(model.eval(), task, splits.describe())):
+        values = predictor.predict(spellings).values
+        assert torch.equal(values[0], values[1])
+    load(tmp_path / "run").save(tmp_path / "saved")
+    assert torch.equal(load(tmp_path / "saved").predict(spellings).values, values)
 
 
 def test_a_bare_checkpoint_predicts_from_graphs_alone(tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ def add_options(parser: ArgumentParser) -> None:
     add_import(parser)
     parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv file (default: smiles)")
     parser.add_argument("--refused", metavar="FILE", help="csv file to list the refused molecules in, with the reasons")
+    parser.add_argument(
+        "--canonical",
+        action="store_true",
+        help="read molecules from their canonical SMILES, so that predictions do not depend on how they are spelled",
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first refused molecule")
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules that are predicted at once")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
@@ -63,6 +68,7 @@ def run(args: Namespace) -> None:
         strict=args.strict,
         batch_size=args.batch_size,
         num_workers=workers,
+        canonical=args.canonical or None,
         progress=not args.quiet,
     )
     print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}")

@@ -52,6 +52,11 @@ def add_data(parser: ArgumentParser) -> None:
         help="of atoms and bonds: their types (default), or ogb's nine + three (default for molhiv)",
     )
     group.add_argument(
+        "--canonical",
+        action="store_true",
+        help="draw graphs from canonical SMILES, so that they do not depend on how a string is spelled",
+    )
+    group.add_argument(
         "--split", choices=("random", "scaffold"), help="how a single file is divided 80/10/10 (default: random)"
     )
     group.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
@@ -102,6 +107,7 @@ def load_data(
         name=args.source if named else None,
         smiles_column=args.smiles_column,
         features=features,
+        canonical=args.canonical or (start is not None and start.data.get("canonical") is True),
         vocabulary=vocabulary_for(chosen, features) if start is None else vocabulary_of(start.data),
         split=args.split,
         cache_dir=args.cache,
@@ -133,7 +139,7 @@ def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) ->
     if args.source not in GENERATED:
         given["graphs"] = args.graphs
     given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
-    given |= {"strict": args.strict, "features": args.features}
+    given |= {"strict": args.strict, "features": args.features, "canonical": args.canonical}
     for name, value in given.items():
         if value:
             raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")

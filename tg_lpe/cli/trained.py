@@ -103,7 +103,7 @@ def reader_of(encoder: str) -> MoleculeReader:
     descriptions = _descriptions_of(encoder)
     for _, data in descriptions:
         if (vocabulary := vocabulary_of(data)) is not None:
-            return MoleculeReader(vocabulary, MoleculeReader.repairs(data))
+            return MoleculeReader(vocabulary, MoleculeReader.repairs(data), data.get("canonical") is True)
     card, *_, config = (file for file, _ in descriptions)
     raise ValueError(
         f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "

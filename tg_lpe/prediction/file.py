@@ -36,6 +36,7 @@ def predict_file(
     strict: bool = False,
     batch_size: int = BATCH_SIZE,
     num_workers: int = 0,
+    canonical: bool | None = None,
     progress: bool = True,
 ) -> FilePredictions:
     """Predict for the molecules of a file, in bounded memory. Files are written under a temporary name and renamed.
@@ -50,6 +51,7 @@ def predict_file(
         strict: whether to stop at the first refused molecule.
         batch_size: molecules of a batch, at most.
         num_workers: processes that read SMILES besides this one.
+        canonical: as :meth:`Predictor.predict`.
         progress: whether to show a progress bar; where stderr is no terminal, a line for each tenth of the file.
 
     Returns:
@@ -89,7 +91,7 @@ def predict_file(
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
         bar = stack.enter_context(_Progress(total, progress))
-        stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers)
+        stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers, canonical=canonical)
         for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
             for place, (smiles, row) in enumerate(zip(batch.smiles, batch.values.tolist(), strict=True), batch.start):

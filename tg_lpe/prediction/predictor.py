@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +36,7 @@ MAX_PAIRS = 2**22
 
 ON_ERROR = ("raise", "nan")
 SHOWN = 5
-DESCRIBED = ("source", "target", "atom_types", "bond_types", "repair_radicals")
+DESCRIBED = ("source", "target", "atom_types", "bond_types", "repair_radicals", "canonical")
 """What a model must know of the data it was trained on."""
 
 ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge"}
@@ -145,6 +145,7 @@ class Predictor:
         on_error: str = "raise",
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
+        canonical: bool | None = None,
         progress: bool = False,
     ) -> Predictions:
         """Predict for molecules or graphs, in batches of bounded memory; batching changes a row by rounding only.
@@ -156,6 +157,8 @@ class Predictor:
                 ``refused``.
             batch_size: graphs of a batch, at most.
             num_workers: processes that read SMILES; 0 for none besides this one, ``None`` to choose.
+            canonical: whether to read molecules from RDKit's canonical SMILES of them, so that predictions do not
+                depend on how a string is spelled; as in training if absent.
             progress: whether to show a progress bar.
 
         Raises:
@@ -178,7 +181,7 @@ class Predictor:
         if len(graphs) and isinstance(next(iter(graphs)), str):
             if mixed := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
                 raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
-            parts = self._of_smiles(graphs, batch_size, num_workers)
+            parts = self._of_smiles(graphs, batch_size, num_workers, canonical)
         else:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
@@ -200,13 +203,18 @@ class Predictor:
         return Predictions(torch.cat(values), self.columns, tuple(refused))
 
     def stream(
-        self, smiles: Iterable[str], *, batch_size: int = BATCH_SIZE, num_workers: int | None = None
+        self,
+        smiles: Iterable[str],
+        *,
+        batch_size: int = BATCH_SIZE,
+        num_workers: int | None = None,
+        canonical: bool | None = None,
     ) -> Generator[PredictedMolecules, None, None]:
         """Predict for strings that come one by one; there may be more of them than memory holds.
 
         Args:
-            smiles, batch_size, num_workers: as :meth:`predict`; ``num_workers=None`` starts processes only if
-                ``smiles`` has a length.
+            smiles, batch_size, num_workers, canonical: as :meth:`predict`; ``num_workers=None`` starts processes only
+                if ``smiles`` has a length.
 
         Raises:
             ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
@@ -215,7 +223,8 @@ class Predictor:
         if self._level != "graph":
             raise ValueError(f"this model predicts {self._level}s, and takes graphs (Data), not SMILES")
         start = 0
-        for batch in self.reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
+        reader = self.reader if canonical is None else replace(self.reader, canonical=canonical)
+        for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
             usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
             reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
             values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
@@ -229,9 +238,10 @@ class Predictor:
             start += len(batch.smiles)
 
     def _of_smiles(
-        self, smiles: Sequence[str], batch_size: int, num_workers: int | None
+        self, smiles: Sequence[str], batch_size: int, num_workers: int | None, canonical: bool | None
     ) -> Generator[_Part, None, None]:
-        for batch in self.stream(smiles, batch_size=batch_size, num_workers=num_workers):
+        options: dict[str, Any] = {"num_workers": num_workers, "canonical": canonical}
+        for batch in self.stream(smiles, batch_size=batch_size, **options):
             yield batch.values, batch.refused, len(batch.smiles)
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:

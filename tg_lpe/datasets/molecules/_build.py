@@ -36,6 +36,7 @@ class BuildOptions:
         normalization: Constants of the computed target; `None` measures them on the training set.
         vocabulary: The atom types; `None` collects them.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
+        canonical: Whether graphs are drawn from canonical SMILES.
         split: How a single file is split.
         seed: Draws the random split of a single file.
         num_workers: Worker processes, `None` to choose.
@@ -47,6 +48,7 @@ class BuildOptions:
     normalization: SolubilityNormalization | None = None
     vocabulary: AtomVocabulary | None = None
     features: Features = "types"
+    canonical: bool = False
     split: Split = "random"
     seed: int = 0
     num_workers: int | None = None
@@ -179,6 +181,7 @@ def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = Fal
         with_terms=options.target.computed is not None,
         with_scaffolds=with_scaffolds,
         features=options.features,
+        canonical=options.canonical,
         num_workers=options.num_workers,
     )
     with tqdm(total=len(rows), desc="molecules", unit="mol", disable=None if options.progress else True) as bar:

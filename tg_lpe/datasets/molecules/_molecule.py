@@ -82,6 +82,19 @@ def parse(smiles: str, repair_radicals: bool = False) -> Any:
     return molecule
 
 
+def canonical_form(molecule: Any) -> Any:
+    """The molecule that RDKit reads from its canonical SMILES: the same one however its own string was spelled.
+
+    Raises:
+        UnusableMoleculeError: If RDKit cannot read what it writes.
+    """
+    with rdBase.BlockLogs():
+        found = Chem.MolFromSmiles(Chem.MolToSmiles(molecule))
+    if found is None:
+        raise UnusableMoleculeError("RDKit cannot read its canonical SMILES")
+    return found
+
+
 def _plain_atom(match: re.Match[str]) -> str:
     return match.group(1) if match.group(0) in _RADICAL_TOKENS else match.group(0)
 
@@ -315,6 +328,7 @@ def process(
     with_terms: bool,
     with_scaffolds: bool = False,
     features: str = "types",
+    canonical: bool = False,
 ) -> dict[str, Any]:
     """Reads many SMILES strings into plain lists, fit for JSON.
 
@@ -324,6 +338,7 @@ def process(
         with_terms: Whether to compute the solubility terms.
         with_scaffolds: Whether to compute the scaffolds.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
+        canonical: Whether the graphs are those of :func:`canonical_form`.
 
     Returns:
         `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
@@ -336,13 +351,15 @@ def process(
         try:
             molecule = parse(text, repair_radicals)
             atom_types: list[str] = []
+            drawn = canonical_form(molecule) if canonical else molecule
             if features == "ogb":
-                atoms, flat = ogb_graph(molecule)
+                atoms, flat = ogb_graph(drawn)
                 bonds = None
             else:
-                atom_types, bonds = graph(molecule)
+                atom_types, bonds = graph(drawn)
                 flat = [number for bond in bonds for number in bond]
-            terms = solubility_terms(molecule, bonds) if with_terms else None
+            # Labels are those of the string, as published: the longest ring depends on the order of its atoms.
+            terms = solubility_terms(molecule, None if canonical else bonds) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
             murcko = scaffold(molecule) if with_scaffolds else None

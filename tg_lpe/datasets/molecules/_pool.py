@@ -62,6 +62,7 @@ def read_smiles(
     with_terms: bool = False,
     with_scaffolds: bool = False,
     features: str = "types",
+    canonical: bool = False,
     num_workers: int | None = None,
     chunk_size: int = CHUNK,
 ) -> Iterator[dict[str, Any]]:
@@ -79,6 +80,7 @@ def read_smiles(
         "with_terms": with_terms,
         "with_scaffolds": with_scaffolds,
         "features": features,
+        "canonical": canonical,
     }
     length = length_hint(smiles)
     workers = resolve_num_workers(num_workers, length)

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
-from tg_lpe.arguments import check_choice, check_seed
+from tg_lpe.arguments import check_choice, check_flags, check_seed
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
@@ -45,6 +45,7 @@ def load_molecules(
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
     smiles_column: str | None = None,
     features: Features = "types",
+    canonical: bool = False,
     vocabulary: AtomVocabulary | None = None,
     split: Split | None = None,
     train_files: Sequence[str] = _TRAIN_FILES,
@@ -78,6 +79,9 @@ def load_molecules(
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
         features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
             the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
+        canonical: Draw each graph from RDKit's canonical SMILES of the molecule, so that it does not depend on how the
+            string is spelled: kekulised rings begin at other atoms otherwise. Labels are as without. A model that is
+            trained so predicts so.
         vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
@@ -102,6 +106,7 @@ def load_molecules(
             set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
+    check_flags(canonical=canonical)
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
     files, listed_types = _open(source, train_files)
     if vocabulary is not None:
@@ -126,6 +131,7 @@ def load_molecules(
         normalization=constants,
         vocabulary=(vocabulary or listed_types) if features == "types" else None,
         features=features,
+        canonical=canonical,
         split=split or "random",
         seed=seed,
         num_workers=num_workers,
@@ -147,7 +153,7 @@ def load_molecules(
         how: dict[str, object] = {"kind": "given"}
     else:
         how = {"kind": options.split, **({"seed": seed} if options.split == "random" else {})}
-    return replace(splits, split=how, repair_radicals=options.repair_radicals)
+    return replace(splits, split=how, repair_radicals=options.repair_radicals, canonical=canonical)
 
 
 def _choose_target(
@@ -241,6 +247,7 @@ def read_molecules(
     options = BuildOptions(
         vocabulary=vocabulary if reader is None else reader.vocabulary,
         repair_radicals=reader is not None and reader.repair_radicals,
+        canonical=reader is not None and reader.canonical,
         num_workers=num_workers,
         progress=progress,
     )
@@ -348,6 +355,7 @@ def _cache_path(
             "target": options.target.to_dict(),
             "smiles_column": smiles_column,
             "features": options.features,
+            **({"canonical": True} if options.canonical else {}),
             "split": options.split if single else None,
             "seed": options.seed if single and options.split == "random" else None,
             # Another release may read a string, or score it, differently.

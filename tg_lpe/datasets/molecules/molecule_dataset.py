@@ -122,6 +122,7 @@ class MoleculeSplits(GraphSplits):
         report: What the source held and what of it is left out.
         bond_types: Bond types by their index in `edge_attr`; none for ogb's features.
         repair_radicals: Whether SMILES were read with QM9's clean-up.
+        canonical: Whether graphs were drawn from canonical SMILES.
     """
 
     train: MoleculeDataset
@@ -132,12 +133,14 @@ class MoleculeSplits(GraphSplits):
     report: LoadReport
     bond_types: tuple[str, ...] = BOND_TYPES
     repair_radicals: bool = False
+    canonical: bool = False
 
     def describe(self) -> dict[str, Any]:
         """As :meth:`GraphSplits.describe`, with the types, the constants and what was left out."""
         return {
             **super().describe(),
             **({"repair_radicals": True} if self.repair_radicals else {}),
+            **({"canonical": True} if self.canonical else {}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
             "bond_types": list(self.bond_types),
             "normalization": None if self.normalization is None else asdict(self.normalization),

@@ -30,10 +30,12 @@ class MoleculeReader:
     Args:
         vocabulary: The atom types by number; `None` for ogb's features.
         repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
+        canonical: Draw graphs from canonical SMILES, so that they do not depend on how a string is spelled.
     """
 
     vocabulary: AtomVocabulary | None
     repair_radicals: bool = False
+    canonical: bool = False
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> MoleculeReader:
@@ -53,7 +55,8 @@ class MoleculeReader:
                 f"it was trained on graphs with the bonds {', '.join(bonds)}, and SMILES are read with "
                 f"{', '.join(BOND_TYPES)}; it takes graphs (Data)"
             )
-        return cls(AtomVocabulary(tuple(atoms)) if atoms else None, cls.repairs(data))
+        vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
+        return cls(vocabulary, cls.repairs(data), data.get("canonical") is True)
 
     @staticmethod
     def repairs(data: Mapping[str, Any]) -> bool:
@@ -80,6 +83,7 @@ class MoleculeReader:
             smiles,
             repair_radicals=self.repair_radicals,
             features="ogb" if self.vocabulary is None else "types",
+            canonical=self.canonical,
             num_workers=num_workers,
             chunk_size=batch_size,
         )

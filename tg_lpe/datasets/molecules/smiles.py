@@ -9,14 +9,16 @@ from tg_lpe.datasets.molecules import _molecule
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 
-def smiles_to_data(smiles: str, vocabulary: AtomVocabulary) -> Data:
+def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = False) -> Data:
     """Turns a SMILES string into a kekulised molecular graph without hydrogens or stereochemistry.
 
-    The graph equals the published ZINC benchmark's up to the order of the atoms, which is that of the string.
+    The graph equals the published ZINC benchmark's up to the order of the atoms, which is that of the string, and the
+    places of double bonds in rings, which follow from that order.
 
     Args:
         smiles: The molecule. Several components give one graph with as many components.
         vocabulary: The atom types.
+        canonical: Draw the graph from RDKit's canonical SMILES of the molecule: the same for every spelling.
 
     Returns:
         Data with `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
@@ -32,7 +34,8 @@ def smiles_to_data(smiles: str, vocabulary: AtomVocabulary) -> Data:
     if not isinstance(vocabulary, AtomVocabulary):
         raise TypeError(f"vocabulary must be an AtomVocabulary, got {type(vocabulary).__name__}")
     try:
-        graph = _molecule.graph(_molecule.parse(smiles))
+        molecule = _molecule.parse(smiles)
+        graph = _molecule.graph(_molecule.canonical_form(molecule) if canonical else molecule)
         atoms = vocabulary.encode(graph.atom_types)
     except ValueError as error:
         raise ValueError(f"unusable SMILES {smiles!r}: {error}") from error
