@@ -297,7 +297,7 @@ def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: flo
 
     Args:
         graph: the batch.
-        times: temperatures ``s``.
+        times: diffusion times ``s``, the temperatures of the paper.
         tolerance: as :func:`heat_kernel`.
 
     Returns:

@@ -24,7 +24,7 @@ class HeatKernel(NodeEdgeEncoder):
     follows its nodes under any relabelling.
 
     Args:
-        times: temperatures ``s``, one channel each.
+        times: diffusion times ``s``, the temperatures of the paper, one channel each.
         edge_out_channels: as many as ``times`` for the edge encoding, 0 for none.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
 
@@ -48,7 +48,7 @@ class HeatKernel(NodeEdgeEncoder):
 
 
 def check_times(times: Sequence[float]) -> tuple[float, ...]:
-    """The temperatures as a tuple.
+    """The diffusion times as a tuple.
 
     Raises:
         TypeError: if they are no sequence of numbers.

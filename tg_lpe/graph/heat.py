@@ -31,7 +31,7 @@ def heat_kernel_entries(
 
     Args:
         graph: the batch.
-        times: temperatures ``s``, not negative.
+        times: diffusion times ``s``, the temperatures of the paper, not negative.
         method: ``"dense"`` (eigenvectors), ``"iterative"`` (Chebyshev's series of sparse matrices, some columns at a
             time), or ``"auto"``: dense for components of up to 1,024 nodes, and up to 4,096 where that is faster, as
             with hubs and weights over many orders.

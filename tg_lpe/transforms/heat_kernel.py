@@ -24,7 +24,7 @@ class AddHeatKernelPE(ComputedTransform):
     neither signs nor bases to choose, and follows its nodes under any relabelling.
 
     Args:
-        times: temperatures ``s``.
+        times: diffusion times ``s``, the temperatures of the paper.
         attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` to append to ``data.x``.
         edge_attr_name: attribute for the kernel's entries at the edges, ``[num_edges, num_times]``, zero at self-loops;
             none if absent.
