@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from typing import Any
 
 import pytest
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe.arguments import ArgumentError
+from tg_lpe.cli.words import as_option
 from tg_lpe.encoders import ENCODERS, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 
@@ -47,3 +50,20 @@ def test_seeds(cls: type, seed: object) -> None:
 def test_options(options: object) -> None:
     with pytest.raises(ValueError, match="attention_options must be a dictionary from names of arguments to values"):
         GraphTransformer(attention_options=options)  # type: ignore[arg-type]
+
+
+def test_an_error_that_names_arguments_for_python_and_for_a_command_line() -> None:
+    """Braces in what is quoted stay, and processes hand it on."""
+    error = ArgumentError(
+        "{} holds {resume}, {targets}, {encoder} or {folder}",
+        "a{b}.csv",
+        resume=True,
+        targets=["the label", "y"],
+        encoder=None,
+        folder=...,
+    )
+    said = "holds resume=True, targets=['the label', 'y'], encoder=None or folder="
+    for same in (error, pickle.loads(pickle.dumps(error))):
+        assert isinstance(same, ValueError) and str(same) == f"a{{b}}.csv {said}"
+        assert same.told(as_option) == "a{b}.csv holds --resume, --target 'the label' y, --encoder none or --out"
+        assert str(same.about("x{0}")) == f"x{{0}}: a{{b}}.csv {said}"

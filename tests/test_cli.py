@@ -798,7 +798,7 @@ TINY = ["--epochs", "1", "--model.hidden_channels", "8", "--model.heads", "2", "
 
 def test_classes_or_values(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["train", labelled, "--target", "class", *TINY])
-    assert "classes or values: say --task binary or --task regression\n" in capsys.readouterr().err
+    assert "classes or values: choose --task binary, or regression\n" in capsys.readouterr().err
 
 
 def test_an_option_is_not_taken_for_the_source() -> None:
@@ -874,7 +874,7 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     assert main(train) == 0
     capsys.readouterr()
     main(train)
-    assert "resume it with --resume or choose another folder with --out" in capsys.readouterr().err
+    assert "--resume goes on with it, another --out begins a new one" in capsys.readouterr().err
     Path("two.csv").write_text("smiles,y\nC,0.5\nCC,1.5\n", encoding="utf-8")
     main(["train", "two.csv", "--target", "y", *TINY])
     assert "too few molecules for train, val and test: " in capsys.readouterr().err

@@ -3,10 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 
 import torch
+
+
+class ArgumentError(ValueError):
+    """What is wrong with some arguments, told to a caller in Python or on a command line, which writes them otherwise.
+
+    ``ArgumentError("{} holds a run; go on with {resume}", path, resume=True)`` ends, in Python, in ``resume=True``.
+
+    Args:
+        template: the message, with ``{}`` for each value in their order and ``{name}`` for each argument.
+        values: what the message quotes.
+        arguments: arguments by name, with the value that came or that helps; ``...`` where it may be any.
+    """
+
+    def __init__(self, template: str, *values: object, **arguments: object) -> None:
+        self.template, self.values, self.arguments = template, values, arguments
+        super().__init__(self.told(as_keyword))
+
+    def told(self, write: Callable[[str, object], str]) -> str:
+        """The message, with each argument as ``write(name, value)`` writes it."""
+        written = {name: write(name, value) for name, value in self.arguments.items()}
+        return self.template.format(*self.values, **written)
+
+    def about(self, what: object) -> ArgumentError:
+        """The same error with what it is about before the message."""
+        return ArgumentError("{}: " + self.template, what, *self.values, **self.arguments)
+
+    def __reduce__(self) -> tuple[Callable[..., ArgumentError], tuple[object, ...]]:
+        """From one process to another."""
+        return _argument_error, (self.template, self.values, self.arguments)
+
+
+def _argument_error(template: str, values: Sequence[object], arguments: Mapping[str, object]) -> ArgumentError:
+    return ArgumentError(template, *values, **arguments)
+
+
+def as_keyword(name: str, value: object) -> str:
+    """An argument as a call in Python has it."""
+    return f"{name}=" if value is ... else f"{name}={value!r}"
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

@@ -90,11 +90,11 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
     ("table", "options", "message"),
     [
         (TABLE, {}, r"besides the SMILES, there are 'id', 'expt', 'calc', 'toxic' in train.csv, val.csv, test.csv\. .*"
-                    r"targets=\['toxic'\] \(--target toxic\), or computed='solubility' \(--computed solubility\)"),
-        ("smiles,freesolv\nC,1\n", {}, r"'freesolv'.*\(--target freesolv\)"),
+                    r"targets=\['toxic'\], or computed='solubility' for the constrained"),
+        ("smiles,freesolv\nC,1\n", {}, r"'freesolv'.*targets=\['freesolv'\]"),
         ("smiles,y,extra\nC,1,2\n", {}, "'y', 'extra'"),
-        ("smiles,the label\nC,1\n", {}, r"\(--target 'the label'\)"),
-        ("smiles\nC\n", {}, r"no columns besides the SMILES. Choose computed='solubility' \(--computed"),
+        ("smiles,the label\nC,1\n", {}, r"as with targets=\['the label'\]"),
+        ("smiles\nC\n", {}, r"no columns besides the SMILES. Choose computed='solubility' for"),
         (TABLE, {"targets": ["exp"]}, "train.csv has no column 'exp'; there are 'id', 'smiles', 'expt'"),
         ("smiles,a,a\nC,1,2\n", {"targets": ["a"]}, "more than one column 'a'"),
         (TABLE, {"targets": ["expt", "expt"]}, r"each column once, got \['expt', 'expt'\]"),
@@ -232,7 +232,7 @@ def test_a_scaffold_that_most_molecules_share_is_named(tmp_path: Path) -> None:
         path.write_text("smiles,y\n" + "".join(f"{text},1\n" for text in smiles), encoding="utf-8")
 
     write(*("C" * n for n in range(1, 18)), "c1ccccc1", "Cc1ccccc1", "C1CCCCC1")
-    said = r"split='scaffold' leaves no molecule for test: 17 of the 20 usable molecules have no ring, .*split='random'"
+    said = r"split='scaffold' leaves no molecule for test: 17 of the 20 usable molecules have no ring, .*a random split"
     with pytest.raises(ValueError, match=said):
         load(path, tmp_path, split="scaffold")
     write(*(f"{'C' * n}c1ccccc1" for n in range(9)), "C")

@@ -235,7 +235,9 @@ def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: An
     assert saved.columns == got.columns and saved.refused == got.refused
     assert torch.equal(saved.values.nan_to_num(9), got.values.nan_to_num(9))
     (tmp_path / "run" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"complete run without its weights.*remove result\.json, and --resume writes"):
+    with pytest.raises(
+        ValueError, match=r"complete run without its weights.*remove result\.json, and a training with resume=True"
+    ):
         load(tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(ValueError, match="unfinished"):

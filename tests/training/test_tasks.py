@@ -351,7 +351,7 @@ def test_scales_that_are_none(arguments: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "name", "message"),
     [
-        ([[0.0], [1.0]], None, r"all labels of y are integers \(0, 1\).*task='binary' \(--task binary\) or task="),
+        ([[0.0], [1.0]], None, r"all labels of y are integers \(0, 1\).*choose task='binary', or regression"),
         ([[0.0, 1.0], [1.0, NAN]], None, "all labels of y0, y1 .*task='multilabel'"),
         ([[0.0], [7.0]], None, "task='multiclass'"),
         ([[0.0], [2.0]], "binary", "0 or 1"),

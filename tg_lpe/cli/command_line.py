@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe import __version__
+from tg_lpe.arguments import ArgumentError
 from tg_lpe.cli import encode, predict, pretrain, report, show, train, zoo
 from tg_lpe.cli.classes import preset_defaults, start_defaults
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process
 from tg_lpe.cli.trained import model_of, trained_model
-from tg_lpe.cli.words import check_schedule, last_given, model_class, normalized
+from tg_lpe.cli.words import as_option, check_schedule, last_given, model_class, normalized
 
 if TYPE_CHECKING:
     from tg_lpe.prediction import Predictor
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         COMMANDS[command][1](args)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"tg-lpe {command}: {_with_flags(str(error))}", file=sys.stderr)
+        print(f"tg-lpe {command}: {_message(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         hints = {
@@ -55,14 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _with_flags(message: str) -> str:
-    """A message of the library, with options in place of the arguments that they stand for."""
-    message = message.replace("; targets=() asks for no labels", "")
-    message = re.sub(r"\w+=(?:\[[^]]*\]|'[^']*')? \((--[^()]+)\)", r"\1", message)
-    message = message.replace(
-        " (in Python: resume=True) or choose another folder", " or choose another folder with --out"
-    )
-    return re.sub(r"\b(computed|features|split)='(\w+)'", r"--\1 \2", message)
+def _message(error: Exception) -> str:
+    """What an error says, with options in place of arguments."""
+    return error.told(as_option) if isinstance(error, ArgumentError) else str(error)
 
 
 def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
@@ -84,7 +79,7 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
                     start = trained_model(last_given(argv, "start"))
                     inner.model = model_class(argv, inner.model if start is None else type(model_of(start)))
             except (ValueError, ImportError) as error:
-                inner.error(str(error))
+                inner.error(_message(error))
             build(inner)
             Parser.flags = [*inner._option_string_actions, *(word for word in argv if word.startswith("--"))]
         commands.add_subcommand(name, inner, help=help_text[0].lower() + help_text[1:].rstrip("."))
@@ -100,14 +95,14 @@ def _parse(argv: Sequence[str]) -> tuple[str, Namespace]:
             else:
                 chosen.set_defaults(start_defaults(model_of(start), args[args.command]))
         except ValueError as error:
-            chosen.error(str(error))
+            chosen.error(_message(error))
     if preset is not None or start is not None or plain != argv:
         args = parser.parse_args(argv)
     if "schedule" in args[args.command]:
         try:
             check_schedule(argv, args[args.command].schedule)
         except ValueError as error:
-            commands.choices[args.command].error(str(error))
+            commands.choices[args.command].error(_message(error))
     return args.command, args[args.command]
 
 

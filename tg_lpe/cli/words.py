@@ -7,6 +7,7 @@ import inspect
 import itertools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,9 @@ from tg_lpe.training.config import READ_BY
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.tasks import TASKS, Regression
 
+OPTION_OF = {"targets": "target", "metric": "task.metric", "folder": "out"}
+"""Options that have other names than the arguments that they stand for."""
+
 REGISTRIES: dict[str, Registry] = {"--encoder": ENCODERS, "--task": TASKS}
 """Options that choose a class, and the classes with names."""
 
@@ -36,7 +40,7 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 }
 """Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
-SWITCHES = ("--quiet", "--resume", "--strict", "--print_config", "--print-config")
+SWITCHES = ("--quiet", "--resume", "--strict", "--canonical", "--print_config", "--print-config")
 """Options without a value."""
 
 _MODEL = "say --model.{}".format
@@ -69,6 +73,15 @@ RENAMED = {
     "pooling": _MODEL("pooling NAME"),
 }
 """Options of release 0.1 in ``train`` and ``pretrain``, and what to write instead."""
+
+
+def as_option(name: str, value: object) -> str:
+    """An argument as the command line has it, for :meth:`tg_lpe.arguments.ArgumentError.told`."""
+    flag = f"--{OPTION_OF.get(name, name)}"
+    if value is ... or value is True:
+        return flag
+    values = value if isinstance(value, list | tuple) else ["none" if value is None else value]
+    return shlex.join([flag, *map(str, values)])
 
 
 def normalized(command: str, argv: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
-from tg_lpe.arguments import check_choice, check_count
+from tg_lpe.arguments import ArgumentError, check_choice, check_count
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
@@ -342,11 +342,21 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
 def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
     if not run.model.is_file():
         if run.result.exists():
-            raise ValueError(
-                f"{run.path} holds a complete run without its weights: {run.model.name} is missing; remove "
-                f"{run.result.name}, and --resume writes both from {run.state.name}"
+            raise ArgumentError(
+                "{} holds a complete run without its weights: {} is missing; remove {}, and a training with {resume} "
+                "writes both from {}",
+                run.path,
+                run.model.name,
+                run.result.name,
+                run.state.name,
+                resume=True,
             )
-        raise ValueError(f"{run.path} holds an unfinished run: {run.model.name} is missing; --resume goes on with it")
+        raise ArgumentError(
+            "{} holds an unfinished run: {} is missing; a training with {resume} goes on with it",
+            run.path,
+            run.model.name,
+            resume=True,
+        )
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
         checkpoints.check_fit(lambda: make_model(described), tensors)

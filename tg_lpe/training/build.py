@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import load_encoder, make_encoder
@@ -63,7 +64,7 @@ def build_model(
     if unknown := sorted(set(arguments) - set(known)):
         raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")
     if encoder is not None and "encoder" not in known:
-        raise ValueError(f"{cls.__name__} takes no encoder (--encoder none), got {encoder!r}")
+        raise ArgumentError("{} takes no encoder: {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
     if task.level != "graph" and "level" not in known:
         raise ValueError(f"{cls.__name__} predicts graphs, the task has level={task.level!r}")
     with seeded(seed):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from tg_lpe.arguments import ArgumentError
+
 Chosen = Mapping[str, Any] | str | None
 """An encoder as :func:`tg_lpe.training.build_model` takes it."""
 
@@ -107,9 +109,9 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
         ValueError: if there is no such model.
     """
     if command != "train":
-        raise ValueError(f"--preset san is of training, there is none of {command}")
+        raise ArgumentError("{preset} is of training, there is none of {}", command, preset="san")
     if source not in SAN:
-        raise ValueError(f"--preset san is for {', '.join(SAN)}, got {source}")
+        raise ArgumentError("{preset} is for {}, got {}", ", ".join(SAN), source, preset="san")
     sizes = SAN[source]
     name = chosen["class"] if isinstance(chosen, Mapping) else None
     arguments: dict[str, Any] = {}

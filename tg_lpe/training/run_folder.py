@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import ArgumentError
 from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.hub.layouts import Kind, kind_of
@@ -99,9 +100,11 @@ class RunFolder:
         if not there and kind is Kind.CHECKPOINT:
             raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
         if there and not resume:
-            raise ValueError(
-                f"{self.path} already holds a run; resume it with --resume (in Python: resume=True) or choose another "
-                "folder"
+            raise ArgumentError(
+                "{} already holds a run: {resume} goes on with it, another {folder} begins a new one",
+                self.path,
+                resume=True,
+                folder=...,
             )
         if there:
             if kind is Kind.EARLIER_RUN:

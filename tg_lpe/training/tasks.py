@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import ArgumentError, check_count
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
 from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.hub.registry import Registry
@@ -203,10 +203,14 @@ class Task(ABC):
             if len(self.undefined_columns(labels[part])) < self.num_targets:
                 continue
             others = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
-            choice = f"choose --task.metric {others[0]} (in Python: metric={others[0]!r}), or " if others else "take "
-            raise ValueError(
-                f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}; in the {part} set, "
-                f"{', '.join(columns)} has none: {choice}another split or seed"
+            raise ArgumentError(
+                "{} needs a column with {}; in the {} set, {} has none: "
+                + ("choose {metric}, or another split or seed" if others else "take another split or seed"),
+                METRICS[self.metric].title,
+                METRICS[self.metric].needs,
+                part,
+                ", ".join(columns),
+                metric=others[0] if others else ...,
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -465,9 +469,11 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
         if bool((known == known.floor()).all()):
             kind = "multiclass" if known.numel() and float(known.max()) > 1 else "binary"
             kind = "multilabel" if kind == "binary" and labels.size(1) > 1 else kind
-            raise ValueError(
-                f"all labels of {', '.join(splits.target.columns)} are integers ({_few(known.unique())}), which may be "
-                f"classes or values: say task={kind!r} (--task {kind}) or task='regression' (--task regression)"
+            raise ArgumentError(
+                "all labels of {} are integers ({}), which may be classes or values: choose {task}, or regression",
+                ", ".join(splits.target.columns),
+                _few(known.unique()),
+                task=kind,
             )
         name = Regression.name
     cls = TASKS[name]

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from tqdm import tqdm
 
+from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import split_indices
 from tg_lpe.datasets.molecules import _molecule, _pool
@@ -285,9 +286,14 @@ def _members(
     if empty and options.split == "scaffold" and "all" in rows and len(usable) >= 3:
         scaffold, count = Counter(scaffolds).most_common(1)[0]
         what = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
-        raise ValueError(
-            f"split='scaffold' leaves no molecule for {', '.join(empty)}: {count:,} of the {len(usable):,} usable "
-            f"molecules {what}, and a scaffold is in one part alone; split='random' divides these"
+        raise ArgumentError(
+            "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}, and a scaffold is in one part "
+            "alone; a random split divides these",
+            ", ".join(empty),
+            count,
+            len(usable),
+            what,
+            split="scaffold",
         )
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])

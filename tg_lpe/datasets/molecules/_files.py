@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from tg_lpe.arguments import ArgumentError
+
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
 _SUFFIXES = (".smi", ".csv", ".smi.xz", ".csv.xz")
@@ -161,16 +163,19 @@ class MoleculeFile(ABC):
         for names in (_SMILES_HEADERS, _OTHER_HEADERS):
             found = [position for position, name in enumerate(header) if name.lower() in names]
             if len(found) > 1:
-                raise ValueError(
-                    f"{self.name} has several columns that may hold the SMILES, "
-                    f"{', '.join(repr(header[position]) for position in found)}: choose one with smiles_column= "
-                    "(--smiles_column)"
+                raise ArgumentError(
+                    "{} has several columns that may hold the SMILES, {}: choose one with {smiles_column}",
+                    self.name,
+                    ", ".join(repr(header[position]) for position in found),
+                    smiles_column=...,
                 )
             if found:
                 return found[0]
-        raise ValueError(
-            f"{self.name} needs a column named 'smiles'; its first line is {','.join(header)!r}. Another column is "
-            "chosen with smiles_column= (--smiles_column)"
+        raise ArgumentError(
+            "{} needs a column named 'smiles'; its first line is {!r}. Another column is chosen with {smiles_column}",
+            self.name,
+            ",".join(header),
+            smiles_column=...,
         )
 
 

@@ -282,7 +282,7 @@ def _ogb_features() -> ModuleType:
     package = importlib.util.find_spec("ogb")
     folders = package.submodule_search_locations if package is not None else None
     if not folders:
-        raise ModuleNotFoundError("features='ogb' needs ogb: pip install 'tg-lpe[molecules]'", name="ogb")
+        raise ModuleNotFoundError("the features of ogb need ogb: pip install 'tg-lpe[molecules]'", name="ogb")
     spec = importlib.util.spec_from_file_location("tg_lpe_ogb_features", os.path.join(folders[0], "utils/features.py"))
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no utils/features.py in {folders[0]}")

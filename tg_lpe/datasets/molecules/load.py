@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -13,7 +12,7 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
-from tg_lpe.arguments import check_choice, check_flags, check_seed
+from tg_lpe.arguments import ArgumentError, check_choice, check_flags, check_seed
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
@@ -111,14 +110,14 @@ def load_molecules(
     files, listed_types = _open(source, train_files)
     if vocabulary is not None:
         if features != "types":
-            raise ValueError(f"vocabulary numbers atom types, which features={features!r} does not read")
+            raise ArgumentError("vocabulary numbers atom types, which {features} does not read", features=features)
         if listed_types is not None and listed_types != vocabulary:
             raise ValueError(
                 f"the atom types asked for are {', '.join(vocabulary)}, and atom_dict.txt in {source} fixes "
                 f"{', '.join(listed_types)}; the same number would mean another type"
             )
     if split is not None and "all" not in files:
-        raise ValueError(f"split={split!r} is for a single file; the folder {source} brings its own split")
+        raise ArgumentError("{split} is for a single file; the folder {} brings its own split", source, split=split)
     every = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
@@ -188,23 +187,26 @@ def _choose_target(
         raise ValueError(f"{name} comes with labels, but the files in {source} have no column 'y'")
     if name in _COMPUTED_BY_NAME or source == "nci" or normalization is not None:
         return solubility
-    computing = (
-        "computed='solubility' (--computed solubility) for the constrained solubility, which is computed from the "
-        "molecule; targets=() asks for no labels"
-    )
+    computing = "{computed} for the constrained solubility, which is computed from the molecule"
     alike: dict[tuple[str, ...], list[str]] = {}
     for file_name, names in columns.items():
         if names:
             alike.setdefault(names, []).append(file_name)
     if not alike:
-        raise ValueError(
-            f"{source} does not say what to learn: its files have no columns besides the SMILES. Choose {computing}"
+        raise ArgumentError(
+            "{} does not say what to learn: its files have no columns besides the SMILES. Choose " + computing,
+            source,
+            computed="solubility",
         )
     there = "; ".join(f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in alike.items())
     example = next(iter(alike))[-1]
-    raise ValueError(
-        f"{source} does not say what to learn: besides the SMILES, there are {there}. Choose columns, as with "
-        f"targets=[{example!r}] (--target {shlex.quote(example)}), or {computing}"
+    raise ArgumentError(
+        "{} does not say what to learn: besides the SMILES, there are {}. Choose columns, as with {targets}, or "
+        + computing,
+        source,
+        there,
+        targets=[example],
+        computed="solubility",
     )
 
 
@@ -262,6 +264,8 @@ def _named(source: str | Path) -> Iterator[None]:
     """What is wrong with the molecules of a source names it."""
     try:
         yield
+    except ArgumentError as error:
+        raise error.about(source) from error
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from error
 
@@ -309,8 +313,9 @@ def _check_options(
     if targets is not None and len(set(targets)) < len(targets):
         raise ValueError(f"targets must name each column once, got {list(targets)}")
     if targets is not None and (computed is not None or normalization is not None):
-        other = f"computed={computed!r}" if computed is not None else "normalization, which is for the computed target"
-        raise ValueError(f"the labels are either columns or computed: got targets={list(targets)} and {other}")
+        other = "{computed}" if computed is not None else "normalization, which is for the computed target"
+        wrong = "the labels are either columns or computed: got {targets} and " + other
+        raise ArgumentError(wrong, targets=list(targets), computed=computed)
     if normalization is not None:
         SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
     check_seed(seed)
