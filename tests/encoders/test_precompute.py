@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import normal
+from helpers import Degrees, normal
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
@@ -26,7 +26,7 @@ from tg_lpe.encoders import (
     SpectralKernel,
     precompute,
 )
-from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
+from tg_lpe.encoders.precompute import call_on, precomputed_of, store_precomputed
 
 
 def dataset(weighted: bool = False) -> GraphDataset:
@@ -156,3 +156,12 @@ def test_a_list_of_graphs_is_taken_and_not_changed() -> None:
     assert all(set(data.keys()) == {"edge_index", "num_nodes"} for data in graphs)
     with pytest.raises(TypeError, match="got one Data"):
         store_precomputed(LPE(3), graphs[0])
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_call_hands_over_weights_that_are_read(reads: bool) -> None:
+    encoder = Degrees()
+    encoder.reads = frozenset({"edge_weight"} if reads else ())
+    index = torch.tensor([[0, 1], [1, 0]])
+    batch = Batch.from_data_list([Data(edge_index=index, edge_weight=torch.full((2,), 3.0), num_nodes=2)] * 2)
+    assert call_on(encoder, batch).node.flatten().tolist() == [3.0 if reads else 1.0] * 4

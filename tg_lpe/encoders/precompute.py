@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe.data.storage import RESERVED, iterate_chunks, whole, with_attribute
 from tg_lpe.encoders.base import LEVELS, Encoder
@@ -86,6 +87,34 @@ def precomputed_of(data: Data) -> dict[str, Tensor] | None:
     """What :func:`store_precomputed` left in a graph or batch, for ``precomputed=``; ``None`` if there is nothing."""
     found = {name.removeprefix(PREFIX): data[name] for name in data.keys() if name.startswith(PREFIX)}  # noqa: SIM118
     return found or None
+
+
+def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
+    """What an encoder or a model makes of a batch from a loader, with what :func:`store_precomputed` left in it.
+
+    Args:
+        module: called as :meth:`Encoder.forward <tg_lpe.Encoder.forward>` is; it gets ``edge_weight`` if it reads it.
+        batch: the graphs.
+        options: further arguments.
+    """
+    return module(
+        batch.get("x"),
+        batch.edge_index,
+        batch.get("edge_attr"),
+        batch.batch,
+        batch.get("edge_weight") if reads_edge_weight(module) else None,
+        precomputed=precomputed_of(batch),
+        num_nodes=batch.num_nodes,
+        num_graphs=batch.num_graphs,
+        **options,
+    )
+
+
+def reads_edge_weight(module: nn.Module) -> bool:
+    """Whether an encoder or a model reads edge weights; a module that does not say so counts as one that does."""
+    if isinstance(module, Encoder):
+        return "edge_weight" in module.reads
+    return bool(getattr(module, "reads_edge_weight", True))
 
 
 def _level(encoder: str, name: str) -> str:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError, check_choice, check_count
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
+from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub import checkpoints, zoo
 from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
@@ -281,7 +282,7 @@ class Predictor:
                 chunk.edge_index.to(device),
                 given.get("edge_attr"),
                 chunk.batch.to(device),
-                given.get("edge_weight") if getattr(self.model, "reads_edge_weight", True) else None,
+                given.get("edge_weight") if reads_edge_weight(self.model) else None,
                 num_nodes=chunk.num_nodes,
                 num_graphs=chunk.num_graphs,
             )

@@ -17,7 +17,7 @@ from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
+from tg_lpe.encoders.precompute import call_on, reads_edge_weight, store_precomputed
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import TrainConfig
@@ -154,8 +154,7 @@ class JointTraining(TrainingLoop):
         self.plain_test_set = splits.test
         self.label_counts = _label_counts(task, splits)
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
-        self.reads_edge_weight = bool(getattr(model, "reads_edge_weight", True))
-        if "edge_weight" in splits.train._data and not self.reads_edge_weight:
+        if "edge_weight" in splits.train._data and not reads_edge_weight(model):
             _LOGGER.info("edge_weight of the graphs is not read: the model has no encoder that reads it")
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
@@ -267,18 +266,7 @@ class JointTraining(TrainingLoop):
 
     def _call(self, batch: Batch, generator: torch.Generator | None, **options: bool) -> Any:
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
-            return self.model(
-                batch.get("x"),
-                batch.edge_index,
-                batch.get("edge_attr"),
-                batch.batch,
-                batch.get("edge_weight") if self.reads_edge_weight else None,
-                precomputed=precomputed_of(batch),
-                num_nodes=batch.num_nodes,
-                num_graphs=batch.num_graphs,
-                generator=generator,
-                **options,
-            )
+            return call_on(self.model, batch, generator=generator, **options)
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:

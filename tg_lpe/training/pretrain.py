@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, InMemoryDataset
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import with_node_attribute
 from tg_lpe.encoders.base import Encoder, Encoding
-from tg_lpe.encoders.precompute import incidences, precomputed_of, store_precomputed
+from tg_lpe.encoders.precompute import call_on, incidences, store_precomputed
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.nn.parallel import gather
 from tg_lpe.ops.segment import RowGroups
@@ -91,17 +91,8 @@ class Pretraining(TrainingLoop, Generic[C]):
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
         """The encoding of a batch from a loader."""
-        return self.encoder(
-            batch.get("x"),
-            batch.edge_index,
-            batch.get("edge_attr"),
-            batch.batch,
-            batch.get("edge_weight"),
-            num_nodes=batch.num_nodes,
-            num_graphs=batch.num_graphs,
-            generator=generator,
-            precomputed=precomputed_of(batch),
-        )
+        encoding: Encoding = call_on(self.encoder, batch, generator=generator)
+        return encoding
 
     def result(self) -> dict[str, Any]:
         """Test losses and sizes of the data; writes the encoder."""
