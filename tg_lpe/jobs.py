@@ -191,7 +191,7 @@ class EncodingJob:
             return
         there = read_object(path)
         if there != manifest and not any(self.out.glob("part-*.parquet")):
-            write_json(path, manifest)  # of a job that has come to nothing
+            write_json(path, manifest)  # of a job without results
             return
         for name in {**manifest, **there}:
             if manifest.get(name) != there.get(name):

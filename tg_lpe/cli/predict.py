@@ -56,7 +56,7 @@ def run(args: Namespace) -> None:
     if args.workers is not None and args.workers < 0:
         raise ValueError(f"--workers must be at least 0, got {args.workers}")
     device, cores = device_named(args.device), torch.get_num_threads()
-    # Reading a molecule takes a third of the time of predicting it; a worker that has a core waits for nobody.
+    # Reading a molecule takes a third of the time of predicting it; with a core of its own a worker keeps pace.
     workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)
     set_threads(args.threads if args.threads is not None else max(1, cores - workers))
     done = predict_file(

@@ -104,7 +104,7 @@ def _run_pretraining(
     with seeded(config.seed):
         try:
             encoder = cast("Encoder", start_encoder(chosen, spec))
-        except ValueError:  # of widths that nobody typed, if there is nothing to learn
+        except ValueError:  # of widths that are defaults, if there is nothing to learn
             _check_learns(cast("Encoder", start_encoder(plain, spec)))
             raise
     _check_learns(encoder)

@@ -20,7 +20,7 @@ from tg_lpe.nn.probes import with_random_signs
 
 @register
 class LaplacianEigenvectors(ComputedEncoder):
-    """The first ``k`` non-trivial Laplacian eigenvectors; at edges, forms of them that are blind to signs.
+    """The first ``k`` non-trivial Laplacian eigenvectors; at edges, forms of them that do not depend on signs.
 
     `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; the forms are those of
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8). Either

@@ -60,7 +60,7 @@ class PPGN(Encoder):
     :math:`1 / n`. Nodes read :math:`X_{uu}` and the means of their row and column, edges :math:`X_{uv} + X_{vu}`, and
     pairs :math:`X_{uv}`, each through a linear map.
 
-    Equivariant, and blind to signs and bases. A graph of ``n`` nodes takes ``O(n^3 hidden_channels)`` a layer and
+    Equivariant, and independent of signs and bases. A graph of ``n`` nodes takes ``O(n^3 hidden_channels)`` a layer and
     ``O(n^2 hidden_channels)`` memory. Under autocast all is in the precision of the weights.
 
     Args:

@@ -1,4 +1,4 @@
-"""SPE: stable and expressive positional encodings, blind to signs and bases of eigenvectors."""
+"""SPE: stable and expressive positional encodings, independent of signs and bases of eigenvectors."""
 
 from __future__ import annotations
 

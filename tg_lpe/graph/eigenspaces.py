@@ -96,7 +96,7 @@ def eigenspaces(
         The spectrum.
     """
     gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
-    null = null_vectors(graph, normalization)  # two columns, of many vectors each: the others do not wait behind them
+    null = null_vectors(graph, normalization)  # two columns, which stand for many vectors each
     null_values = torch.tensor([0.0, 1.0], dtype=torch.float64, device=graph.device)
     null_values = null_values.where(null.counts > 0, torch.nan)
     width = k + SPARE

@@ -440,7 +440,7 @@ def kernel_channels(kernels: Sequence[str]) -> int:
 
 
 def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Kernels of the normalised Laplacian at nodes and edges, by dense eigendecomposition: blind to sign and basis.
+    """Kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
 
     Args:
         graph: the batch.

@@ -1,4 +1,4 @@
-"""Softmax attention of torch, and two detours around what is slow in it on processors."""
+"""Softmax attention of torch, and other ways to the same where torch's is slow on processors."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
         return adjacency.new_zeros(0, width), adjacency.new_zeros(0, width)
     nodes, edges, read = [adjacency.new_zeros(0, width)], [adjacency.new_zeros(0, width)], [tail[:0]]
     for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
-        # Without the checkpoint, each layer of each ball would wait for the backward pass.
+        # Without the checkpoint, each layer of each ball would be kept for the backward pass.
         part = checkpointed(_columns, adjacency, centers, neighbours, recurrence)
         for parts, found in zip((nodes, edges, read), part, strict=True):
             parts.append(found)

@@ -71,7 +71,7 @@ def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tens
         for probes in torch.arange(num_probes, device=row.device).split(at_once):
             # The signs depend on the row within its graph: the same alone and in any batch.
             signs = counter_signs(seed, max_nodes, probes, row).repeat(num_rows // max(max_nodes, 1), 1)
-            # Without the checkpoint, each layer's vectors of each filter would wait for the backward pass.
+            # Without the checkpoint, each layer's vectors of each filter would be kept for the backward pass.
             part = checkpointed(_sums_over_probes, row, signs, *ends, recurrence)
             diagonal, entries = diagonal + part[0], entries + part[1]
         nodes.append(diagonal / num_probes)

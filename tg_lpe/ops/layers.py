@@ -32,10 +32,11 @@ def supports(phi: Tensor, max_nodes: int, gradient: bool = False) -> bool:
 
 
 def _backend(phi: Tensor, max_nodes: int, gradient: bool) -> Any:
-    for room, backend in ((triton, triton_layers), (cpu, cpu_layers)):
-        if not room.supports(phi):
+    for package, backend in ((triton, triton_layers), (cpu, cpu_layers)):
+        if not package.supports(phi):
             continue
-        if not gradient and phi.size(-1) <= backend.MAX_COLUMNS and (room is cpu or max_nodes <= backend.TRAINED_NODES):
+        fits = package is cpu or max_nodes <= backend.TRAINED_NODES
+        if not gradient and phi.size(-1) <= backend.MAX_COLUMNS and fits:
             return backend
         if gradient and phi.size(-1) <= backend.TRAINED_COLUMNS and max_nodes <= backend.TRAINED_NODES:
             return backend

@@ -150,7 +150,7 @@ def _reference(adjacency: Tensor, recurrence: Recurrence, product: Product = _ed
     at_once = max(1, COLUMN_VALUES // max(adjacency.size(0) * num_nodes, 1))
     if max_nodes <= at_once:
         parts = [_columns(adjacency, own, 0, max(max_nodes, 1), recurrence, product)]
-    else:  # Without the checkpoint, each layer of each column would wait for the backward pass.
+    else:  # Without the checkpoint, each layer of each column would be kept for the backward pass.
         ranges = [(first, min(at_once, max_nodes - first)) for first in range(0, max_nodes, at_once)]
         parts = [checkpointed(_columns, adjacency, own, *each, recurrence, product) for each in ranges]
     rows = (torch.stack(part).sum(0).flatten(0, 1).mT.contiguous() for part in zip(*parts, strict=True))

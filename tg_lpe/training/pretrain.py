@@ -1,4 +1,4 @@
-"""Pretraining of an encoder: what all of it shares, and that on Laplacian eigenvectors, blind to their signs."""
+"""Pretraining of an encoder: what all of it shares, and that on Laplacian eigenvectors, whatever their signs."""
 
 from __future__ import annotations
 
