@@ -17,7 +17,7 @@ import tg_lpe.transforms
 from tg_lpe import Incidence, tokenizers
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
-from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, make_shared
+from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, shared_of
 from tg_lpe.nn.norms import NORMS, make_norm
 from tg_lpe.testing.graphs import EDGE_CHANNELS, EDGE_TYPES, NODE_CHANNELS, NODE_TYPES, GraphInput
 from tg_lpe.transforms.base import GraphTransform
@@ -301,8 +301,8 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
         options = {"num_rows": 300} if "num_rows" in _options(GLOBAL_ATTENTIONS[inner]) else {}
         choices.append(("hybrid", {"global_attention": inner, "global_options": options}))
     for name, options in choices:
-        parts = (make(name, CHANNELS, HEADS, options) for make in (make_attention, make_shared))
-        layer = _WithShared(*parts).to(dtype).eval()
+        layer = make_attention(name, CHANNELS, HEADS, options)
+        layer = _WithShared(layer, shared_of(layer)).to(dtype).eval()
 
         def run(graph: GraphInput, seed: int, layer: nn.Module = layer) -> list[Output]:
             neighbourhoods = _neighbourhoods(graph)

@@ -20,7 +20,8 @@ from _arguments import Parser
 from torch import Tensor, nn
 
 from tg_lpe.hub.files import write_json
-from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer, Neighbourhoods
+from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, Neighbourhoods, shared_of
+from tg_lpe.nn.attention.hybrid import NothingShared
 from tg_lpe.training.run_folder import environment
 
 CHANNELS, HEADS, RANK = 64, 4, 30
@@ -50,7 +51,7 @@ class Case:
         attention, options, _ = ROWS[name]
         torch.manual_seed(0)
         self.attention: nn.Module = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
-        self.shared = HybridLayer.shared(CHANNELS, HEADS, global_attention=attention, global_options=options)
+        self.shared = shared_of(self.attention) or NothingShared()
         batch = torch.arange(graphs).repeat_interleave(size)
         self.neighbourhoods = Neighbourhoods(torch.empty(2, 0, dtype=torch.int64), batch, graphs, size)
         self.h = torch.randn(graphs * size, CHANNELS, generator=torch.Generator().manual_seed(0))

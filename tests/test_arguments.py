@@ -62,7 +62,7 @@ def test_an_error_that_names_arguments_for_python_and_for_a_command_line() -> No
         encoder=None,
         folder=...,
     )
-    said = "holds resume=True, targets=['the label', 'y'], encoder=None or folder="
+    said = "holds resume=True, targets=['the label', 'y'], encoder=None or folder"
     for same in (error, pickle.loads(pickle.dumps(error))):
         assert isinstance(same, ValueError) and str(same) == f"a{{b}}.csv {said}"
         assert same.told(as_option) == "a{b}.csv holds --resume, --target 'the label' y, --encoder none or --out"

@@ -44,7 +44,7 @@ def _argument_error(template: str, values: Sequence[object], arguments: Mapping[
 
 def as_keyword(name: str, value: object) -> str:
     """An argument as a call in Python has it."""
-    return f"{name}=" if value is ... else f"{name}={value!r}"
+    return name if value is ... else f"{name}={value!r}"
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

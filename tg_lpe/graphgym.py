@@ -53,7 +53,7 @@ class EncodedNodes(nn.Module):
         super().__init__()
         options = cfg[NAME]
         if options.pretrained:
-            self.encoder = load_encoder(options.pretrained).eval().requires_grad_(False)
+            self.encoder = load_encoder(options.pretrained).freeze()
         else:
             self.encoder = make_encoder({"class": options.encoder, **options.arguments})
         self.encoder = self.encoder.without_edges()

@@ -6,10 +6,12 @@ import random
 import sys
 
 import networkx as nx
+import networkx.algorithms.isomorphism as iso
 import pytest
 import torch
 from rdkit import Chem, RDConfig
 from rdkit.Chem import Crippen
+from torch_geometric.data import Data
 
 from tg_lpe.datasets.molecules import (
     AtomVocabulary,
@@ -73,13 +75,35 @@ def test_canonical_graphs_do_not_depend_on_the_spelling(smiles: str) -> None:
     spellings = {smiles, *Chem.MolToRandomSmilesVect(molecule, 30, randomSeed=1)}
     names = {name for s in spellings for name in molecule_module.graph(Chem.MolFromSmiles(s)).atom_types}
     vocabulary = AtomVocabulary(tuple(sorted(names)))
-    first, *others = (smiles_to_data(s, vocabulary, canonical=True) for s in sorted(spellings))
+    first, *others = (as_networkx(smiles_to_data(s, vocabulary, canonical=True)) for s in sorted(spellings))
     assert len(others) > 3
-    for other in others:
-        assert all(torch.equal(first[name], other[name]) for name in ("x", "edge_index", "edge_attr"))
-    plain = smiles_to_data(smiles, vocabulary)
-    for name in ("x", "edge_attr"):  # the same atoms and as many bonds of each type, in another order
-        assert torch.equal(plain[name].sort(0).values, first[name].sort(0).values)
+    same = {"node_match": iso.categorical_node_match("type", 0), "edge_match": iso.categorical_edge_match("type", 0)}
+    assert all(nx.is_isomorphic(first, other, **same) for other in others)
+    plain, canonical = (smiles_to_data(smiles, vocabulary, canonical=how) for how in (False, True))
+    assert torch.equal(plain.x, canonical.x) and torch.equal(plain.edge_index, canonical.edge_index)
+    assert torch.equal(plain.edge_attr.sort().values, canonical.edge_attr.sort().values)
+
+
+def as_networkx(data: Data) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from((node, {"type": kind}) for node, kind in enumerate(data.x.flatten().tolist()))
+    for (a, b), kind in zip(data.edge_index.T.tolist(), data.edge_attr.tolist(), strict=True):
+        graph.add_edge(a, b, type=kind)
+    return graph
+
+
+@pytest.mark.parametrize("smiles", SPELLED)
+def test_canonical_features_of_ogb_do_not_depend_on_the_spelling(smiles: str) -> None:
+    pytest.importorskip("ogb")
+    molecule = Chem.MolFromSmiles(smiles)
+    kinds = set()
+    for spelling in sorted({smiles, *Chem.MolToRandomSmilesVect(molecule, 30, randomSeed=1)}):
+        read = molecule_module.parse(spelling)
+        atoms, bonds = molecule_module.ogb_graph(read, canonical=True)
+        symbols = [atom.GetAtomicNum() - 1 for atom in read.GetAtoms()]
+        assert atoms[::9] == symbols and len(bonds) == 5 * read.GetNumBonds(), "in the order of the string"
+        kinds.add(tuple(sorted(tuple(atoms[first : first + 9]) for first in range(0, len(atoms), 9))))
+    assert len(kinds) == 1
 
 
 def test_kekule_search_gives_up_in_favour_of_rdkit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
 from tg_lpe.graph.spectral import random_walk_probabilities
-from tg_lpe.ops import cpu
+from tg_lpe.ops import cpu, polynomials
 from tg_lpe.ops.cpu.polynomials import matrix_polynomials, matrix_polynomials_backward
 from tg_lpe.ops.polynomials import BASES, SMALL_NODES, is_faster
 from tg_lpe.ops.structures import Recurrence
@@ -275,3 +275,23 @@ def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatc
     assert cpu._load() is not None
     monkeypatch.setattr(cpu, "INTERFACE", -1)
     assert cpu._load() is None
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_under_torch_func(dtype: torch.dtype) -> None:
+    tail, head = torch.tensor([0, 0, 1, 2, 3]), torch.tensor([1, 4, 2, 3, 4])
+    entries = torch.linspace(0.1, 0.5, 10).view(2, 5).to(dtype)
+
+    def loss(p: Tensor) -> Tensor:
+        nodes, edges = polynomials.matrix_polynomials(p, tail, head, torch.tensor([0, 5]), 5, 5, "power", 4)
+        return nodes.square().sum() + edges.sum()
+
+    leaf = entries.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf), leaf)
+    tolerance = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(torch.func.grad(loss)(entries), expected, **tolerance)
+    torch.testing.assert_close(torch.func.vmap(loss)(entries.expand(3, 2, 5)), loss(entries).expand(3), **tolerance)
+    if dtype == torch.float64:
+        _, slope = torch.func.jvp(loss, (entries,), (torch.ones_like(entries),))
+        torch.testing.assert_close(slope, expected.sum(), **tolerance)

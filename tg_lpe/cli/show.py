@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from tg_lpe.cli.classes import add_encoder
-from tg_lpe.cli.trained import fixed_encoder, reader_of
+from tg_lpe.cli.trained import fixed_encoder, is_canonical, reader_of
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -39,8 +39,13 @@ def run(args: Namespace) -> None:
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")
     check_writable(Path(args.out))
     encoder, name = fixed_encoder(args)
-    vocabulary = reader_of(name).vocabulary if name is not None and "x" in encoder.reads else None
+    reader = reader_of(name) if name is not None and "x" in encoder.reads else None
     picture = plot.molecule(
-        args.smiles, encoder, vocabulary=vocabulary, channels=args.channels, columns=args.columns
+        args.smiles,
+        encoder,
+        vocabulary=None if reader is None else reader.vocabulary,
+        canonical=name is not None and is_canonical(name),
+        channels=args.channels,
+        columns=args.columns,
     ).save(args.out)
     print(f"{args.smiles}: {picture}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tg_lpe.cli.trained import features_of, vocabulary_for, vocabulary_of
+from tg_lpe.cli.trained import features_of, is_canonical, vocabulary_for, vocabulary_of
 from tg_lpe.training.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def load_data(
         name=args.source if named else None,
         smiles_column=args.smiles_column,
         features=features,
-        canonical=args.canonical or (start is not None and start.data.get("canonical") is True),
+        canonical=args.canonical
+        or (start is not None and start.data.get("canonical") is True)
+        or (isinstance(chosen, str) and is_canonical(chosen)),
         vocabulary=vocabulary_for(chosen, features) if start is None else vocabulary_of(start.data),
         split=args.split,
         cache_dir=args.cache,

@@ -103,7 +103,7 @@ def reader_of(encoder: str) -> MoleculeReader:
     descriptions = _descriptions_of(encoder)
     for _, data in descriptions:
         if (vocabulary := vocabulary_of(data)) is not None:
-            return MoleculeReader(vocabulary, MoleculeReader.repairs(data), data.get("canonical") is True)
+            return MoleculeReader(vocabulary, MoleculeReader.repairs(data), is_canonical(encoder))
     card, *_, config = (file for file, _ in descriptions)
     raise ValueError(
         f"encoder {encoder} reads atom types, and neither {card} nor {config} says which number is which type; name "
@@ -128,6 +128,11 @@ def vocabulary_for(chosen: Mapping[str, Any] | str | None, features: str) -> Ato
     if trained and (before := features_of(trained)) != features:
         raise ValueError(f"encoder {chosen} was trained with --features {before}, got --features {features}")
     return reader_of(chosen).vocabulary if "x" in reads and features == "types" else None
+
+
+def is_canonical(encoder: str) -> bool:
+    """Whether the card of an encoder, or the run folder around it, says that rings were kekulised canonically."""
+    return any(data.get("canonical") is True for _, data in _descriptions_of(encoder))
 
 
 def vocabulary_of(data: Mapping[str, Any]) -> AtomVocabulary | None:

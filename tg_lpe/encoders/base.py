@@ -69,12 +69,15 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         edge_out_channels: width of the edge encoding; 0 for none.
         pair_out_channels: width of the encoding of pairs of nodes; 0 for none.
         reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
+        encodes_once: whether each graph is encoded once, as a transform does with its copy of an encoder, which may
+            take more time for a better result then.
     """
 
     out_channels: int
     edge_out_channels: int = 0
     pair_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})
+    encodes_once: bool = False
 
     @abstractmethod
     def encode(
@@ -140,8 +143,12 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         Raises:
             ValueError: if it encodes no pairs, a pair is in two graphs, or as :meth:`encode`.
+            NotImplementedError: if an encoder of pairs does not define this method.
         """
-        raise ValueError(f"{type(self).__name__} has pair_out_channels={self.pair_out_channels}: it encodes no pairs")
+        name, width = type(self).__name__, self.pair_out_channels
+        if width:
+            raise NotImplementedError(f"{name} sets pair_out_channels={width} and must define encode_with_pairs")
+        raise ValueError(f"{name} has pair_out_channels=0: it encodes no pairs")
 
     def precompute(self, graph: Incidence) -> dict[str, Tensor]:
         """The part of the work that depends on the graph and on no weight.
@@ -413,5 +420,7 @@ def _check_shape(encoder: Encoder, level: str, attribute: str, values: Tensor, r
 
 
 def frozen_copy(encoder: E) -> E:
-    """A copy on the CPU without gradients; changes of the original do not reach it."""
-    return copy.deepcopy(encoder).cpu().freeze()
+    """A copy on the CPU without gradients, to encode each graph once; changes of the original do not reach it."""
+    frozen = copy.deepcopy(encoder).cpu().freeze()
+    frozen.encodes_once = True
+    return frozen

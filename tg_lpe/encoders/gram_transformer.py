@@ -38,8 +38,8 @@ EXACT_NODES = 256
 EXACT_WORK = 1e10
 """Multiplications up to which it computes larger graphs exactly: a training step takes about a second on two cores."""
 
-FROZEN_EXACT_WORK = 3e11
-"""The same for a frozen encoder, which encodes a graph once: some six seconds on two cores."""
+EXACT_WORK_ONCE = 3e11
+"""The same for an encoder that encodes each graph once: some six seconds on two cores."""
 
 BALL_VISITS = 640
 """Edges around a node that ``probes="auto"`` looks at in a graph that is larger still, each counted from both ends."""
@@ -51,8 +51,8 @@ IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
 
 ESTIMATED = (
-    "probes='auto' estimates long walks of a large graph from random signs: small differences of them, as in the later "
-    "columns of gram-k16, may be mostly noise; gram-k8 has less of it, encoders.RandomWalk none"
+    "a graph is too large to be encoded exactly: probes='auto' estimates a part of the encoding from num_probes random "
+    "signs, and more of them lower the error; the later columns of gram-k16 may be mostly noise, gram-k8 has less"
 )
 """What is said of graphs that are too large to be exact."""
 
@@ -80,7 +80,7 @@ class GramTransformer(Encoder):
 
     ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
     (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
-    nodes. :meth:`freeze`, which transforms call, raises 1e10 to 3e11: some six seconds, up to 26,000 such nodes. In a
+    nodes. In a transform, which encodes a graph once, it is 3e11: some six seconds, up to 26,000 such nodes. In a
     larger graph, each order ``t`` is exact whose walks from a node and back see at most 640 edges: all in grids and
     road networks, the first four to six in graphs that expand. So is the second order at the edges, unless the graph is
     dense: the ends of lower degree have more than 64 neighbours in the mean. The others are estimated by random probes.
@@ -129,7 +129,6 @@ class GramTransformer(Encoder):
     """
 
     unit: Tensor
-    _is_frozen = False
 
     def __init__(
         self,
@@ -233,17 +232,6 @@ class GramTransformer(Encoder):
             slim.readout._parameters[name] = nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad)  # type: ignore[union-attr]
         return slim
 
-    def freeze(self) -> GramTransformer:
-        """As :meth:`Encoder.freeze`; ``probes="auto"`` is exact on larger graphs then, as each is encoded once."""
-        self._is_frozen = True
-        return super().freeze()
-
-    def requires_grad_(self, requires_grad: bool = True) -> GramTransformer:
-        """As :meth:`torch.nn.Module.requires_grad_`; weights that are to be trained are frozen no longer."""
-        self._is_frozen = self._is_frozen and not requires_grad
-        super().requires_grad_(requires_grad)
-        return self
-
     @without_autocast
     def encode(
         self,
@@ -301,6 +289,8 @@ class GramTransformer(Encoder):
         check_pairs(graph, pairs)
         edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
         wider = Incidence(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
+        # The asked-for edges decide which orders are exact, so a large graph is encoded without them.
+        alone = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider) else None
         known, asked = wider.undirected_index.split([graph.num_edges, pairs.size(1)])
         adjacency = self._adjacency(graph, x, edge_attr)
         adjacency = adjacency.new_zeros(adjacency.size(0), wider.num_edges).index_copy(1, known, adjacency)
@@ -308,9 +298,7 @@ class GramTransformer(Encoder):
         same = asked < 0  # self-loops: no column of the incidence matrix
         values = torch.cat([entries, nodes]).index_select(0, torch.where(same, pairs[0] + wider.num_edges, asked))
         values = values if self.pair_readout is None else self.pair_readout(values)
-        if self._large_graphs(wider):  # the asked-for edges decide which orders are exact
-            return self.encode(graph, x, edge_attr, generator=generator), values
-        return self._read_out(graph, nodes, entries.index_select(0, known)), values
+        return alone or self._read_out(graph, nodes, entries.index_select(0, known)), values
 
     def gram(
         self,
@@ -428,7 +416,7 @@ class GramTransformer(Encoder):
     def _find_large_graphs(self, graph: Incidence) -> list[int]:
         sizes = graph.ptr.diff()
         work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
-        limit = FROZEN_EXACT_WORK if self._is_frozen else EXACT_WORK
+        limit = EXACT_WORK_ONCE if self.encodes_once else EXACT_WORK
         return ((sizes > EXACT_NODES) & (work > limit)).nonzero().flatten().tolist()
 
     @torch.compiler.disable  # so do the sizes of what lies around each node

@@ -109,6 +109,8 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
     if backend is not None:
         found: tuple[Tensor, Tensor] = backend.matrix_polynomials(adjacency, recurrence)
         return found
+    if is_transforming():  # derivatives go through what is computed here
+        return _reference(adjacency, recurrence)
     by_scipy = adjacency.device.type == "cpu" and adjacency.dtype in (torch.float32, torch.float64)
     with torch.no_grad():
         return _reference(adjacency, recurrence, _scipy_product if by_scipy else _edge_product)

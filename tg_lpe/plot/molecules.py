@@ -27,6 +27,7 @@ def molecule(
     encoder: Encoder,
     *,
     vocabulary: AtomVocabulary | None = None,
+    canonical: bool = False,
     channels: Sequence[int] | None = None,
     columns: int = 3,
 ) -> Picture:
@@ -39,6 +40,7 @@ def molecule(
         smiles: the molecule.
         encoder: any encoder, such as ``load_encoder("gram-k8")`` or the ``encoder`` of a model.
         vocabulary: atom types by number, for an encoder that reads them, such as ``zoo.load(...).reader.vocabulary``.
+        canonical: whether rings are kekulised as in canonical SMILES, for an encoder that was trained so.
         channels: numbers of channels, from 0; the first six if absent.
         columns: drawings in a row.
 
@@ -59,11 +61,11 @@ def molecule(
                 f"this {type(encoder).__name__} reads atom types: vocabulary must say which number means which type"
             )
         try:
-            types = _molecule.graph(_molecule.parse(smiles)).atom_types
+            types = _molecule.graph(_molecule.parse(smiles), canonical).atom_types
         except ValueError as error:
             raise ValueError(f"unusable SMILES {smiles!r}: {error}") from error
         vocabulary = AtomVocabulary.from_counts(Counter(types))
-    data = smiles_to_data(smiles, vocabulary)
+    data = smiles_to_data(smiles, vocabulary, canonical)
     shown = channels_of(encoder, data.edge_index, data.num_nodes, data.x, data.edge_attr, None, channels)
     drawn = _molecule.parse(smiles)
     from rdkit.Chem.Draw import rdMolDraw2D

@@ -152,7 +152,8 @@ class Predictor:
         """Predict for molecules or graphs, in batches of bounded memory; batching changes a row by rounding only.
 
         Args:
-            graphs: SMILES strings, ``Data`` as in training (atom and bond types by number), or a PyG dataset.
+            graphs: SMILES strings, ``Data`` as in training (atom and bond types by number), or a PyG dataset. Their
+                ``edge_weight`` is read if an encoder of the model reads it.
             on_error: what becomes of a molecule that cannot be read, has an atom type that the model does not know, or
                 does not fit the model: ``"raise"`` names it in an error, ``"nan"`` makes its row NaN and lists it in
                 ``refused``.
@@ -170,6 +171,7 @@ class Predictor:
             ModuleNotFoundError: if SMILES are given and RDKit is not installed.
         """
         check_choice("on_error", on_error, ON_ERROR)
+        check_choice("canonical", canonical, (None, True, False))
         if isinstance(graphs, Batch):
             raise TypeError(
                 f"predict takes a list of SMILES or graphs, got a {type(graphs).__name__}: batch.to_data_list() will do"
@@ -183,6 +185,8 @@ class Predictor:
             if mixed := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
                 raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
             parts = self._of_smiles(graphs, batch_size, num_workers, canonical)
+        elif canonical is not None:
+            raise ValueError(f"canonical={canonical} is for SMILES, got graphs")
         else:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
@@ -221,6 +225,7 @@ class Predictor:
             ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
         """
         check_count("batch_size", batch_size)
+        check_choice("canonical", canonical, (None, True, False))
         if self._level != "graph":
             raise ValueError(f"this model predicts {self._level}s, and takes graphs (Data), not SMILES")
         start = 0

@@ -64,7 +64,7 @@ def build_model(
     if unknown := sorted(set(arguments) - set(known)):
         raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")
     if encoder is not None and "encoder" not in known:
-        raise ArgumentError("{} takes no encoder: {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
+        raise ArgumentError("{} takes no encoder: choose {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
     if task.level != "graph" and "level" not in known:
         raise ValueError(f"{cls.__name__} predicts graphs, the task has level={task.level!r}")
     with seeded(seed):

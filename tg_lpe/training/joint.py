@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +29,6 @@ from tg_lpe.training.tasks import Task, task_for
 
 READ = ("x", "edge_index", "edge_attr", "edge_weight", "y")
 """Attributes of the graphs that a training reads."""
-
-_LOGGER = logging.getLogger("tg_lpe.training")
 
 RELABELLING = 2
 """Separates the seed of the test graphs' other numbering from all others."""
@@ -121,8 +119,6 @@ def check_training(model: nn.Module, splits: GraphSplits, task: Task) -> None:
 class JointTraining(TrainingLoop):
     """The loop behind :func:`train`. It reads the test set once, with the weights that validation chose.
 
-    :func:`check_training` says what it can train.
-
     Args:
         config: settings of the loop.
         model: as for :func:`train`.
@@ -143,6 +139,7 @@ class JointTraining(TrainingLoop):
         device: str | torch.device = "cpu",
         progress: bool = True,
     ) -> None:
+        check_training(model, splits, task)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
         self.encoder = getattr(model, "encoder", None)
@@ -155,7 +152,11 @@ class JointTraining(TrainingLoop):
         self.label_counts = _label_counts(task, splits)
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
         if "edge_weight" in splits.train._data and not reads_edge_weight(model):
-            _LOGGER.info("edge_weight of the graphs is not read: the model has no encoder that reads it")
+            warnings.warn(
+                "edge_weight of the graphs is not read: the model has no encoder that reads it. What the attention is "
+                "to read goes into edge_attr",
+                stacklevel=2,
+            )
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """As :meth:`TrainingLoop.fit`; without a learning rate, the encoder has no gradients meanwhile."""

@@ -16,8 +16,8 @@ TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names under which PyTorch Geometric keeps something else, and none at all."""
 
 
-FEATURES = ("x", "y", "pos", "edge_attr", "edge_weight")
-"""Names under which graphs bring their own features, labels and weights."""
+FEATURES = ("x", "y", "z", "pos", "edge_attr", "edge_weight", "train_mask", "val_mask", "test_mask")
+"""Names under which graphs bring their own features, labels, weights and parts."""
 
 
 def warn_of_loss(store: Any, name: str | None) -> None:

@@ -37,7 +37,7 @@ class BuildOptions:
         normalization: Constants of the computed target; `None` measures them on the training set.
         vocabulary: The atom types; `None` collects them.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
-        canonical: Whether graphs are drawn from canonical SMILES.
+        canonical: Whether rings are kekulised as in canonical SMILES.
         split: How a single file is split.
         seed: Draws the random split of a single file.
         num_workers: Worker processes, `None` to choose.

@@ -82,32 +82,38 @@ def parse(smiles: str, repair_radicals: bool = False) -> Any:
     return molecule
 
 
-def canonical_form(molecule: Any) -> Any:
-    """The molecule that RDKit reads from its canonical SMILES: the same one however its own string was spelled.
+def _canonical(molecule: Any) -> tuple[Any, list[int]]:
+    """The molecule that RDKit reads from its canonical SMILES, the same for every spelling, and its atoms here.
 
     Raises:
-        UnusableMoleculeError: If RDKit cannot read what it writes.
+        UnusableMoleculeError: If RDKit does not read what it writes.
     """
     with rdBase.BlockLogs():
         found = Chem.MolFromSmiles(Chem.MolToSmiles(molecule))
-    if found is None:
+    order = [int(number) for number in re.findall(r"\d+", molecule.GetProp("_smilesAtomOutputOrder"))]
+    if found is None or found.GetNumAtoms() != len(order):
         raise UnusableMoleculeError("RDKit cannot read its canonical SMILES")
-    return found
+    return found, order
 
 
 def _plain_atom(match: re.Match[str]) -> str:
     return match.group(1) if match.group(0) in _RADICAL_TOKENS else match.group(0)
 
 
-def graph(molecule: Any) -> Graph:
-    """Reads the kekulised graph off a molecule, which is left as it was.
+def graph(molecule: Any, canonical: bool = False) -> Graph:
+    """Reads the kekulised graph off a molecule, which is left as it was; its atoms are in the molecule's order.
 
     Args:
         molecule: A sanitised RDKit molecule.
+        canonical: Whether rings are kekulised as in the canonical SMILES, whatever the order of the atoms.
 
     Raises:
         UnusableMoleculeError: If a bond is neither single, double nor triple once kekulised.
     """
+    if canonical:
+        found, order = _canonical(molecule)
+        types, bonds = graph(found)
+        return Graph(_in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds])
     kekulised = Chem.Mol(molecule)
     with rdBase.BlockLogs():
         try:
@@ -128,6 +134,12 @@ def graph(molecule: Any) -> Graph:
         _redistribute_double_bonds(bonds, aromatic)
     atoms = map(kekulised.GetAtomWithIdx, range(molecule.GetNumAtoms()))
     return Graph([_atom_type(atom) for atom in atoms], bonds)
+
+
+def _in_order(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
+    """Rows at the places that ``order`` says."""
+    place = dict(zip(order, rows, strict=True))
+    return [place[number] for number in range(len(order))]
 
 
 def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequence[int]) -> None:
@@ -301,18 +313,22 @@ def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(features.get_atom_feature_dims()), tuple(features.get_bond_feature_dims())
 
 
-def ogb_graph(molecule: Any) -> tuple[list[int], list[int]]:
+def ogb_graph(molecule: Any, canonical: bool = False) -> tuple[list[int], list[int]]:
     """The categories of ogb's `smiles2graph`, flat: those of one atom after the other; atom, atom, those of one bond.
 
     Args:
         molecule: A sanitised RDKit molecule, not kekulised.
+        canonical: Whether categories are those of the canonical SMILES, on whose order the tag of a stereo centre
+            depends.
     """
     features = _ogb_features()
-    atoms = [code for atom in molecule.GetAtoms() for code in features.atom_to_feature_vector(atom)]
+    drawn, order = _canonical(molecule) if canonical else (molecule, list(range(molecule.GetNumAtoms())))
+    atoms = _in_order([features.atom_to_feature_vector(atom) for atom in drawn.GetAtoms()], order)
     bonds = []
-    for bond in molecule.GetBonds():
-        bonds += [bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), *features.bond_to_feature_vector(bond)]
-    return atoms, bonds
+    for bond in drawn.GetBonds():
+        ends = order[bond.GetBeginAtomIdx()], order[bond.GetEndAtomIdx()]
+        bonds += [*ends, *features.bond_to_feature_vector(bond)]
+    return [code for atom in atoms for code in atom], bonds
 
 
 def scaffold(molecule: Any) -> str:
@@ -338,7 +354,7 @@ def process(
         with_terms: Whether to compute the solubility terms.
         with_scaffolds: Whether to compute the scaffolds.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
-        canonical: Whether the graphs are those of :func:`canonical_form`.
+        canonical: As in :func:`graph` and :func:`ogb_graph`.
 
     Returns:
         `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
@@ -351,15 +367,13 @@ def process(
         try:
             molecule = parse(text, repair_radicals)
             atom_types: list[str] = []
-            drawn = canonical_form(molecule) if canonical else molecule
             if features == "ogb":
-                atoms, flat = ogb_graph(drawn)
+                atoms, flat = ogb_graph(molecule, canonical)
                 bonds = None
             else:
-                atom_types, bonds = graph(drawn)
+                atom_types, bonds = graph(molecule, canonical)
                 flat = [number for bond in bonds for number in bond]
-            # Labels are those of the string, as published: the longest ring depends on the order of its atoms.
-            terms = solubility_terms(molecule, None if canonical else bonds) if with_terms else None
+            terms = solubility_terms(molecule, bonds) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
             murcko = scaffold(molecule) if with_scaffolds else None

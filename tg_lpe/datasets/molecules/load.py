@@ -78,9 +78,8 @@ def load_molecules(
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
         features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
             the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
-        canonical: Draw each graph from RDKit's canonical SMILES of the molecule, so that it does not depend on how the
-            string is spelled: kekulised rings begin at other atoms otherwise. Labels are as without. A model that is
-            trained so predicts so.
+        canonical: Kekulise rings as in RDKit's canonical SMILES of the molecule, so that the graph does not depend on
+            how the string is spelled, but for the order of its atoms. A model that is trained so predicts so.
         vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as

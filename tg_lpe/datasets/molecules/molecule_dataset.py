@@ -122,7 +122,7 @@ class MoleculeSplits(GraphSplits):
         report: What the source held and what of it is left out.
         bond_types: Bond types by their index in `edge_attr`; none for ogb's features.
         repair_radicals: Whether SMILES were read with QM9's clean-up.
-        canonical: Whether graphs were drawn from canonical SMILES.
+        canonical: Whether rings were kekulised as in canonical SMILES.
     """
 
     train: MoleculeDataset

@@ -30,7 +30,8 @@ class MoleculeReader:
     Args:
         vocabulary: The atom types by number; `None` for ogb's features.
         repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
-        canonical: Draw graphs from canonical SMILES, so that they do not depend on how a string is spelled.
+        canonical: Kekulise rings as in canonical SMILES, so that graphs do not depend on how a string is spelled, but
+            for the order of the atoms, which is that of the string.
     """
 
     vocabulary: AtomVocabulary | None

@@ -18,7 +18,7 @@ def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = Fa
     Args:
         smiles: The molecule. Several components give one graph with as many components.
         vocabulary: The atom types.
-        canonical: Draw the graph from RDKit's canonical SMILES of the molecule: the same for every spelling.
+        canonical: Kekulise rings as in RDKit's canonical SMILES, in the same way for every spelling.
 
     Returns:
         Data with `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
@@ -34,8 +34,7 @@ def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = Fa
     if not isinstance(vocabulary, AtomVocabulary):
         raise TypeError(f"vocabulary must be an AtomVocabulary, got {type(vocabulary).__name__}")
     try:
-        molecule = _molecule.parse(smiles)
-        graph = _molecule.graph(_molecule.canonical_form(molecule) if canonical else molecule)
+        graph = _molecule.graph(_molecule.parse(smiles), canonical)
         atoms = vocabulary.encode(graph.atom_types)
     except ValueError as error:
         raise ValueError(f"unusable SMILES {smiles!r}: {error}") from error

@@ -67,8 +67,10 @@ def make_attention(
 
 def shared_of(layer: nn.Module) -> nn.Module | None:
     """What all layers of a model share with this one, with fresh weights; ``None`` if it shares nothing."""
-    make: Callable[[], nn.Module] | None = getattr(layer, "shared", None)
-    return None if make is None else make()
+    if not callable(getattr(type(layer), "shared", None)):  # a submodule may have that name
+        return None
+    shared: nn.Module = layer.shared()  # type: ignore[operator, assignment]
+    return shared
 
 
 def check_arguments(
