@@ -107,7 +107,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"train.csv:3: the label 'high' in column 'a' is no"),
         ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: the label '1e99' in column 'a' is not finite"),
         ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
-        ("smiles,SMILES,y\nC,C,1\n", {}, r"several columns .* 'smiles', 'SMILES': choose one with smiles_column="),
+        ("smiles,SMILES,y\nC,C,1\n", {}, r"several columns .* 'smiles', 'SMILES': choose one with smiles_column"),
         ("smiles,y\nC,1\n", {"smiles_column": "mol"}, "no column 'mol'; there are 'smiles', 'y'"),
     ],
 )  # fmt: skip
