@@ -60,7 +60,7 @@ def heat_kernel_entries(
 
 
 def _is_dense_faster(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> bool:
-    """Whether ``n^3`` is less than a term of the series takes, for each term and column; both count 0.15 ns."""
+    """Whether ``n^3`` is less than the series takes: terms, times columns, times entries of ``L`` and vectors."""
     if part.size > DENSE_LIMIT:
         return False
     entries = part.size + 2 * len(part.tail)
