@@ -96,7 +96,7 @@ def attention_groups() -> dict[str, Group]:
     # Made once for a batch, and serves all layers.
     pairs = missing_pairs(neighbourhoods, torch.randn(CHANNELS).requires_grad_())
     listed = []
-    for mask, node in zip(pairs.missing, pairs.pad(torch.arange(len(batch.batch))), strict=True):
+    for mask, node in zip(pairs.missing, pairs.rows.pad(torch.arange(len(batch.batch))), strict=True):
         graph, target, source = mask.nonzero().T
         listed.append(torch.stack([node[graph, target], node[graph, source]]))
     methods: dict[str, SpectralAttention] = {}

@@ -41,7 +41,7 @@ from tg_lpe.hub.files import write_json
 from tg_lpe.ops import triton
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.joint import JointTraining, autocast_dtype
+from tg_lpe.training.joint import JointTraining, resolved_precision
 from tg_lpe.training.run_folder import environment
 from tg_lpe.training.tasks import Regression
 
@@ -145,7 +145,7 @@ class PeerTraining:
     def __init__(self, kind: str, splits: Any, device: torch.device) -> None:
         self.config, self.device = TrainConfig(), device
         self.model = Peer(kind, len(splits.vocabulary), len(splits.bond_types)).to(device)
-        self.autocast_dtype = autocast_dtype("auto", device)
+        self.autocast_dtype = torch.bfloat16 if resolved_precision("auto", device) == "bfloat16" else None
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, fused=True)
         self.train_set = splits.train
 

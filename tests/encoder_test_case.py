@@ -11,7 +11,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, fewer, from_networkx, graphs, listings, randomize_
+from helpers import (
+    Graph,
+    batch_of,
+    corner_cases,
+    few,
+    fewer,
+    from_networkx,
+    graphs,
+    listings,
+    randomize_,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from networkx import barbell_graph
@@ -377,6 +387,25 @@ class EncoderTestCase:
 
         values = tuple(parameter.detach().clone().requires_grad_() for parameter in encoder.parameters())
         assert torch.autograd.gradcheck(encode, values, atol=1e-5, rtol=1e-3)
+        loss = lambda *values: encode(*values).square().sum()  # noqa: E731
+        expected = torch.autograd.grad(loss(*values), values, allow_unused=True)
+        found = torch.func.grad(loss, tuple(range(len(values))))(*(value.detach() for value in values))
+        pairs = zip(found, expected, strict=True)
+        expected = [torch.zeros_like(got) if wanted is None else wanted for got, wanted in pairs]
+        torch.testing.assert_close(list(found), expected, rtol=1e-9, atol=1e-12)
+
+    def test_freezing_lasts(self) -> None:
+        encoder = self.make().train()
+        assert encoder.training
+        encoder.freeze()
+        parts = torch.nn.ModuleList([encoder]).train()
+        assert parts.training and not any(module.training for module in encoder.modules())
+        assert not any(parameter.requires_grad for parameter in encoder.parameters())
+        assert encoder.requires_grad_(True).train().training
+        with encoder.kept_frozen():
+            assert not encoder.train().training
+            assert not any(parameter.requires_grad for parameter in encoder.parameters())
+        assert encoder.train().training and all(parameter.requires_grad for parameter in encoder.parameters())
 
 
 class _Encode(torch.nn.Module):

@@ -78,9 +78,9 @@ def test_features_that_are_not_finite(wrong: torch.Tensor) -> None:
         model(pe_channels=2)(None, EDGES, pe=wrong)
     with pytest.raises(ValueError, match="edge_pe must be finite"):
         model(edge_pe_channels=2)(None, EDGES, edge_pe=wrong)
-    with pytest.raises(ValueError, match="x must be finite"):
+    with pytest.raises(ValueError, match="node features must be finite"):
         GramTransformer(4, in_channels=2)(wrong, EDGES)
-    with pytest.raises(ValueError, match="edge_attr must be finite"):
+    with pytest.raises(ValueError, match="edge features must be finite"):
         GramTransformer(4, edge_dim=2)(None, EDGES, wrong)
     with pytest.raises(ValueError, match="node features must be finite"):
         LinearTransformer(4, probes="features", in_channels=2)(wrong, EDGES)
@@ -89,9 +89,9 @@ def test_features_that_are_not_finite(wrong: torch.Tensor) -> None:
 def test_features_that_are_no_tensor() -> None:
     with pytest.raises(TypeError, match="x must be a tensor"):
         model(num_node_types=3)([0, 1, 2], EDGES)
-    with pytest.raises(ValueError, match=r"x must be floating point \[3, 2\], got \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"node features must be floating point \[3, 2\], got \[1, 2\]"):
         GramTransformer(4, in_channels=2)([1, 2], EDGES, num_nodes=3)
-    with pytest.raises(ValueError, match="node features must be real"):
+    with pytest.raises(ValueError, match="node features must be floating point"):
         LinearTransformer(4, probes="features", in_channels=2)(REAL.to(torch.complex64), EDGES)
 
 

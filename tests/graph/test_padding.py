@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tg_lpe import Incidence
-from tg_lpe.graph.padding import DENSE_NODES, PaddedBatch
+from tg_lpe.graph.buckets import DENSE_NODES
+from tg_lpe.graph.padding import PaddedBatch
 
 options_of_padding = st.sampled_from(
     [
@@ -109,7 +110,7 @@ def test_buckets_bound_memory() -> None:
     padded = PaddedBatch(Incidence(torch.zeros(2, 0, dtype=torch.int64), batch=batch), max_rows=1024)
     assert all(b.num_rows <= 1024 or b.num_graphs == 1 for b in padded.buckets)
     assert all(b.dense == (b.max_nodes <= DENSE_NODES) for b in padded.buckets)
-    assert padded.num_rows < 2 * sum(sizes), "the padding costs less than the nodes"
+    assert padded.rows.num_rows < 2 * sum(sizes), "the padding costs less than the nodes"
 
 
 sizes_of_batches = st.lists(st.integers(0, 25), min_size=2, max_size=30)
@@ -132,7 +133,7 @@ def test_graphs_of_a_bucket_have_similar_sizes(sizes: list[int], max_padding: fl
         assert max(mine) == bucket.max_nodes <= max_padding * min(mine)
         # Dense computation depends on the size of the graph, not on its bucket.
         assert all((size <= dense_nodes) == bucket.dense for size in mine)
-    assert padded.num_rows <= max_padding * sum(sizes)
+    assert padded.rows.num_rows <= max_padding * sum(sizes)
 
 
 @few

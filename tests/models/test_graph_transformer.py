@@ -109,9 +109,9 @@ def reference(
     rows = []
     for graph in range(graphs):
         mine = [h[i] for i in range(n) if batch[i] == graph]
-        mean, total = (f(mine, axis=0) if mine else np.zeros(C) for f in (np.mean, np.sum))
+        mean, total, largest = (f(mine, axis=0) if mine else np.zeros(C) for f in (np.mean, np.sum, np.max))
         both = norm("pool_norm", np.concatenate([mean, total])) if pooling == "both" else None
-        hidden = linear("readout.0", {"mean": mean, "sum": total, "both": both}[pooling])
+        hidden = linear("readout.0", {"mean": mean, "sum": total, "max": largest, "both": both}[pooling])
         if hidden.size > 1:  # the paper's single unit has no nonlinearity
             hidden = np.maximum(hidden, 0)
         rows.append(linear("readout.2", hidden))
@@ -138,7 +138,7 @@ KINDS = ("types", "features", "nothing")
     st.sampled_from(KINDS),
     st.sampled_from([(False, False), (True, False), (True, True), (False, True)]),
     st.sampled_from(["mlp", "paper"]),
-    st.sampled_from(["mean", "sum", "both"]),
+    st.sampled_from(["mean", "sum", "max", "both"]),
     st.booleans(),
 )
 def test_against_loops_over_edges(drawn, nodes: str, edges: str, given_pe, readout: str, pooling: str, pe_norm) -> None:
@@ -317,7 +317,7 @@ def test_number_of_nodes_without_features() -> None:
             {"edge_pe_channels": 5, "encoder": GramTransformer(4, 0)},
             "edge_pe_channels=5 contradicts the encoder's None",
         ),
-        ({"pooling": "max"}, r"pooling must be one of \('mean', 'sum', .*got 'max'"),
+        ({"pooling": "min"}, r"pooling must be one of \('mean', 'sum', .*got 'min'"),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
@@ -447,7 +447,7 @@ def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | Non
 
 
 @pytest.mark.parametrize("probes", ["identity", "rademacher"])
-@pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
+@pytest.mark.parametrize("pooling", ["mean", "sum", "max", "both"])
 def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pooling: str) -> None:
     encoder = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=4, end_features=True)
     # In eval mode: batch norm over a batch removes a bias before it, up to rounding.
@@ -465,7 +465,7 @@ def test_an_encoder_may_read_what_the_model_does_not() -> None:
     first = model(given["x"], EDGES, given["edge_attr"], BATCH)
     other = model(given["x"], EDGES, (given["edge_attr"] + 1) % 3, BATCH)
     assert relative_error(first, other) > 1e-6
-    with pytest.raises(ValueError, match=r"edge_attr types must be int64 \[10\]"):
+    with pytest.raises(ValueError, match=r"edge types must be int64 \[10\]"):
         model(given["x"], EDGES, None, BATCH)
 
 

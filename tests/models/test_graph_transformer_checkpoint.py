@@ -72,7 +72,7 @@ def test_invalid_arguments_of_an_encoder() -> None:
 
 
 @pytest.mark.parametrize("attention", ["edge", "gps"])
-@pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
+@pytest.mark.parametrize("pooling", ["mean", "sum", "max", "both"])
 def test_graphs_of_a_batch_do_not_see_each_other(attention: str, pooling: str) -> None:
     model = small(ENCODERS["gram"](), attention=attention, pooling=pooling).eval()
     together = model(**INPUTS)

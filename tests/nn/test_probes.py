@@ -152,8 +152,12 @@ def test_feature_probes() -> None:
         (FeatureProbes(4, num_node_types=3), torch.tensor([-1, 2, 1]), r"types must lie in 0..2, got -1..2"),
         (FeatureProbes(4, num_node_types=3), torch.zeros(3), r"types must be int64 .* got torch.float32 \[3\]"),
         (FeatureProbes(4, num_node_types=3), torch.zeros(3, 2, dtype=torch.int64), r"types must be int64 .* \[3, 2\]"),
-        (FeatureProbes(4, in_channels=2), torch.zeros(3, 5), r"must be \[num_nodes, 2\], got \[3, 5\]"),
-        (FeatureProbes(4, in_channels=2), torch.zeros(3), r"must be \[num_nodes, 2\], got \[3\]"),
+        (
+            FeatureProbes(4, in_channels=2),
+            torch.zeros(3, 5),
+            r"must be floating point \[3, 2\], got torch.float32 \[3, 5\]",
+        ),
+        (FeatureProbes(4, in_channels=2), torch.zeros(3), r"must be floating point \[3, 2\], got torch.float32 \[3\]"),
         (LearnedProbes(4, max_nodes=2), None, "max_nodes=2 rows, got a graph of 3 nodes"),
     ],
 )

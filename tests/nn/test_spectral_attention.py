@@ -90,12 +90,12 @@ def test_missing_pairs(sizes: list[int]) -> None:
     n = len(batch)
     pairs = missing_pairs(Neighbourhoods(edges, batch, 6), torch.zeros(1))
     found = set()
-    for mask, node in zip(pairs.missing, pairs.pad(torch.arange(n)), strict=True):
+    for mask, node in zip(pairs.missing, pairs.rows.pad(torch.arange(n)), strict=True):
         found |= {(int(node[graph, j]), int(node[graph, i])) for graph, i, j in mask.nonzero().tolist()}
     every = {(j, i) for i in range(n) for j in range(n) if i != j and batch[i] == batch[j]}
     assert found == every - {tuple(edge) for edge in edges.T.tolist()}
     rows = normal(n, 2, 3, seed=0)
-    assert torch.equal(pairs.unpad(pairs.pad(rows)), rows)
+    assert torch.equal(pairs.rows.unpad(pairs.rows.pad(rows)), rows)
 
 
 def attended(layer: Any, h: Tensor, e: Tensor, index: Tensor, batch: Tensor) -> Tensor:

@@ -585,7 +585,7 @@ def test_real_features() -> None:
     out = LinearTransformerPE(encoder=encoder, edge_attr_name=EDGE_PE)(data)
     node, edge = encoder(data.x, data.edge_index, data.edge_attr)
     assert torch.equal(out.linear_transformer_pe, node) and torch.equal(out[EDGE_PE], edge)
-    with pytest.raises(ValueError, match=r"edge_attr must be floating point \[6, 2\], got torch.float32 \[6, 1\]"):
+    with pytest.raises(ValueError, match=r"edge features must be floating point \[6, 2\], got torch.float32 \[6, 1\]"):
         LinearTransformerPE(encoder=encoder)(Data(x=data.x, edge_index=data.edge_index, edge_attr=bonds[:, :1]))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -78,6 +79,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     pair_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})
     encodes_once: bool = False
+    _is_frozen = False
 
     @abstractmethod
     def encode(
@@ -250,9 +252,38 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         )
 
     def freeze(self: E) -> E:
-        """Put the module into eval mode, without gradients. A subclass may prepare more, for good."""
-        self.eval().requires_grad_(False)
-        return self
+        """Put the module into eval mode, without gradients, and keep it there. A subclass may prepare more, for good.
+
+        :meth:`train`, its own or that of a model it is a part of, leaves it in eval mode from here on, until
+        ``requires_grad_(True)``.
+        """
+        self.requires_grad_(False)
+        self._is_frozen = True
+        return self.eval()
+
+    def train(self: E, mode: bool = True) -> E:
+        """Put the module into training mode, unless it is frozen, or into eval mode."""
+        return super().train(mode and not self._is_frozen)
+
+    def requires_grad_(self: E, requires_grad: bool = True) -> E:
+        """Whether gradients of the parameters are recorded; if so, the module is frozen no more."""
+        if requires_grad:
+            self._is_frozen = False
+        return super().requires_grad_(requires_grad)
+
+    @contextmanager
+    def kept_frozen(self) -> Iterator[None]:
+        """Leave the weights and statistics as they are for a while, whoever calls :meth:`train` meanwhile."""
+        flags = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
+        was_frozen = self._is_frozen
+        try:
+            super().requires_grad_(False)
+            self._is_frozen = True
+            yield
+        finally:
+            self._is_frozen = was_frozen
+            for parameter, flag in flags:
+                parameter.requires_grad_(flag)
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, from torch's global generator.

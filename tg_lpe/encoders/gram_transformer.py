@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -334,7 +335,8 @@ class GramTransformer(Encoder):
             structure = graph.tail, graph.head, graph.ptr, num_nodes, max_nodes
             return matrix_polynomials(adjacency, *structure, self.basis, self.num_layers)
         padded = PaddedBatch(graph, dense_nodes=exact, max_padding=MAX_PADDING)
-        seed = self.seed if generator is None else draw_seed(generator)
+        is_exact = all(bucket.dense for bucket in padded.buckets)
+        seed = self.seed if generator is None or is_exact else draw_seed(generator)
         nodes, edges, order = [], [], []
         for bucket, where in zip(padded.buckets, padded.edge_positions(), strict=True):
             part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, where.edges)
@@ -396,11 +398,17 @@ class GramTransformer(Encoder):
         if w is None:
             diagonal = graph.laplacian_diagonal(self.unit).expand(self.conductances.num_sets, -1)
         else:
-            w = w.to(self.unit.dtype)
+            # P does not depend on the scale of a graph's conductances, and they may be outside of the dtype's range.
+            factor = None if graph.conductance is None else _factor(graph, graph.conductance, q is not None)
+            w = (w if factor is None else w * factor[graph.batch[graph.tail]]).to(self.unit.dtype)
             diagonal = w.new_zeros(self.conductances.num_sets, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
-            if graph.ground is not None:  # the graph's own, added to the learned one
-                diagonal = diagonal + graph.ground.to(self.unit.dtype)
+            ground = graph.ground  # the graph's own, added to the learned one
+            if factor is not None:
+                of_node = factor[graph.batch]
+                q, ground = (None if part is None else part * of_node for part in (q, ground))
+            if ground is not None:
+                diagonal = diagonal + ground.to(self.unit.dtype)
         if q is not None:
             diagonal = diagonal + q.to(self.unit.dtype)
         scale = inverse_sqrt(diagonal)
@@ -419,7 +427,7 @@ class GramTransformer(Encoder):
         limit = EXACT_WORK_ONCE if self.encodes_once else EXACT_WORK
         return ((sizes > EXACT_NODES) & (work > limit)).nonzero().flatten().tolist()
 
-    @torch.compiler.disable  # so do the sizes of what lies around each node
+    @torch.compiler.disable  # what is computed of each graph depends on the data
     def _one_by_one(
         self,
         graph: Incidence,
@@ -500,3 +508,26 @@ class GramTransformer(Encoder):
             seed,
             read_edges=read_edges,
         )
+
+
+@torch.no_grad()
+def _factor(graph: Incidence, conductance: Tensor, at_least_one: bool) -> Tensor:
+    """A power of two for each graph that brings its largest conductance to one half at least, below one.
+
+    Args:
+        graph: the batch.
+        conductance: those of its edges, ``[num_edges]``.
+        at_least_one: whether there are further conductances of about one, which must not grow.
+
+    Returns:
+        ``[num_graphs]``.
+    """
+    largest = conductance.new_zeros(graph.num_graphs)
+    largest = largest.scatter_reduce(0, graph.batch[graph.tail], conductance, "amax")
+    if graph.ground is not None:
+        largest = largest.scatter_reduce(0, graph.batch, graph.ground.to(largest.dtype), "amax")
+    if at_least_one:
+        largest = largest.clamp(min=1.0)
+    exponent = torch.frexp(torch.where(largest > 0, largest, 1.0)).exponent
+    most = math.frexp(torch.finfo(largest.dtype).max)[1] - 1
+    return torch.ldexp(torch.ones_like(largest), (-exponent).clamp(-most, most))

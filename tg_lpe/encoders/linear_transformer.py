@@ -13,8 +13,9 @@ from tg_lpe.arguments import check_count, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.buckets import Bucket
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
-from tg_lpe.graph.padding import Bucket, PaddedBatch
+from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.probes import make_probes
 from tg_lpe.ops import layers as layer_ops
@@ -140,7 +141,7 @@ class LinearTransformer(Encoder):
         This saves a third of the time of encoding a single molecule. Loading, casting or drawing the weights anew forms
         the products anew, ``requires_grad_()`` ends it; weights that are changed in place want another call.
         """
-        self.eval().requires_grad_(False)
+        super().freeze()
         self._frozen = self._frozen_stack = None
         with torch.no_grad():
             self._frozen, self._frozen_stack = self._layers(), self._stack()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +11,8 @@ from torch.nn import functional
 from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.padding import Bucket, cut_into_buckets
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.ops.segment import scatter_sum
 
@@ -27,21 +26,28 @@ MAX_PADDING = 1.1
 """In a bucket, no graph is smaller than the largest by more than this factor: the work grows with its cube."""
 
 
-class _Pairs(NamedTuple):
-    """All ordered pairs of nodes of each graph, bucket by bucket, padding included."""
+class _Pairs:
+    """All ordered pairs of nodes of each graph of a batch, bucket by bucket, padding included.
 
-    buckets: list[Bucket]
-    first: Tensor
-    """Number of the first pair of each graph, int64 ``[num_graphs]``."""
-    first_node: Tensor
-    """Number of the first of its nodes, counted with the padding, int64 ``[num_graphs]``."""
-    width: Tensor
-    """Nodes that each graph is padded to, int64 ``[num_graphs]``."""
+    Raises:
+        ValueError: if a graph has too many nodes.
+    """
 
-    def number(self, graph: Incidence, u: Tensor, v: Tensor) -> Tensor:
+    def __init__(self, graph: Incidence) -> None:
+        largest = graph.max_nodes
+        if largest > MAX_NODES:
+            raise ValueError(
+                f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}"
+            )
+        max_rows = max(largest, MAX_PAIRS // max(largest, 1))
+        self.rows = PaddedRows(
+            graph.ptr, graph.batch, graph.local_index, largest, max_rows=max_rows, max_padding=MAX_PADDING
+        )
+        self._first, self._local = self.rows.matrix_rows(), graph.local_index
+
+    def number(self, u: Tensor, v: Tensor) -> Tensor:
         """The numbers of pairs of nodes of a graph, int64 ``[num_pairs]``."""
-        own = graph.batch[u]
-        return self.first[own] + graph.local_index[u] * self.width[own] + graph.local_index[v]
+        return self._first[u] + self._local[v]
 
 
 @register
@@ -146,31 +152,28 @@ class PPGN(Encoder):
         check_pairs(graph, pairs)
         all_pairs, features, means = self._features(graph)
         encoding = self._encoding(graph, all_pairs, features, means)
-        return encoding, self.pair(features[all_pairs.number(graph, *pairs)])
+        return encoding, self.pair(features[all_pairs.number(*pairs)])
 
     def _encoding(self, graph: Incidence, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
         """The read-outs at nodes and edges of what :meth:`_features` returns."""
         node = torch.arange(graph.num_nodes, device=graph.device)
-        own = features[pairs.number(graph, node, node)]
-        out = self.node(torch.cat([own, means[pairs.first_node[graph.batch] + graph.local_index]], dim=1))
+        own = features[pairs.number(node, node)]
+        out = self.node(torch.cat([own, means[pairs.rows.row]], dim=1))
         if self.edge is None:
             return Encoding(out)
         u, v = graph.tail, graph.head
-        both = features[pairs.number(graph, u, v)] + features[pairs.number(graph, v, u)]
+        both = features[pairs.number(u, v)] + features[pairs.number(v, u)]
         return Encoding(out, graph.spread_to_directed(self.edge(both)))
 
     def _features(self, graph: Incidence) -> tuple[_Pairs, Tensor, Tensor]:
         """Features of all pairs ``[num_pairs, hidden_channels]``, and their means over the row and the column of each
         node, padding included, ``[num_padded_nodes, 2 hidden_channels]``."""
-        pairs = _all_pairs(graph)
-        sizes, width = graph.ptr.diff(), self.hidden_channels
+        pairs, width = _Pairs(graph), self.hidden_channels
         given = self._given(graph, pairs)
         found, means = [given.new_zeros(0, width)], [given.new_zeros(0, 2 * width)]
-        parts = given.split([bucket.num_rows * bucket.max_nodes for bucket in pairs.buckets])
-        for bucket, part in zip(pairs.buckets, parts, strict=True):
-            n, size = bucket.max_nodes, sizes[bucket.graphs].view(-1, 1, 1)
-            there = (torch.arange(n, device=size.device) < size.squeeze(1)).to(part.dtype)
-            h = self.embedding(part.view(-1, n, n, 3))
+        for part, are_nodes in zip(matrices(pairs.rows.buckets, given), pairs.rows.are_nodes(), strict=True):
+            there, size = are_nodes.to(part.dtype), are_nodes.sum(1).view(-1, 1, 1)
+            h = self.embedding(part)
             for layer in self.layers:
                 h = layer(h, there[:, None, :, None], size.unsqueeze(3))
             h = self.norm(h)
@@ -184,10 +187,10 @@ class PPGN(Encoder):
         like, u, v = self.embedding.weight, graph.tail, graph.head
         p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
         node = torch.arange(graph.num_nodes, device=graph.device)
-        index = [pairs.number(graph, *ends) for ends in ((node, node), (u, v), (v, u))]
+        index = [pairs.number(*ends) for ends in ((node, node), (u, v), (v, u))]
         at_nodes = like.new_tensor([1.0, 0.0, 0.0]).expand(graph.num_nodes, 3)
         at_edges = torch.stack([torch.zeros_like(p), is_edge, p], dim=1)
-        num_pairs = sum(bucket.num_rows * bucket.max_nodes for bucket in pairs.buckets)
+        num_pairs = sum(bucket.num_pairs for bucket in pairs.rows.buckets)
         return like.new_zeros(num_pairs, 3).index_copy(0, torch.cat(index), torch.cat([at_nodes, at_edges, at_edges]))
 
 
@@ -243,24 +246,3 @@ def _normalized(graph: Incidence) -> tuple[Tensor, Tensor]:
         degree = degree + ground / largest[graph.batch]
     scale = torch.where(degree > 0, degree, 1.0).rsqrt()
     return w * scale[u] * scale[v], is_edge
-
-
-def _all_pairs(graph: Incidence) -> _Pairs:
-    """Where the pairs of each graph are, in buckets of graphs of similar size.
-
-    Raises:
-        ValueError: if a graph has too many nodes.
-    """
-    sizes, largest = graph.ptr.diff(), graph.max_nodes
-    if largest > MAX_NODES:
-        raise ValueError(f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}")
-    buckets = cut_into_buckets(sizes, largest, max(largest, MAX_PAIRS // max(largest, 1)), 0, MAX_PADDING)
-    first, first_node, width = (torch.zeros_like(sizes) for _ in range(3))
-    num_pairs = 0
-    for bucket in buckets:
-        number, n = torch.arange(bucket.num_graphs, device=sizes.device), bucket.max_nodes
-        first[bucket.graphs] = num_pairs + number * n**2
-        first_node[bucket.graphs] = bucket.first_row + number * n
-        width[bucket.graphs] = n
-        num_pairs += bucket.num_rows * n
-    return _Pairs(buckets, first, first_node, width)

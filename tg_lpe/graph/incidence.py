@@ -105,7 +105,7 @@ class Incidence:
         )
         self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
         self.tail, self.head = found.tail, found.head
-        self._directed_index, self._batch, self.ground = edge_index, batch, ground
+        self._directed_index, self._batch, self._ground = edge_index, batch, ground
         self._laplacians: dict[tuple[torch.dtype, bool], _Kept] = {}
         # What was not found on the way is computed where it is asked for.
         known = {
@@ -117,7 +117,7 @@ class Incidence:
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
-        self.conductance = None if merged is None else self.merge_directed(merged)
+        self._conductance = None if merged is None else self.merge_directed(merged)
         if edge_weight is not None or ground is not None:
             self._check_values(edge_weight, None if reduce == "mean" else merged)
 
@@ -193,8 +193,8 @@ class Incidence:
         graph = cls.__new__(cls)
         graph.num_nodes = graph.max_nodes = num_nodes
         graph.num_graphs, graph._batch, graph._num_loops = 1, None, 0
-        graph.tail, graph.head, graph.conductance = tail, head, conductance
-        graph.ground, graph._directed_index, graph._laplacians = None, torch.stack([tail, head]), {}
+        graph.tail, graph.head, graph._conductance = tail, head, conductance
+        graph._ground, graph._directed_index, graph._laplacians = None, torch.stack([tail, head]), {}
         return graph
 
     def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Incidence:
@@ -213,8 +213,18 @@ class Incidence:
                 raise ValueError(f"{name} must be [{size}], got {list(value.shape)}")
             _check_form(name, value, size)
         graph = copy.copy(self)
-        graph.conductance, graph.ground, graph._laplacians = conductance, ground, {}
+        graph._conductance, graph._ground, graph._laplacians = conductance, ground, {}
         return graph
+
+    @property
+    def conductance(self) -> Tensor | None:
+        """``w``, ``[num_edges]``, or ``None`` for all ones; :meth:`with_conductances` gives others."""
+        return self._conductance
+
+    @property
+    def ground(self) -> Tensor | None:
+        """``q``, ``[num_nodes]``, or ``None``."""
+        return self._ground
 
     @property
     def edge_index(self) -> Tensor:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -377,9 +378,12 @@ def check_fit(make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
         ValueError: if the module has many times more layers than there are weights.
     """
     parts, most = 0, 1000 + 20 * len(tensors)
+    thread = threading.get_ident()  # the hooks below are those of the whole process
 
     def count(*_: Any) -> None:
         nonlocal parts
+        if threading.get_ident() != thread:
+            return
         parts += 1
         if parts > most:
             raise ValueError(f"it would have more than {most:,} layers and other parts, and has {len(tensors)} weights")

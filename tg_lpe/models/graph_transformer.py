@@ -22,7 +22,7 @@ from tg_lpe.ops.segment import RowGroups
 
 READOUTS = ("mlp", "paper", "pyramid")
 PE_MERGES = ("add", "concat", "apart")
-POOLINGS = ("mean", "sum", "both")
+POOLINGS = ("mean", "sum", "max", "both")
 LEVELS = ("graph", "node")
 
 
@@ -62,9 +62,9 @@ class GraphTransformer(FeatureModel):
         heads: attention heads.
         num_layers: attention layers.
         out_channels: number of predictions per graph or node.
-        pooling: ``"mean"`` over the nodes, the paper's, their ``"sum"``, for targets that grow with the
-            graph, or ``"both"``, one beside the other and each channel brought to variance one by ``pool_norm``, since
-            sums are as many times larger than means as there are nodes.
+        pooling: ``"mean"`` over the nodes, the paper's, their ``"sum"``, for targets that grow with the graph, their
+            largest values, ``"max"``, or ``"both"``: mean and sum beside each other, each channel brought to variance
+            one by ``pool_norm``, since sums are as many times larger than means as there are nodes.
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
             ``GPSConv`` around a ``GINEConv``; ``"spectral"``; ``"hybrid"``, message passing beside an attention over
             all nodes that an option chooses, as Primphormer's; or one of your own, see
@@ -291,7 +291,8 @@ class GraphTransformer(FeatureModel):
         if self.pooling == "both":
             pooled = torch.cat([graphs.mean(h), graphs.sum(h)], dim=1)
         else:
-            pooled = graphs.mean(h) if self.pooling == "mean" else graphs.sum(h)
+            reduce = {"mean": graphs.mean, "sum": graphs.sum, "max": graphs.max}[self.pooling]
+            pooled = reduce(h)
         if self.pool_norm is None:
             return pooled
         row = torch.arange(pooled.size(0), device=pooled.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from tg_lpe.tokenizers import TupleEmbedding, TupleTokens, node_pairs, tuple_tok
 
 TOKEN_ATTENTIONS = ("full", "local", "delta")
 NODE_TOKENS = ("linear", "feed_forward")
-POOLINGS = ("token", "mean", "sum")
+POOLINGS = ("token", "mean", "sum", "max")
 LEVELS = ("graph", "node", "edge")
 
 NUM_DEGREES = 100
@@ -65,7 +66,8 @@ class TupleTransformer(FeatureModel):
     Args:
         num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as for
             :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged, those of
-            self-loops not read. An edge of weight zero links tokens; encodings alone take it for absent.
+            self-loops not read, nor any with ``k=1``. An edge of weight zero links tokens; encodings alone take it for
+            absent.
         pe_channels, edge_pe_channels: widths of the encodings that :meth:`forward` is given, likewise.
         encoder: an :class:`~tg_lpe.Encoder`, likewise; its encoding of pairs is used if it has one and ``k > 1``.
         k: nodes of a tuple.
@@ -79,7 +81,7 @@ class TupleTransformer(FeatureModel):
         node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
             and degree beside each other, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1)
             and (2).
-        pooling: what is read of a graph: its ``"token"``, or the ``"mean"`` or ``"sum"`` of the tuples.
+        pooling: what is read of a graph: its ``"token"``, or the ``"mean"``, ``"sum"`` or ``"max"`` of the tuples.
         pe_norm: whether encodings are normalised, as for :class:`~tg_lpe.GraphTransformer`.
         level: ``"graph"`` for a prediction per graph; ``"node"``: from the token ``(v, .., v)`` and the mean of those
             that begin with ``v``; ``"edge"``: for each directed edge, from the token ``(u, v, .., v)``.
@@ -142,6 +144,8 @@ class TupleTransformer(FeatureModel):
         check_share("drop_path", drop_path)
         self.encoder = as_encoder(encoder)
         pe_channels, edge_pe_channels = encoding_widths(self.encoder, pe_channels, edge_pe_channels)
+        if k == 1 and (num_edge_types, edge_dim, edge_pe_channels) != (None, None, None):
+            warnings.warn("tuples of k=1 node read no features or encodings of edges", stacklevel=2)
         self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, pooling, level
         channels = hidden_channels
         self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, channels)
@@ -309,7 +313,7 @@ class TupleTransformer(FeatureModel):
         h, nodes = h[:num_tuples], tokens.nodes.T.contiguous()
         if self.level == "graph":
             groups = RowGroups(tokens.batch, graph.num_graphs, is_sorted=True)
-            return groups.mean(h) if self.pooling == "mean" else groups.sum(h)
+            return {"mean": groups.mean, "sum": groups.sum, "max": groups.max}[self.pooling](h)
         if self.level == "edge":
             source, target = graph.edge_index.long()
             return h.index_select(0, find_tuples(graph, nodes, torch.stack([source, *[target] * (self.k - 1)])))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.nn.feature import Feature
 
 
 class LearnedConductances(nn.Module):
@@ -53,13 +53,9 @@ class LearnedConductances(nn.Module):
         num_blocks: int = 1,
     ) -> None:
         super().__init__()
-        if num_edge_types is not None and edge_dim is not None:
-            raise ValueError(f"edges have either types or channels, got {num_edge_types} types and {edge_dim}")
-        if num_node_types is not None and in_channels is not None:
-            raise ValueError(f"nodes have either types or channels, got {num_node_types} types and {in_channels}")
         self.num_sets = num_blocks * num_filters
-        self._edge_feature = _Feature("edge_attr", num_edge_types, edge_dim)
-        self._node_feature = _Feature("x", num_node_types, in_channels)
+        self._edge_feature = Feature("edge", num_edge_types, edge_dim)
+        self._node_feature = Feature("node", num_node_types, in_channels)
         self.num_edge_types, self.edge_dim = num_edge_types, edge_dim
         self.num_node_types, self.in_channels = num_node_types, in_channels
         has_edges = learned and self._edge_feature.width > 0
@@ -154,37 +150,10 @@ LOWEST = -50.0
 conductances, all below 1e-21, would overflow."""
 
 
-class _Feature:
-    """Types of one or several columns, or real features, or nothing: one kind of input of the maps below."""
-
-    def __init__(self, name: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
-        self.name, self.channels = name, channels
-        self.categories = None if num_types is None else Categories(name, num_types)
-        self.width = (channels or 0) if self.categories is None else self.categories.num_rows
-
-    def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Refuse types or features of the wrong form; their values are left to ``checks``."""
-        if self.categories is not None:
-            self.categories.check(feature, num_rows, checks)
-        elif self.channels is not None:
-            shape = (num_rows, self.channels)
-            if not isinstance(feature, Tensor) or feature.shape != shape or not feature.is_floating_point():
-                got = f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
-                raise ValueError(f"{self.name} must be floating point [{num_rows}, {self.channels}], got {got}")
-            checks.finite(self.name, feature)
-
-    def product(self, feature: Tensor | None, weight: Tensor) -> Tensor:
-        """Rows of a table ``[width, num_filters]`` by types, or real features times it, ``[num_rows, num_filters]``."""
-        assert feature is not None  # as check() has seen
-        if self.categories is None:
-            return feature.to(weight.dtype) @ weight
-        return self.categories.look_up(weight, feature, torch.is_grad_enabled() and weight.requires_grad)
-
-
 class _PositiveMap(nn.Module):
     """softplus of a table or of a linear map."""
 
-    def __init__(self, num_filters: int, num_blocks: int, feature: _Feature, start: tuple[float, float]) -> None:
+    def __init__(self, num_filters: int, num_blocks: int, feature: Feature, start: tuple[float, float]) -> None:
         super().__init__()
         self.feature, self.start = feature, start
         self.num_filters, self.num_blocks = num_filters, num_blocks

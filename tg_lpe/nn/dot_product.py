@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tg_lpe.ops.operator import is_transforming, reference_gradients
+
 SMALL_PRODUCTS = 512
 """Scores of a row and head times their width, up to which :func:`token_attention` does without torch's kernel."""
 
@@ -52,7 +54,8 @@ def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.
     """
     num_tokens, width = query_key_value.size(1), query_key_value.size(4)
     small = num_tokens**2 * width <= SMALL_PRODUCTS
-    if dropout or not small or query_key_value.device.type != "cpu" or not len(query_key_value):
+    is_plain = query_key_value.device.type != "cpu" or is_transforming()
+    if dropout or not small or is_plain or not len(query_key_value):
         query, key, value = query_key_value.permute(2, 0, 3, 1, 4)
         return dot_product_attention(query, key, value, ~absent[:, None, None], dropout).transpose(1, 2)
     precise = torch.promote_types(query_key_value.dtype, torch.float32)
@@ -74,16 +77,23 @@ class _SmallAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
         scale = query.size(1) ** -0.5
         weight = _outer(query, key).mul_(scale).add_(bias).softmax(2)
-        ctx.save_for_backward(query, key, value, weight)
+        ctx.save_for_backward(query, key, value, bias, weight)
         return _over_keys(weight, value)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        query, key, value, weight = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        query, key, value, bias, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return tuple(reference_gradients(_attention, (query, key, value, bias), [grad]))
         by_score = _outer(grad, value).mul_(weight)
         by_score.addcmul_(weight, by_score.sum(2, keepdim=True), value=-1).mul_(query.size(1) ** -0.5)
         return _over_keys(by_score, key), _over_queries(by_score, query), _over_queries(weight, grad), None
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+    """As :class:`_SmallAttention`, by operations that can be differentiated again."""
+    logits = torch.einsum("hdqr,hdkr->hqkr", query, key) * query.size(1) ** -0.5 + bias
+    return torch.einsum("hqkr,hdkr->hdqr", logits.softmax(2), value)
 
 
 def _outer(left: Tensor, right: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.nn.feature import Feature
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
 from tg_lpe.ops.segment import RowGroups
 
@@ -39,21 +39,14 @@ class FeatureEmbedding(nn.Module):
         by_product: bool = False,
     ) -> None:
         super().__init__()
-        if num_types is not None and in_channels is not None:
-            raise ValueError(
-                f"{what}s have either types or real features, got {num_types} types and {in_channels} channels"
-            )
-        self.what = what
-        self.categories = None if num_types is None else Categories(what, num_types)
-        self.by_product = by_product
+        self.feature, self.by_product = Feature(what, num_types, in_channels), by_product
         self.linear = nn.Linear(in_channels, channels) if in_channels is not None else None
-        num_rows = 1 if self.categories is None else self.categories.num_rows
-        self.rows = nn.Embedding(num_rows, channels) if in_channels is None else None
+        self.rows = nn.Embedding(max(self.feature.width, 1), channels) if in_channels is None else None
 
     @property
     def expects_feature(self) -> bool:
         """Whether it was built for features."""
-        return self.categories is not None or self.linear is not None
+        return self.feature.is_expected
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -66,21 +59,13 @@ class FeatureEmbedding(nn.Module):
             TypeError: if they are no tensor.
             ValueError: if features are missing, not expected, or of another shape or dtype.
         """
+        what = self.feature.what
         if self.expects_feature != (feature is not None):
             built, given = ("for", "none were") if self.expects_feature else ("without", "some were")
-            raise ValueError(f"the model was built {built} {self.what} features, but {given} given")
-        if feature is None:
-            return
-        if not isinstance(feature, Tensor):
-            raise TypeError(f"{self.what} features must be a tensor, got {type(feature).__name__}")
-        if self.categories is not None:
-            self.categories.check(feature, num_rows, checks)
-        elif self.linear is not None:
-            shape = (num_rows, self.linear.in_features)
-            if feature.shape != shape or not feature.is_floating_point():
-                got = f"{feature.dtype} {tuple(feature.shape)}"
-                raise ValueError(f"{self.what} features must be floating point of shape {shape}, got {got}")
-            checks.finite(f"{self.what} features", feature)
+            raise ValueError(f"the model was built {built} {what} features, but {given} given")
+        if feature is not None and not isinstance(feature, Tensor):
+            raise TypeError(f"{what} features must be a tensor, got {type(feature).__name__}")
+        self.feature.check(feature, num_rows, checks)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Embed features that :meth:`check` has accepted.
@@ -96,9 +81,7 @@ class FeatureEmbedding(nn.Module):
         if self.linear is not None:
             return self.linear(feature.to(self.linear.weight.dtype))  # type: ignore[union-attr]
         table = self.rows.weight  # type: ignore[union-attr]
-        if feature is None or self.categories is None:
-            return table.expand(num_rows, -1)
-        return self.categories.look_up(table, feature, self.by_product)
+        return table.expand(num_rows, -1) if feature is None else self.feature.product(feature, table, self.by_product)
 
 
 class EncodingEmbedding(nn.Linear):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.nn import parallel
-from tg_lpe.nn.categories import Categories
 from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.nn.feature import Feature
 from tg_lpe.ops.random import counter_normal
 
 PROBES = ("features", "random", "learned")
@@ -43,8 +43,8 @@ class FeatureProbes(nn.Module):
                 f"got num_node_types={num_node_types} and in_channels={in_channels}"
             )
         self.num_node_types = num_node_types
-        self.categories = None if num_node_types is None else Categories("x", num_node_types)
-        self.embedding = None if self.categories is None else nn.Embedding(self.categories.num_rows, k)
+        self.feature = Feature("node", num_node_types, in_channels)
+        self.embedding = nn.Embedding(self.feature.width, k) if in_channels is None else None
         self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
 
     def reset_parameters(self) -> None:
@@ -57,19 +57,11 @@ class FeatureProbes(nn.Module):
             got = list(x.shape) if isinstance(x, Tensor) else None if x is None else type(x).__name__
             raise ValueError(f"probes='features' needs node features of {graph.num_nodes} rows, got {got}")
         checks = ValueChecks()
-        if self.linear is not None:
-            if x.dim() != 2 or x.size(1) != self.linear.in_features:
-                raise ValueError(f"node features must be [num_nodes, {self.linear.in_features}], got {list(x.shape)}")
-            if x.is_complex():
-                raise ValueError(f"node features must be real, got {x.dtype}")
-            if x.is_floating_point():
-                checks.finite("node features", x)
-                checks.run()
-            return self.linear(x.to(self.linear.weight.dtype))
-        assert self.categories is not None and self.embedding is not None
-        self.categories.check(x, graph.num_nodes, checks)
+        self.feature.check(x, graph.num_nodes, checks)
         checks.run()
-        return self.categories.look_up(self.embedding.weight, x, by_product=False)
+        if self.linear is not None:
+            return self.linear(x.to(self.linear.weight.dtype))
+        return self.feature.product(x, self.embedding.weight, by_product=False)  # type: ignore[union-attr]
 
 
 class RandomProbes(nn.Module):
@@ -119,7 +111,7 @@ class RandomProbes(nn.Module):
             with torch.inference_mode(False):  # autograd could not use an inference tensor
                 self._table = counter_normal(self.seed, REMEMBERED_ROWS, self.k, self.unit)
             self._table_key = key
-        return self._table[:num_rows]
+        return self._table[:num_rows].clone()  # the caller may change what it gets
 
 
 class LearnedProbes(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_heads
-from tg_lpe.graph.padding import cut_into_buckets
+from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.reset import reset_parts
@@ -58,30 +58,24 @@ class FullAttention(Attention):
     def __init__(self, graphs: RowGroups) -> None:
         sizes = graphs.ptr.diff()
         largest = int(sizes.max()) if graphs.num_groups else 0
-        self.buckets = cut_into_buckets(sizes, largest, max(largest, MAX_SCORES // max(largest, 1)), 0, MAX_PADDING)
-        first_row, self.masks = torch.zeros_like(sizes), []
-        for bucket in self.buckets:
-            position = torch.arange(bucket.max_nodes, device=sizes.device)
-            rows = torch.arange(0, bucket.num_rows, bucket.max_nodes, device=sizes.device)
-            first_row[bucket.graphs] = bucket.first_row + rows
-            self.masks.append((position < sizes[bucket.graphs].unsqueeze(1))[:, None, None])
         number = torch.arange(len(graphs.index), device=sizes.device)
-        row = first_row[graphs.sorted_index] + number - graphs.ptr[graphs.sorted_index]
-        self.row = row if graphs.order is None else torch.empty_like(row).index_copy(0, graphs.order, row)
+        number = number - graphs.ptr[graphs.sorted_index]
+        if graphs.order is not None:
+            number = torch.empty_like(number).index_copy(0, graphs.order, number)
+        max_rows = max(largest, MAX_SCORES // max(largest, 1))
+        self.rows = PaddedRows(graphs.ptr, graphs.index, number, largest, max_rows=max_rows, max_padding=MAX_PADDING)
+        self.masks = [mask[:, None, None] for mask in self.rows.are_nodes()]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
         """As :class:`Attention`."""
-        sizes = [bucket.num_rows for bucket in self.buckets]
-        padded = query_key_value.new_zeros(sum(sizes), *query_key_value.shape[1:])
-        padded = padded.index_copy(0, self.row, query_key_value)
-        found = [padded[:0, 0]]
-        for bucket, mask, part in zip(self.buckets, self.masks, padded.split(sizes), strict=True):
-            query, key, value = part.unflatten(0, (-1, bucket.max_nodes)).permute(2, 0, 3, 1, 4)
-            at_once = max(1, MAX_SCORES // bucket.num_rows)
+        found = []
+        for mask, padded in zip(self.masks, self.rows.pad(query_key_value), strict=True):
+            query, key, value = padded.permute(2, 0, 3, 1, 4)
+            at_once = max(1, MAX_SCORES // padded.shape[:2].numel())
             parts = [dot_product_attention(rows, key, value, mask, dropout) for rows in query.split(at_once, 2)]
             attended = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
-            found.append(attended.transpose(1, 2).flatten(0, 1))
-        return torch.cat(found).index_select(0, self.row)
+            found.append(attended.transpose(1, 2))
+        return self.rows.unpad(found) if found else query_key_value[:, 0]
 
 
 class MaskedAttention(Attention):

@@ -236,3 +236,8 @@ class RowGroups:
         """Mean of the rows of each group, ``[num_groups, ...]``; zero where a group is empty."""
         count = (self.ptr[1:] - self.ptr[:-1]).clamp(min=1).to(src.dtype)
         return self.sum(src) / along_rows(count, src)
+
+    def max(self, src: Tensor) -> Tensor:
+        """Largest value of each column in each group, ``[num_groups, channels]``; zero where a group is empty."""
+        index = self.index.unsqueeze(1).expand_as(src)
+        return src.new_zeros(self.num_groups, src.size(1)).scatter_reduce(0, index, src, "amax", include_self=False)

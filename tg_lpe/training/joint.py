@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, reads_edge_weight, store_precomputed
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
-from tg_lpe.training.config import TrainConfig
+from tg_lpe.training.config import Precision, TrainConfig
 from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.training.processes import Parts, join
 from tg_lpe.training.run_folder import RunFolder, describe_model
@@ -83,6 +84,8 @@ def train(
     task = task_for(splits) if task is None else task
     check_training(model, splits, task)
     config = TrainConfig() if config is None else config
+    # The folder says in which precision it trained: a run does not go on in another.
+    config = replace(config, precision=resolved_precision(config.precision, device))
     if folder is None and resume:
         raise ValueError("resume=True goes on with the run in a folder: folder is missing")
     if folder is None:
@@ -150,7 +153,9 @@ class JointTraining(TrainingLoop):
         )
         self.plain_test_set = splits.test
         self.label_counts = _label_counts(task, splits)
-        self.autocast_dtype = autocast_dtype(config.precision, self.device)
+        is_half = resolved_precision(config.precision, self.device) == "bfloat16"
+        self.autocast_dtype = torch.bfloat16 if is_half else None
+        self._penalties: list[Tensor] = []
         if "edge_weight" in splits.train._data and not reads_edge_weight(model):
             warnings.warn(
                 "edge_weight of the graphs is not read: the model has no encoder that reads it. What the attention is "
@@ -159,23 +164,26 @@ class JointTraining(TrainingLoop):
             )
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
-        """As :meth:`TrainingLoop.fit`; without a learning rate, the encoder has no gradients meanwhile."""
-        kept = [] if self.config.encoder_lr or self.encoder is None else [*self.encoder.parameters()]
-        flags = [parameter.requires_grad for parameter in kept]
-        try:
-            for parameter in kept:
-                parameter.requires_grad_(False)
+        """As :meth:`TrainingLoop.fit`; without a learning rate, the encoder is frozen meanwhile."""
+        with nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen():
             return super().fit(resume)
-        finally:
-            for parameter, flag in zip(kept, flags, strict=True):
-                parameter.requires_grad_(flag)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The task's loss of a training batch, and the penalty of the model's layers if they have one."""
         if not getattr(self.model, "has_penalty", False):
             return self.task.loss(*_of_all(self.predict(batch, generator), batch))
         out, penalty = self._call(batch, generator, return_penalty=True)
-        return self.task.loss(*_of_all(out.float(), batch)) + parallel.mean(penalty.float(), batch.num_graphs)
+        penalty = parallel.mean(penalty.float(), batch.num_graphs)
+        self._penalties.append(penalty.detach())
+        return self.task.loss(*_of_all(out.float(), batch)) + penalty
+
+    def train_epoch(self) -> dict[str, Any]:
+        """As :meth:`TrainingLoop.train_epoch`; ``train_penalty`` is the mean penalty of a step, in ``train_loss``."""
+        self._penalties = []
+        row = super().train_epoch()
+        if self._penalties:
+            row["train_penalty"] = float(torch.stack(self._penalties).mean())
+        return row
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
@@ -196,16 +204,18 @@ class JointTraining(TrainingLoop):
             return
         momenta = [norm.momentum for norm in norms]
         self.model.eval()  # without dropout
-        for norm in norms:
-            norm.train()
-            norm.reset_running_stats()
-            norm.momentum = None  # all batches count alike
-        graphs = self.train_set[: self.config.recalibrate]
-        for batch, divided in Parts(graphs, 4 * self.config.batch_size):
-            with divided:
-                self.predict(batch.to(self.device))
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
+        try:
+            for norm in norms:
+                norm.train()
+                norm.reset_running_stats()
+                norm.momentum = None  # all batches count alike
+            graphs = self.train_set[: self.config.recalibrate]
+            for batch, divided in Parts(graphs, 4 * self.config.batch_size):
+                with divided:
+                    self.predict(batch.to(self.device))
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """The task's metric of the current weights."""
@@ -270,17 +280,15 @@ class JointTraining(TrainingLoop):
             return call_on(self.model, batch, generator=generator, **options)
 
 
-def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """The dtype to autocast to, ``None`` for plain float32. ``auto`` asks whether bfloat16 products are native here."""
-    if precision == "bfloat16":
-        return torch.bfloat16
-    if precision == "float32":
-        return None
+def resolved_precision(precision: Precision, device: torch.device) -> Precision:
+    """What ``"auto"`` stands for on a device: ``"bfloat16"`` where its products are native, else ``"float32"``."""
+    if precision != "auto":
+        return precision
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
     # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if native else None
+    return "bfloat16" if native else "float32"
 
 
 def _of_all(out: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from tg_lpe.arguments import check_choice, check_flags, check_heads, check_share
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.nn.reset import reset_parts
+from tg_lpe.nn.reset import reset_all, reset_parts
 from tg_lpe.ops.segment import RowGroups
 
 SCORE_BOUND = 5.0
@@ -209,9 +209,9 @@ class _FeatureUpdate(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
         self.out.reset_parameters()
-        self.norm_attention.reset_parameters()  # type: ignore[operator]
+        reset_all(self.norm_attention)
         reset_parts(self.feed_forward)
-        self.norm_feed_forward.reset_parameters()  # type: ignore[operator]
+        reset_all(self.norm_feed_forward)
 
     def forward(self, x: Tensor, update: Tensor, graphs: RowGroups, local: Tensor | None = None) -> Tensor:
         """New features ``[num_rows, channels]`` from the old, what attention found, and the local part's output."""

@@ -27,7 +27,6 @@ class Neighbourhoods:
         edge_index: the sorted edges, int64 ``[2, num_edges]``.
         source, target: the two rows of ``edge_index``, for gathers from nodes to edges and sums from edges to nodes.
         graphs: the graph of each node, for sums over graphs and gathers from graphs.
-        pe: positional encoding of the nodes as the model embeds it, ``[num_nodes, channels]``; ``None`` without one.
         num_nodes, num_edges, num_graphs: counts.
 
     Raises:
@@ -44,7 +43,7 @@ class Neighbourhoods:
         self.source = RowGroups(self.edge_index[0], self.num_nodes, is_sorted=False)
         self.target = RowGroups(self.edge_index[1], self.num_nodes, is_sorted=True)
         self.graphs = RowGroups(batch, num_graphs, is_sorted=True)
-        self.pe: Tensor | None = None
+        self._pe: Tensor | None = None
         # Not functools.cached_property: up to Python 3.11 it takes a lock, which torch.compile cannot follow.
         self._edge_graphs: RowGroups | None = None
         self._pe_distances: Tensor | None = None
@@ -72,6 +71,15 @@ class Neighbourhoods:
             graph = self.batch.index_select(0, self.edge_index[1])
             self._edge_graphs = RowGroups(graph, self.num_graphs, is_sorted=True)
         return self._edge_graphs
+
+    @property
+    def pe(self) -> Tensor | None:
+        """Positional encoding of the nodes as the model embeds it, ``[num_nodes, channels]``; ``None`` without one."""
+        return self._pe
+
+    @pe.setter
+    def pe(self, pe: Tensor | None) -> None:
+        self._pe, self._pe_distances = pe, None
 
     @property
     def pe_distances(self) -> Tensor:

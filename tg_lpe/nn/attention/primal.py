@@ -261,8 +261,9 @@ class PrimalAttention(nn.Module):
             if self.regularizer == "code":
                 return _code_objective(terms, neighbourhoods.graphs) ** 2
             if self.regularizer == "stationarity":
-                return _stationarity(terms, neighbourhoods).mean()
-            return _graph_objectives(terms, neighbourhoods, printed=self.regularizer == "printed").square().mean()
+                return _mean_over_graphs(_stationarity(terms, neighbourhoods), neighbourhoods)
+            objectives = _graph_objectives(terms, neighbourhoods, printed=self.regularizer == "printed")
+            return _mean_over_graphs(objectives.square(), neighbourhoods)
 
 
 class _Terms(NamedTuple):
@@ -328,7 +329,14 @@ def _stationarity(terms: _Terms, neighbourhoods: Neighbourhoods) -> Tensor:
     sums = torch.einsum("gns,nhtp,ghtpq->ghtsq", f, other, gram)
     found = torch.einsum("gns,hs,ghtsq->ghtnq", f, lambda_, sums)
     residual = terms.weights.permute(1, 2, 0, 3) - found
-    return residual.square().sum((2, 3, 4)) / terms.weights.square().sum((0, 2, 3))
+    squares = terms.weights.square().sum((0, 2, 3))
+    return residual.square().sum((2, 3, 4)) / torch.where(squares > 0, squares, 1.0)
+
+
+def _mean_over_graphs(values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    """The mean of values ``[num_graphs, heads]`` over heads and the graphs with at least one node, a scalar."""
+    there = neighbourhoods.graphs.ptr.diff() > 0
+    return (values.mean(1) * there).sum() / there.sum().clamp(min=1)
 
 
 def _grams(features: Tensor, neighbourhoods: Neighbourhoods, mean: bool) -> Tensor:
@@ -509,15 +517,22 @@ def _add_to_diagonal(x: Tensor, value: float) -> Tensor:
 class _MatrixSqrt(torch.autograd.Function):
     """Square root of positive definite matrices; the backward pass does not divide by gaps between eigenvalues."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(x)
-        roots = values.clamp(min=0).sqrt()
-        ctx.save_for_backward(x, roots, vectors)
-        return (vectors * roots.unsqueeze(-2)) @ vectors.mT
+    generate_vmap_rule = True
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(x)
+        roots = values.clamp(min=0).sqrt()
+        return (vectors * roots.unsqueeze(-2)) @ vectors.mT, roots, vectors
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        _, roots, vectors = output
+        ctx.mark_non_differentiable(roots, vectors)
+        ctx.save_for_backward(*inputs, roots, vectors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Tensor:  # type: ignore[override]
         x, roots, vectors = ctx.saved_tensors
         if torch.is_grad_enabled():  # autograd takes the eigenvectors for constants
             return _solve_sylvester(matrix_sqrt(x), grad)
@@ -536,5 +551,5 @@ def _solve_sylvester(root: Tensor, right: Tensor) -> Tensor:
 
 def matrix_sqrt(x: Tensor) -> Tensor:
     """Symmetric square root of positive definite matrices ``[..., width, width]``."""
-    root: Tensor = _MatrixSqrt.apply(x)  # type: ignore[no-untyped-call]
+    root: Tensor = _MatrixSqrt.apply(x)[0]  # type: ignore[no-untyped-call]
     return root

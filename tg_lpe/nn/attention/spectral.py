@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive
-from tg_lpe.graph.padding import DENSE_NODES, MAX_ROWS, cut_into_buckets
+from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.reset import reset_all
+from tg_lpe.ops.operator import is_transforming
 
 SOFTMAXES = ("joint", "separate")
 
@@ -33,22 +35,12 @@ class MissingPairs(NamedTuple):
 
     feature: Tensor
     """The edge feature that all of them share, ``[hidden_channels]``."""
-    row: Tensor
-    """Row of each node among the padded rows of all buckets, int64 ``[num_nodes]``."""
+    rows: PaddedRows
+    """Where the nodes are in the buckets."""
     missing: list[Tensor]
     """Of each bucket, which pairs these are, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
     edges: list[Tensor]
     """Of each bucket, how many edges join two nodes, ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
-
-    def pad(self, rows: Tensor) -> list[Tensor]:
-        """Rows of nodes ``[num_nodes, ...]`` as ``[num_graphs, max_nodes, ...]`` of each bucket; padding is zero."""
-        sizes = [mask.size(0) * mask.size(1) for mask in self.missing]
-        padded = rows.new_zeros(sum(sizes), *rows.shape[1:]).index_copy(0, self.row, rows).split(sizes)
-        return [part.unflatten(0, mask.shape[:2]) for part, mask in zip(padded, self.missing, strict=True)]
-
-    def unpad(self, padded: list[Tensor]) -> Tensor:
-        """The reverse of :meth:`pad`."""
-        return torch.cat([part.flatten(0, 1) for part in padded]).index_select(0, self.row)
 
 
 class MissingEdges(nn.Module):
@@ -80,35 +72,23 @@ def missing_pairs(neighbourhoods: Neighbourhoods, feature: Tensor) -> MissingPai
         neighbourhoods: the edges.
         feature: what the pairs share, ``[hidden_channels]``.
     """
-    sizes, largest = neighbourhoods.graphs.ptr.diff(), neighbourhoods.max_nodes
-    max_padding = MAX_PADDING if largest > DENSE_NODES else None
-    buckets = cut_into_buckets(sizes, largest, MAX_ROWS, DENSE_NODES, max_padding)
-    first_row, first_entry, width = (torch.zeros_like(sizes) for _ in range(3))
-    masks, num_entries = [sizes.new_zeros(0, dtype=torch.bool)], 0
-    for bucket in buckets:
-        n, graphs = bucket.max_nodes, bucket.graphs
-        number = torch.arange(bucket.num_graphs, device=sizes.device)
-        first_row[graphs] = bucket.first_row + number * n
-        first_entry[graphs] = num_entries + number * n**2
-        width[graphs] = n
-        num_entries += bucket.num_graphs * n**2
-        there = torch.arange(n, device=sizes.device) < sizes[graphs].unsqueeze(1)
+    rows = PaddedRows(
+        neighbourhoods.graphs.ptr,
+        neighbourhoods.batch,
+        neighbourhoods.local_index,
+        neighbourhoods.max_nodes,
+        max_padding=MAX_PADDING if neighbourhoods.max_nodes > DENSE_NODES else None,
+    )
+    masks = [feature.new_zeros(0, dtype=torch.bool)]
+    for there in rows.are_nodes():
         pairs = there.unsqueeze(2) & there.unsqueeze(1)
         pairs.diagonal(dim1=1, dim2=2).fill_(False)
         masks.append(pairs.flatten())
-    graph, local = neighbourhoods.batch, neighbourhoods.local_index
     source, target = neighbourhoods.edge_index
-    joined = first_entry[graph[target]] + local[target] * width[graph[target]] + local[source]
-    flat = torch.cat(masks).index_fill(0, joined, False)
-    counts = feature.new_zeros(flat.shape).index_add(0, joined, feature.new_ones(joined.shape))
-    entries = [bucket.num_graphs * bucket.max_nodes**2 for bucket in buckets]
-    missing, edges = (
-        [part.view(-1, b.max_nodes, b.max_nodes) for part, b in zip(values.split(entries), buckets, strict=True)]
-        if buckets
-        else [values.view(0, 0, 0)]  # no node, and no case of its own in the layers
-        for values in (flat, counts)
-    )
-    return MissingPairs(feature, first_row[graph] + local, missing, edges)
+    joined = rows.matrix_rows()[target] + neighbourhoods.local_index[source]
+    missing = torch.cat(masks).index_fill(0, joined, False)
+    edges = feature.new_zeros(missing.shape).index_add(0, joined, feature.new_ones(joined.shape))
+    return MissingPairs(feature, rows, *(matrices(rows.buckets, values) for values in (missing, edges)))
 
 
 class SpectralAttention(nn.Module):
@@ -173,7 +153,7 @@ class SpectralAttention(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew; gamma is what it was at first."""
         for part in self.children():
-            part.reset_parameters()  # type: ignore[operator]
+            reset_all(part)
         with torch.no_grad():
             self.log_gamma.fill_(math.log(self.gamma))
 
@@ -215,11 +195,11 @@ class SpectralAttention(nn.Module):
         ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
         rows = query.unflatten(1, (self.heads, -1)), self.missing_key(h).unflatten(1, (self.heads, -1)), ones
         found = []
-        for mask, *padded in zip(pairs.missing, *map(pairs.pad, rows), strict=True):
+        for mask, *padded in zip(pairs.missing, *map(pairs.rows.pad, rows), strict=True):
             q, k, v = (part.transpose(1, 2) for part in padded)
-            weight = _MaskedWeights.apply(q @ k.mT, mask.unsqueeze(1))  # type: ignore[no-untyped-call]
+            weight = _masked_weights(q @ k.mT, mask.unsqueeze(1))
             found.append((weight @ v).transpose(1, 2))
-        sums = pairs.unpad(found)
+        sums = pairs.rows.unpad(found) if found else _no_sums(rows)
         return sums[..., :-1], sums[..., -1:]
 
     def _over_pairs(
@@ -235,18 +215,23 @@ class SpectralAttention(nn.Module):
         )
         rows = *(part.unflatten(1, (self.heads, -1)) for part in maps), ones
         found: list[list[Tensor]] = [[], []]
-        for missing, edges, *padded in zip(pairs.missing, pairs.edges, *map(pairs.pad, rows), strict=True):
+        for missing, edges, *padded in zip(pairs.missing, pairs.edges, *map(pairs.rows.pad, rows), strict=True):
             q, k, missing_q, missing_k, v = (part.transpose(1, 2) for part in padded)
             mask, count = missing.to(value.dtype).unsqueeze(1), edges.to(value.dtype).unsqueeze(1)
-            weight = _PairWeights.apply(q @ k.mT, missing_q @ missing_k.mT, mask)  # type: ignore[no-untyped-call]
+            weight = _pair_weights(q @ k.mT, missing_q @ missing_k.mT, mask)
             factors = [count + gamma * mask] if self.softmax == "joint" else [count, mask]
             for part, factor in zip(found, factors, strict=False):
                 part.append((weight * factor @ v).transpose(1, 2))
-        sums, others = (pairs.unpad(part) if part else ones for part in found)
+        sums, others = (pairs.rows.unpad(part) if part else _no_sums(rows) for part in found)
         return sums[..., :-1], sums[..., -1:], others[..., :-1], others[..., -1:]
 
     def _scale(self, h: Tensor) -> float:
         return 1.0 / math.sqrt(h.size(1) // self.heads)
+
+
+def _no_sums(rows: tuple[Tensor, ...]) -> Tensor:
+    """What a batch without nodes has for sums; every map gets a gradient of zero, as distributed training expects."""
+    return rows[-1] + sum(part[..., :1] for part in rows[:-1])
 
 
 def _mean(rows: Tensor) -> Tensor:
@@ -258,8 +243,24 @@ def _linear(channels: int) -> nn.Linear:
     return nn.Linear(channels, channels, bias=False)
 
 
+def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
+    """As :func:`_weights`, in the dtype of the logits, and zero where a mask is not set."""
+    if is_transforming():
+        return _weights(logits).masked_fill(~mask, 0.0).to(logits.dtype)
+    weight: Tensor = _MaskedWeights.apply(logits, mask)  # type: ignore[no-untyped-call]
+    return weight
+
+
+def _pair_weights(logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
+    """As :func:`_weights`, of the logits of edges or, where a mask is one, of other pairs."""
+    if is_transforming():
+        return _weights(torch.lerp(logits, missing_logits, mask)).to(logits.dtype)
+    weight: Tensor = _PairWeights.apply(logits, missing_logits, mask)  # type: ignore[no-untyped-call]
+    return weight
+
+
 class _MaskedWeights(torch.autograd.Function):
-    """As :func:`_weights`, in the dtype of the logits, and zero where a mask is not set; keeps the weights alone."""
+    """:func:`_masked_weights`, for whose gradient the weights alone are kept."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mask: Tensor) -> Tensor:
@@ -274,7 +275,7 @@ class _MaskedWeights(torch.autograd.Function):
 
 
 class _PairWeights(torch.autograd.Function):
-    """As :func:`_weights`, of the logits of edges or, where a mask is one, of other pairs; keeps the weights alone."""
+    """:func:`_pair_weights`, for whose gradient the weights alone are kept."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
@@ -355,9 +356,8 @@ class SpectralAttentionLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
-        first, _, _, second = self.feed_forward
-        for part in (self.attention, self.out, self.norm_attention, first, second, self.norm_feed_forward):
-            part.reset_parameters()  # type: ignore[operator]
+        for part in (self.attention, self.out, self.norm_attention, self.feed_forward, self.norm_feed_forward):
+            reset_all(part)
 
     def shared(self) -> MissingEdges:
         """What the layers of a model share."""

@@ -1,0 +1,182 @@
+"""Where the rows of a batch lie once its graphs are padded to equal size, bucket by bucket."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MAX_ROWS = 16384
+"""Rows of a bucket of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
+
+DENSE_NODES = 64
+"""Up to this many nodes a graph's operator is a small dense matrix; above, sums over edges. See benchmarks."""
+
+MAX_PADDING = 2
+"""In a bucket of graphs larger than ``DENSE_NODES``, none is smaller than the largest by more than this factor."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Graphs of similar size: consecutive rows of the padded nodes, from ``first_row`` on."""
+
+    graphs: Tensor
+    """int64 ``[num_graphs]``, which graphs of the batch these are."""
+    first_row: int
+    max_nodes: int
+    dense: bool
+    """Whether operators on this bucket are dense matrices."""
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graphs in this bucket."""
+        return self.graphs.numel()
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, padding included."""
+        return self.num_graphs * self.max_nodes
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of ordered pairs of rows of one graph, padding included."""
+        return self.num_rows * self.max_nodes
+
+
+class PaddedRows:
+    """The graphs of a batch in buckets of similar size, and where the rows of their nodes lie there.
+
+    A single graph, however large, is one bucket whose rows are its nodes: nothing is copied.
+
+    Args:
+        ptr: where the nodes of each graph start, int64 ``[num_graphs + 1]``.
+        batch: graph of each node, int64 ``[num_nodes]``.
+        local_index: number of each node within its graph, int64 ``[num_nodes]``.
+        max_nodes: nodes of the largest graph.
+        max_rows: rows of a bucket at most (a larger single graph is a bucket of its own).
+        dense_nodes: number of nodes up to which a graph's operators are dense matrices.
+        max_padding: in a bucket, no graph is smaller than the largest by more than this factor. If absent, a batch of
+            small graphs may be one bucket: the fewest calls. Where the work grows with the square or the cube of
+            ``max_nodes``, less padding is faster.
+
+    Attributes:
+        buckets: the buckets, each graph with at least one node in exactly one of them.
+        num_rows: rows of all buckets together.
+        row: row of each node among them, int64 ``[num_nodes]``.
+        width: nodes that the graph of each node is padded to, int64 ``[num_nodes]``.
+    """
+
+    def __init__(
+        self,
+        ptr: Tensor,
+        batch: Tensor,
+        local_index: Tensor,
+        max_nodes: int,
+        *,
+        max_rows: int = MAX_ROWS,
+        dense_nodes: int = DENSE_NODES,
+        max_padding: float | None = None,
+    ) -> None:
+        self._sizes, self._batch, self._local_index = ptr.diff(), batch, local_index
+        self.is_single = self._sizes.numel() == 1 and max_nodes > 0
+        if self.is_single:
+            self.buckets = [Bucket(ptr.new_zeros(1), 0, max_nodes, max_nodes <= dense_nodes)]
+            self.num_rows, self.row, self.width = max_nodes, local_index, torch.full_like(local_index, max_nodes)
+            return
+        self.buckets = _cut(self._sizes, max_nodes, max_rows, dense_nodes, max_padding)
+        self.num_rows = sum(bucket.num_rows for bucket in self.buckets)
+        self.row = self.of_nodes([_counted(b) * b.max_nodes + b.first_row for b in self.buckets]) + local_index
+        self.width = self.of_nodes([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
+
+    def of_nodes(self, parts: list[Tensor]) -> Tensor:
+        """Values of graphs ``[num_graphs]``, bucket by bucket, as those of the nodes of each, ``[num_nodes]``."""
+        values = torch.zeros_like(self._sizes)
+        if parts:
+            graphs = torch.cat([bucket.graphs for bucket in self.buckets])
+            values = values.index_copy(0, graphs, torch.cat(parts))
+        return values[self._batch]
+
+    def pad(self, rows: Tensor) -> list[Tensor]:
+        """Rows of nodes ``[num_nodes, ...]`` as ``[num_graphs, max_nodes, ...]`` of each bucket, the padding zero."""
+        if not self.is_single:
+            rows = rows.new_zeros(self.num_rows, *rows.shape[1:]).index_copy(0, self.row, rows)
+        parts = rows.split([bucket.num_rows for bucket in self.buckets]) if len(self.buckets) != 1 else [rows]
+        return [p.unflatten(0, (b.num_graphs, b.max_nodes)) for p, b in zip(parts, self.buckets, strict=True)]
+
+    def unpad(self, parts: list[Tensor]) -> Tensor:
+        """The reverse of :meth:`pad`, for a batch with at least one node: ``[num_nodes, ...]`` in its order."""
+        return self.unpad_rows([part.flatten(0, 1) for part in parts])
+
+    def unpad_rows(self, parts: list[Tensor]) -> Tensor:
+        """As :meth:`unpad`, of the rows of each bucket one after the other, ``[num_rows, ...]``."""
+        rows = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return rows.contiguous() if self.is_single else rows.index_select(0, self.row)
+
+    def are_nodes(self) -> list[Tensor]:
+        """Which rows are nodes and no padding, bool ``[num_graphs, max_nodes]`` of each bucket."""
+        return [
+            torch.arange(b.max_nodes, device=b.graphs.device) < self._sizes[b.graphs].unsqueeze(1) for b in self.buckets
+        ]
+
+    def matrix_rows(self, dense_only: bool = False) -> Tensor:
+        """Where the row of each node starts if the matrices of all graphs lie end to end, int64 ``[num_nodes]``.
+
+        The matrices of a bucket are ``[num_graphs, max_nodes, max_nodes]``; :meth:`matrices` cuts such entries.
+
+        Args:
+            dense_only: whether only graphs of dense buckets have a matrix; the nodes of others get a negative number.
+        """
+        if len(self.buckets) == 1:
+            return self.row * self.width
+        first, offset = [], 0
+        for bucket in self.buckets:
+            if dense_only and not bucket.dense:
+                first.append(torch.full_like(bucket.graphs, -(2**62)))
+            else:
+                first.append(_counted(bucket) * bucket.max_nodes**2 + offset)
+                offset += bucket.num_pairs
+        return self.of_nodes(first) + self._local_index * self.width
+
+
+def matrices(buckets: list[Bucket], entries: Tensor) -> list[Tensor]:
+    """Entries ``[num_pairs, ...]`` as matrices ``[num_graphs, max_nodes, max_nodes, ...]`` of each bucket."""
+    parts = entries.split([bucket.num_pairs for bucket in buckets]) if len(buckets) != 1 else [entries]
+    return [p.unflatten(0, (b.num_graphs, b.max_nodes, b.max_nodes)) for p, b in zip(parts, buckets, strict=True)]
+
+
+def _counted(bucket: Bucket) -> Tensor:
+    """The graphs of a bucket counted from zero, on their device: numbers from the host would wait for it."""
+    return torch.arange(bucket.num_graphs, device=bucket.graphs.device)
+
+
+def _cut(sizes: Tensor, largest: int, max_rows: int, dense_nodes: int, max_padding: float | None) -> list[Bucket]:
+    """Cut the graphs of a batch into buckets: one if all is small, else graphs sorted by size, largest first."""
+    num_graphs = sizes.numel()
+    if num_graphs == 0:
+        return []
+    if max_padding is None and 0 < largest <= DENSE_NODES and largest * num_graphs <= max_rows:
+        return [Bucket(torch.arange(num_graphs, device=sizes.device), 0, largest, largest <= dense_nodes)]
+    return _cut_by_size(sizes, max_rows, dense_nodes, max_padding)
+
+
+@torch.compiler.disable  # how many buckets there are depends on the data
+def _cut_by_size(sizes: Tensor, max_rows: int, dense_nodes: int, max_padding: float | None) -> list[Bucket]:
+    sorted_sizes, order = torch.sort(sizes, descending=True, stable=True)
+    ascending = (-sorted_sizes).tolist()  # one read from the device
+    num_filled = bisect_left(ascending, 0)  # graphs without nodes have no rows
+    buckets, start, row = [], 0, 0
+    while start < num_filled:
+        max_nodes = -ascending[start]
+        if max_padding is not None:
+            # A small graph beside a large one stays dense: what is computed with it may not depend on its batch-mates.
+            smallest = max(math.ceil(max_nodes / max_padding), dense_nodes + 1 if max_nodes > dense_nodes else 1)
+        else:
+            smallest = -(-max_nodes // MAX_PADDING) if max_nodes > DENSE_NODES else 1
+        stop = min(num_filled, bisect_right(ascending, -smallest), start + max(1, max_rows // max_nodes))
+        buckets.append(Bucket(order[start:stop], row, max_nodes, max_nodes <= dense_nodes))
+        row += buckets[-1].num_rows
+        start = stop
+    return buckets
