@@ -1073,3 +1073,33 @@ def test_ground_of_the_graph_is_added() -> None:
     p = scale[:, None] * adjacency * scale
     expected = torch.stack([torch.linalg.matrix_power(p, t).diagonal() for t in (1, 2, 3)], dim=1)
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("exponent", [-40.0, -200.0, 39.0, 300.0])
+def test_weights_beyond_the_range_of_float32(exponent: float) -> None:
+    """Without ground only the ratios of the weights of a graph matter, whatever it is batched with."""
+    torch.manual_seed(0)
+    graph = from_networkx(nx.cycle_graph(5), lambda i: 1.0 + i)
+    index, weight = graph.both_ways()
+    model = GramTransformer(4, 3, ground=False).eval()
+    batch = torch.arange(10) // 5
+    both = torch.cat([index, index + 5], dim=1)
+    expected = model(None, index, edge_weight=weight)
+    found = model(None, both, batch=batch, edge_weight=torch.cat([weight * 10.0**exponent, weight]))
+    for got, wanted in zip(found, expected, strict=True):
+        assert relative_error(got, torch.cat([wanted, wanted])) < 1e-5
+    weights = torch.cat([weight * 10.0**exponent] * 2)
+    grounded = GramTransformer(4, 3).eval()(None, both, batch=batch, edge_weight=weights)
+    assert all(bool(part.isfinite().all()) for part in grounded)
+
+
+def test_ground_and_weights_of_one_scale() -> None:
+    """A common factor of weights and ground changes nothing without learned ground, in float32 as in float64."""
+    graph = from_networkx(nx.path_graph(6), lambda i: 2.0 + i)
+    index, weight = graph.both_ways()
+    ground = torch.linspace(0, 3, 6, dtype=torch.float64)
+    model = GramTransformer(4, 3, ground=False).eval()
+    expected = model.encode(Incidence(index, 6, edge_weight=weight, ground=ground))
+    for factor in (1e-44, 1e42):
+        found = model.encode(Incidence(index, 6, edge_weight=factor * weight, ground=factor * ground))
+        assert relative_error(found.node, expected.node) < 1e-5 and relative_error(found.edge, expected.edge) < 1e-5

@@ -423,3 +423,12 @@ def test_filters_without_normalisation_are_those_of_a_bounded_variable() -> None
     np.testing.assert_allclose(
         encoder._polynomials(values).numpy(), np.polynomial.chebyshev.chebvander(z, 4), atol=1e-12
     )
+
+
+def test_kernels_in_full_precision_under_autocast() -> None:
+    encoder = randomize_(SpectralKernel(4, 3, M))
+    index, _ = GRAPH.both_ways()
+    expected = encoder.encode(Incidence(index, 6))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder.encode(Incidence(index, 6))
+    assert torch.equal(found.node, expected.node) and torch.equal(found.edge, expected.edge)

@@ -530,3 +530,25 @@ def test_the_folded_form_keeps_little_and_pads_nothing() -> None:
     assert saved_bytes_a_node("folded", [5000, *[1] * 50]) <= 1800
     assert saved_bytes_a_node("published", [5000]) > 3000
     assert saved_bytes_a_node("published", [5000, *[1] * 50]) > 20000  # padded
+
+
+@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
+def test_graphs_without_nodes_do_not_count_in_a_penalty(regularizer: str) -> None:
+    attention, shared = attention_of(regularizer=regularizer, eta=1.0, **PRIMAL)
+    h, batch = normal(len(BATCH), CHANNELS, seed=3), BATCH.unique(return_inverse=True)[1]
+    none, plain = EDGES[:, :0], int(batch.max()) + 1
+    penalties = []
+    for own, num_graphs in ((batch, plain), (batch, plain + 2), (batch + (batch > 0), plain + 1)):
+        graph = Neighbourhoods(none, own, num_graphs)
+        penalties.append(attention(h, graph, shared(graph))[1].penalty)
+    assert all(relative_error(penalty, penalties[0]) < 1e-12 for penalty in penalties[1:])
+
+
+def test_stationarity_of_weights_that_are_zero() -> None:
+    attention, shared = attention_of(regularizer="stationarity", eta=1.0, **PRIMAL)
+    for weight in (attention.weight_e, attention.weight_r):
+        nn.init.zeros_(weight)
+    graph = graph_of()
+    penalty = attention(normal(len(BATCH), CHANNELS), graph, shared(graph))[1].penalty
+    penalty.backward()
+    assert penalty == 0 and bool(attention.weight_e.grad.isfinite().all())

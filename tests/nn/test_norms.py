@@ -9,6 +9,7 @@ from helpers import few, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tg_lpe.nn.attention import make_attention
 from tg_lpe.nn.norms import NORMS, UnitColumns, make_norm
 from tg_lpe.ops.segment import RowGroups
 
@@ -143,3 +144,18 @@ def test_rows_unlike_any_of_training_are_cut_off_in_evaluation(name: str) -> Non
         z[:1] * std + norm.running_mean, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
     )
     assert torch.equal(got[:1], plain), "all else keeps every bit"
+
+
+def test_a_norm_of_ones_own_needs_no_reset_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scale(torch.nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(channels, channels)
+
+        def forward(self, x: torch.Tensor, graphs: RowGroups) -> torch.Tensor:
+            return self.linear(x)
+
+    monkeypatch.setattr(NORMS, "_entries", {**NORMS._entries})
+    NORMS.register(Scale, name="scale")
+    for attention in ("edge", "gps", "hybrid", "spectral"):
+        make_attention(attention, 8, 2, {"norm": "scale"}).reset_parameters()

@@ -234,3 +234,11 @@ def test_the_seed_of_a_call_comes_from_its_generator() -> None:
     assert len(set(drawn)) == 1000 and all(0 <= seed < 2**62 for seed in drawn)
     mean, error = 2**61, 2**62 / np.sqrt(12 * 1000)
     assert abs(np.mean(drawn) - mean) < 5 * error, "spread over the whole range"
+
+
+def test_what_is_returned_may_be_changed() -> None:
+    probes, graph = RandomProbes(3), incidence(4)
+    first = probes(graph, None, None)
+    kept = first.clone()
+    first.zero_()
+    assert torch.equal(probes(graph, None, None), kept)

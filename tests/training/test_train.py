@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
 import warnings
@@ -16,7 +17,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.data import GraphSplits, random_node_masks
-from tg_lpe.encoders import GramTransformer
+from tg_lpe.encoders import GramTransformer, SpectralEncoder
 from tg_lpe.hub.files import read_json
 from tg_lpe.models import GraphTransformer
 from tg_lpe.prediction import Predictor
@@ -397,3 +398,47 @@ def test_an_encoder_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="train takes a model, got the encoder GramTransformer: GraphTransformer"):
         train(GramTransformer(4, 4), splits_of_rings(), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+
+    def run(resume: bool, precision: Any = "auto") -> dict[str, Any]:
+        config = TrainConfig(epochs=1, batch_size=8, precision=precision)
+        model = build_model(splits.spec, task, **MODEL)
+        return train(model, splits, task, config, folder=tmp_path, resume=resume, progress=False)
+
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    result = run(resume=False)
+    assert read_json(tmp_path / "config.json")["loop"]["precision"] == result["precision"] == "float32"
+    assert run(resume=True) == run(resume=True, precision="float32") == result
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    with pytest.raises(ValueError, match=r"loop\.precision was 'float32', is 'bfloat16'"):
+        run(resume=True)
+
+
+def test_an_encoder_that_is_kept_does_not_train() -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    seen = []
+
+    class Watched(SpectralEncoder):
+        def encode(self, *args: Any, **kwargs: Any) -> Any:
+            seen.append(self.training)
+            return super().encode(*args, **kwargs)
+
+    for rate, expected in ((0.0, {False}), (1e-3, {True, False})):
+        seen.clear()
+        model = build_model(splits.spec, task, Watched(4, 0, 4, dropout=0.5), **MODEL)
+        train(model, splits, task, TrainConfig(epochs=1, batch_size=8, encoder_lr=rate), progress=False)
+        assert set(seen) == expected
+
+
+def test_penalties_are_in_the_metrics(tmp_path: Path) -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    options = {"regularizer": "code", "eta": 0.1}
+    attention = {"attention": "hybrid", "attention_options": {"global_attention": "primal", "global_options": options}}
+    model = build_model(splits.spec, task, **MODEL, **attention)
+    train(model, splits, task, TrainConfig(epochs=2, batch_size=8), folder=tmp_path, progress=False)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(0 < row["train_penalty"] < row["train_loss"] for row in rows)

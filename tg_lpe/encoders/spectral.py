@@ -15,6 +15,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
 from tg_lpe.nn.reset import reset_parts
@@ -301,11 +302,13 @@ class SpectralKernel(EigenpairEncoder):
         self.node_net = _Filters(*widths, out_channels) if out_channels else None
         self.edge_net = _Filters(*widths, 2 * edge_out_channels) if edge_out_channels else None
 
+    @without_autocast
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
         f = self.node_net(self._polynomials(values))  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", node.square(), f[graph.batch])
 
+    @without_autocast
     def encode_edges(
         self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
     ) -> Tensor:

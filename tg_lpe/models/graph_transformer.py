@@ -204,8 +204,9 @@ class GraphTransformer(FeatureModel):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Predict one row per graph or node.
 
-        The values of all arguments are checked in one read from the device. A second read is needed to find
-        ``num_graphs`` if it is absent, and a third for the number of nodes if nothing but ``edge_index`` tells it.
+        The values of all arguments are checked in one read from the device. Another is needed to find ``num_graphs``
+        if it is absent, and one for the number of nodes if nothing but ``edge_index`` tells it; an encoder has reads
+        of its own.
 
         Args:
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,

@@ -1,4 +1,4 @@
-"""Encoders in the precision of their weights, whatever autocast says."""
+"""Methods of encoders that run in the precision of the weights, whatever autocast says."""
 
 from __future__ import annotations
 

@@ -94,8 +94,9 @@ def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
 def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
     """The tuned models of `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
 
-    As in the published code, except that signs of eigenvectors are flipped at random, as the paper says, and that
-    single bonds and missing edges of MolHIV have features of their own.
+    As in the published code, except that signs of eigenvectors are flipped at random, as the paper says, that single
+    bonds and missing edges of MolHIV have features of their own, and that its tables start from ``N(0, 1)`` as all
+    others, not from Xavier's smaller values.
 
     Args:
         command: ``"train"``.

@@ -10,6 +10,7 @@ from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.reset import reset_all
 
 
 @register_attention("gps")
@@ -42,8 +43,9 @@ class GPSLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
-        self.layer.attn.out_proj.reset_parameters()  # torch's reset of the attention leaves this one out
-        self.layer.reset_parameters()
+        gps = self.layer
+        for part in (gps.conv, gps.attn, gps.mlp, gps.norm1, gps.norm2, gps.norm3):
+            reset_all(part)  # PyG's own reset leaves out a part of the attention
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""

@@ -435,7 +435,7 @@ class DualAttention(nn.Module):
 
 @register_global_attention("ksvd")
 class KernelSVDAttention(nn.Module):
-    r"""The exact solution of primal attention's equations for every graph, by matrices as wide as a head.
+    r"""The solution of primal attention's equations for every graph, exact up to a ridge, with matrices of head width.
 
     For any kernel :math:`K = \Phi_q \Phi_k^T` and :math:`F_X = f_g^T f_g`, with the Gram matrices
     :math:`C = \Phi^T \Phi` and :math:`S = (C_k^{1/2} C_q C_k^{1/2})^{1/2}`,
@@ -453,7 +453,8 @@ class KernelSVDAttention(nn.Module):
         hidden_channels: width of node features.
         heads: number of heads; divides ``hidden_channels``.
         num_rows: rows of ``F``; the width of a head if absent.
-        ridge: added to the diagonal of the Gram matrices, whose traces are one.
+        ridge: added to the diagonal of the Gram matrices, whose traces are one. Of eq. (2.6), 1e-3 leaves a relative
+            residual of about 2 % at 20 to 200 nodes and 7 % at 10 (16 random features); 1e-6 of 0.2 % at most.
 
     Raises:
         ValueError: if an argument is out of range.
