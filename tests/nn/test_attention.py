@@ -267,3 +267,20 @@ def test_drop_path_skips_whole_graphs() -> None:
     assert relative_error(by_graph[kept], torch.full((int(kept.sum()), 6), 1 / 0.75, dtype=torch.float64)) < 1e-12
     assert abs(float(kept.double().mean()) - 0.75) < 0.1
     assert drop.eval()(x, graphs) is x and DropPath(0.0)(x, graphs) is x
+
+
+@pytest.mark.parametrize("options", [{}, {"local": "gine"}, {"residual": False}])
+def test_hooks_see_what_a_part_returned(options: dict[str, Any]) -> None:
+    layer = make_attention("edge", 8, 2, options).double().eval()
+    h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
+    expected = layer(h, e, Neighbourhoods(EDGES, BATCH, GRAPHS))
+    updates = (layer.node_update, layer.edge_update)
+    parts = [part for update in updates for part in (update.out, update.feed_forward[2])]
+    seen: list[tuple[nn.Linear, Tensor, Tensor]] = []
+    for part in parts:
+        part.register_forward_hook(lambda module, inputs, out: seen.append((module, inputs[0], out)))
+    found = layer(h, e, Neighbourhoods(EDGES, BATCH, GRAPHS))
+    assert all(torch.equal(got, wanted) for got, wanted in zip(found, expected, strict=True))
+    assert len(seen) == len(parts)
+    for part, rows, out in seen:
+        torch.testing.assert_close(out, rows @ part.weight.T + part.bias)

@@ -71,7 +71,7 @@ class Categories:
             rows = feature.reshape(-1, 1)
         else:
             first = [sum(self.counts[:number]) for number in range(len(self.counts))]
-            rows = feature + torch.tensor(first, device=feature.device)
+            rows = feature + torch.tensor(first).to(feature.device, non_blocking=True)
         if not by_product or self.num_rows > MAX_PRODUCT_ROWS:
             found = torch.nn.functional.embedding(rows, table)
             return found.squeeze(1) if len(self.counts) == 1 else found.sum(1)

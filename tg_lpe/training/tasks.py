@@ -501,7 +501,9 @@ def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:
 
 def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
     """One value per column, on the device; a single one needs no tensor there."""
-    return values[0] if len(values) == 1 else torch.tensor(values, dtype=like.dtype, device=like.device)
+    if len(values) == 1:
+        return values[0]
+    return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
 def _few(values: Tensor) -> str:

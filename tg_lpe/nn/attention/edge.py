@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
 
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_share
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
@@ -217,19 +218,23 @@ class _FeatureUpdate(nn.Module):
         """New features ``[num_rows, channels]`` from the old, what attention found, and the local part's output."""
         update = self.out(self.dropout(update))
         if local is not None:
-            update = _add(local, update)
-        x = self.norm_attention(self._add_residual(x, update, graphs), graphs)
+            update = _add(local, update, self.out)
+        x = self.norm_attention(self._add_residual(x, update, graphs, self.out), graphs)
         first, activation, second = self.feed_forward
         update = second(self.dropout(activation(first(x))))
-        return self.norm_feed_forward(self._add_residual(x, update, graphs), graphs)
+        return self.norm_feed_forward(self._add_residual(x, update, graphs, second), graphs)
 
-    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups) -> Tensor:
-        return _add(x, self.drop_path(update, graphs)) if self.residual else update
+    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups, source: nn.Module) -> Tensor:
+        return _add(x, self.drop_path(update, graphs), source) if self.residual else update
 
 
-def _add(x: Tensor, update: Tensor) -> Tensor:
-    """Sum, written over ``update``: no backward pass reads it, and new memory costs more than the sum."""
-    return update.add_(x) if update.dtype == x.dtype else x + update
+def _add(x: Tensor, update: Tensor, source: nn.Module) -> Tensor:
+    """Sum, written over ``update``: no backward pass reads it, and new memory costs more than the sum.
+
+    A hook of ``source``, which returned ``update``, may have kept it: then the sum is a tensor of its own.
+    """
+    is_seen = source._forward_hooks or module_hooks._global_forward_hooks
+    return x + update if is_seen or update.dtype != x.dtype else update.add_(x)
 
 
 def _feed_forward(channels: int) -> nn.Sequential:
