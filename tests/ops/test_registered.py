@@ -82,14 +82,15 @@ def samples() -> dict[str, tuple[Any, ...]]:
         "ball_polynomials": (adjacency.clone().requires_grad_(), *around),
         "triangle_products": (grad(2, EDGES), grad(2, EDGES, seed=1), *STRUCTURE[:2], NODES),
         "layers": (normal(NODES, 3), *operator, *stacks, True, normal(2, 3), later, 1e-12),
-        "layers_forward": (grad(NODES, 3), *operator, *trained, later, 1e-12),
+        "layers_forward": (grad(NODES, 3), *operator, *trained, stacks[3], True, None, later, 1e-12),
         "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
         "symmetric_eigenvectors": (torch.stack([torch.eye(5).double(), torch.ones(5, 5).double()]), 2, True),
     }
     if cpu.is_available():  # without a backend, the reference computes gradients
         plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])
         kept = OPS.layers_forward(*plain)[1:]
-        found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks[:3], later, 1e-12, *kept
+        numbers = True, None, later, 1e-12
+        found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks, *numbers, *kept
         gradients = normal(NODES, width), normal(EDGES, width)
         found["matrix_polynomials_backward"] = adjacency, *polynomials, *gradients
         found["ball_polynomials_backward"] = adjacency, *around, *gradients

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.ops import cpu, triton
 from tg_lpe.ops.cpu import layers as cpu_layers
-from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients
+from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients, signature
 from tg_lpe.ops.structures import AdjacencyRows, FixedLayers, LayerStack, ScaledLaplacian
 from tg_lpe.ops.triton import layers as triton_layers
 
@@ -75,9 +76,44 @@ def layers(
     if norm_floor is None or not weights.diagonal:
         out = _reference(phi, FixedLayers(laplacian, weights, later, norm_floor), None)
     else:
-        stacks = weights.residual, weights.similarity, weights.left
-        out, *_ = _layers_forward(phi, *_flat(laplacian), *stacks, later, norm_floor)
+        # Of diagonal weights no right one is read.
+        stacks = weights.residual, weights.similarity, weights.left, weights.left.detach()
+        out, *_ = _layers_forward(phi, *_flat(laplacian), *stacks, True, None, later, norm_floor)
     return out if readout is None else nn.functional.linear(out, readout)
+
+
+class _Arguments(NamedTuple):
+    """What the operations take, one by one: ``Phi_0``, the fields of :class:`FixedLayers`, and the read-out."""
+
+    phi: Tensor
+    tail: Tensor
+    head: Tensor
+    ptr: Tensor
+    node_scale: Tensor
+    conductance: Tensor | None
+    diagonal: Tensor
+    max_nodes: int
+    crow: Tensor | None
+    col: Tensor | None
+    value: Tensor | None
+    residual: Tensor
+    similarity: Tensor
+    left: Tensor
+    right: Tensor
+    diagonal_weights: bool
+    readout: Tensor | None
+    later: Tensor
+    norm_floor: float | None
+
+    @property
+    def fixed(self) -> FixedLayers:
+        """All but ``Phi_0`` and the read-out."""
+        stack = LayerStack(self.residual, self.similarity, self.left, self.right, self.diagonal_weights)
+        return FixedLayers(_laplacian(self[1:OF_GRAPH]), stack, self.later, self.norm_floor)
+
+
+OF_GRAPH = _Arguments._fields.index("residual")
+"""The first arguments, those of the graph, end before this one."""
 
 
 def _flat(laplacian: ScaledLaplacian) -> tuple[Any, ...]:
@@ -86,18 +122,17 @@ def _flat(laplacian: ScaledLaplacian) -> tuple[Any, ...]:
     return *fields, *(rows or (None, None, None))
 
 
-def _laplacian(fields: tuple[Any, ...]) -> ScaledLaplacian:
+def _laplacian(fields: Sequence[Any]) -> ScaledLaplacian:
     """The reverse of :func:`_flat`."""
-    rows = None if fields[7] is None else AdjacencyRows(*fields[7:])
-    tail, head, ptr, scale, conductance, diagonal, max_nodes = fields[:7]
+    tail, head, ptr, scale, conductance, diagonal, max_nodes, crow, col, value = fields
+    rows = None if crow is None else AdjacencyRows(crow, col, value)
     return ScaledLaplacian(tail, head, ptr, scale, conductance, diagonal, max_nodes, rows)
 
 
-def _run(phi: Tensor, *arguments: Any) -> Tensor:
-    readout, later, norm_floor = arguments[15:]
-    fixed = FixedLayers(_laplacian(arguments[:10]), LayerStack(*arguments[10:15]), later, norm_floor)
-    backend = _backend(phi, fixed.laplacian.max_nodes, False)
-    return (_reference if backend is None else backend.layers)(phi, fixed, readout)
+def _run(*arguments: Any) -> Tensor:
+    given = _Arguments(*arguments)
+    backend = _backend(given.phi, given.max_nodes, False)
+    return (_reference if backend is None else backend.layers)(given.phi, given.fixed, given.readout)
 
 
 def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
@@ -140,47 +175,29 @@ def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tenso
     return out if readout is None else out @ readout.mT
 
 
-_OPERATOR = (
-    "Tensor tail, Tensor head, Tensor ptr, Tensor node_scale, Tensor? conductance, Tensor diagonal, SymInt max_nodes, "
-    "Tensor? crow, Tensor? col, Tensor? value"
-)
-
-
-def _fake_layers(phi: Tensor, *arguments: Any) -> Tensor:
-    readout = arguments[15]
+def _fake(*arguments: Any) -> Tensor:
+    phi, readout = _Arguments(*arguments).phi, _Arguments(*arguments).readout
     return phi.new_empty(phi.shape[0], phi.shape[1] if readout is None else readout.shape[0])
 
 
-_layers = Operator(
-    f"layers(Tensor phi, {_OPERATOR}, Tensor residual, Tensor similarity, Tensor left, Tensor right, "
-    "bool diagonal_weights, Tensor? readout, Tensor later, float? norm_floor) -> Tensor",
-    _run,
-    _fake_layers,
-)
+_layers = Operator(f"layers({signature(_Arguments)}) -> Tensor", _run, _fake)
 
 
-def _run_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
     """The result, and what the gradient reads of it."""
-    fixed = _training(arguments)
-    backend = _backend(phi, fixed.laplacian.max_nodes, True)
+    given = _Arguments(*arguments)
+    backend = _backend(given.phi, given.max_nodes, True)
     if backend is None:
-        return _reference(phi, fixed, None), *(phi.new_empty(0) for _ in range(3))
-    out, kept = backend.layers_forward(phi, fixed)
+        return _reference(given.phi, given.fixed, None), *(given.phi.new_empty(0) for _ in range(3))
+    out, kept = backend.layers_forward(given.phi, given.fixed)
     return out, *kept
 
 
-def _training(arguments: tuple[Any, ...]) -> FixedLayers:
-    """The layers that have a gradient, from the arguments of their operator after ``phi``."""
-    residual, similarity, left, later, norm_floor = arguments[10:]
-    return FixedLayers(
-        _laplacian(arguments[:10]), LayerStack(residual, similarity, left, left, True), later, norm_floor
-    )
-
-
-def _fake_forward(phi: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    num_layers, num_graphs = arguments[10].shape[0], arguments[2].shape[0] - 1
+def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
+    given = _Arguments(*arguments)
+    phi, num_layers, num_graphs = given.phi, given.residual.shape[0], given.ptr.shape[0] - 1
     shapes: list[tuple[int, ...]] = [(0,)] * 3
-    if _backend(phi, arguments[6], True) is cpu_layers:
+    if _backend(phi, given.max_nodes, True) is cpu_layers:
         width = cpu_layers.TRAINED_COLUMNS
         shapes = [(num_layers, phi.shape[0], width), (num_graphs, num_layers, width, width)]
         shapes.append((num_graphs, num_layers, width))
@@ -195,38 +212,44 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
     count = len(ctx.numbers)
-    saved = ctx.saved_tensors
-    inputs = [number if x is None else x for x, number in zip(saved[:count], ctx.numbers, strict=True)]
+    saved, none = ctx.saved_tensors, _Arguments(*[None] * count)  # type: ignore[arg-type]
     if grad_out is None:
-        return (None,) * count
-    if torch.is_grad_enabled() or _backend(inputs[0], inputs[7], True) is None:
-        return tuple(reference_gradients(_reference_training, inputs, [grad_out]))
-    phi, residual, similarity, left = _layers_gradient(grad_out, *inputs, *saved[count:])
-    return phi, *[None] * 10, residual, similarity, left, None, None
+        return none
+    given = _Arguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
+    if torch.is_grad_enabled() or _backend(given.phi, given.max_nodes, True) is None:
+        return tuple(reference_gradients(_reference_training, given, [grad_out]))
+    phi, residual, similarity, left = _layers_gradient(grad_out, *given, *saved[count:])
+    return none._replace(phi=phi, residual=residual, similarity=similarity, left=left)
 
 
-def _reference_training(phi: Tensor, *arguments: Any) -> Tensor:
-    return _reference(phi, _training(arguments), None)
+def _reference_training(*arguments: Any) -> Tensor:
+    given = _Arguments(*arguments)
+    return _reference(given.phi, given.fixed, None)
 
 
-def _run_gradient(grad_out: Tensor, phi: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    fixed, kept = _training(arguments[:-3]), arguments[-3:]
-    return _backend(phi, fixed.laplacian.max_nodes, True).layers_backward(phi, fixed, kept, grad_out)
+def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    *own, chain, gram, norm = arguments
+    given = _Arguments(*own)
+    backend = _backend(given.phi, given.max_nodes, True)
+    return backend.layers_backward(given.phi, given.fixed, (chain, gram, norm), grad_out)
 
 
-_TRAINING = f"Tensor phi, {_OPERATOR}, Tensor residual, Tensor similarity, Tensor left, Tensor later, float norm_floor"
+def _fake_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    given = _Arguments(*arguments[:-3])
+    likes = given.phi, given.residual, given.similarity, given.left
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in likes)
+
+
 _layers_gradient = Operator(
-    f"layers_backward(Tensor grad_out, {_TRAINING}, Tensor chain, Tensor gram, Tensor norm) "
-    "-> (Tensor phi, Tensor residual, Tensor similarity, Tensor left)",
+    f"layers_backward(Tensor grad_out, {signature(_Arguments)}, Tensor chain, Tensor gram, Tensor norm) "
+    "-> (Tensor d_phi, Tensor d_residual, Tensor d_similarity, Tensor d_left)",
     _run_gradient,
-    lambda grad_out, phi, *rest: tuple(
-        torch.empty_like(x, memory_format=torch.contiguous_format) for x in (phi, *rest[10:13])
-    ),
+    _fake_gradient,
 )
 _layers_forward = Operator(
-    f"layers_forward({_TRAINING}) -> (Tensor out, Tensor chain, Tensor gram, Tensor norm)",
+    f"layers_forward({signature(_Arguments)}) -> (Tensor out, Tensor chain, Tensor gram, Tensor norm)",
     _run_forward,
     _fake_forward,
     _keep,
@@ -254,7 +277,8 @@ def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, 
 
 
 def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
-    laplacian, (residual, value) = _laplacian(arguments[:10]), arguments[10:]
+    *fields, residual, value = arguments
+    laplacian = _laplacian(fields)
     if cpu.supports(laplacian.diagonal):
         return cpu_layers.two_block_layers(phi, laplacian, residual, value)
     tail, head, _, scale, conductance, diagonal, _, _ = laplacian
@@ -267,7 +291,7 @@ def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
 
 
 _two_block_layers = Operator(
-    f"two_block_layers(Tensor phi, {_OPERATOR}, Tensor residual, Tensor values) -> Tensor",
+    f"two_block_layers({signature(_Arguments, OF_GRAPH)}, Tensor residual, Tensor values) -> Tensor",
     _run_two_blocks,
     lambda phi, *_: torch.empty_like(phi, memory_format=torch.contiguous_format),
 )

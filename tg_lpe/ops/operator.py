@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,22 @@ class Operator:
         if not needs_gradient(*arguments):
             return self.implementation(*arguments)
         return self.overload(*arguments) if self.apply is None else self.apply(*arguments)
+
+
+SCHEMA_TYPES = {
+    Tensor: "Tensor",
+    Tensor | None: "Tensor?",
+    int: "SymInt",
+    bool: "bool",
+    float: "float",
+    float | None: "float?",
+}
+
+
+def signature(fields: type[tuple[Any, ...]], stop: int | None = None) -> str:
+    """The fields of a named tuple as the arguments of a schema; the first ``stop`` of them if it is given."""
+    hints = list(get_type_hints(fields).items())
+    return ", ".join(f"{SCHEMA_TYPES[kind]} {name}" for name, kind in hints[:stop])
 
 
 def is_transforming() -> bool:
