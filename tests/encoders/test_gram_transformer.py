@@ -440,7 +440,7 @@ def test_nan_does_not_spread_to_other_graphs_of_a_batch(monkeypatch: pytest.Monk
     x = normal(batched.num_nodes, 1)
     expected = model(x, **batched.arguments())
     batched.split(x)[0].fill_(torch.nan)  # a view of x
-    with pytest.raises(ValueError, match="x must be finite, got 6 values that are not"):
+    with pytest.raises(ValueError, match="node features must be finite, got 6 values that are not"):
         model(x, **batched.arguments())
     monkeypatch.setattr(model.conductances, "_check", lambda *_: None)
     got = model(x, **batched.arguments())
@@ -943,9 +943,9 @@ def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": None}, r"x types must be int64 \[6\] or \[6, 1\], got None"),
-        ({"edge_attr": torch.tensor([0, 1, 2, 3, 0, 1])}, r"edge_attr types must lie in 0\.\.2, got 0\.\.3"),
-        ({"edge_attr": torch.zeros(5, dtype=torch.int64)}, r"edge_attr types must be int64 \[6\] .* \[5\]"),
+        ({"x": None}, r"node types must be int64 \[6\] or \[6, 1\], got None"),
+        ({"edge_attr": torch.tensor([0, 1, 2, 3, 0, 1])}, r"edge types must lie in 0\.\.2, got 0\.\.3"),
+        ({"edge_attr": torch.zeros(5, dtype=torch.int64)}, r"edge types must be int64 \[6\] .* \[5\]"),
         ({"edge_weight": torch.full((6,), -1.0)}, "finite and not negative, got -1.0"),
         ({"edge_index": RING + 1}, r"edge_index must lie in 0\.\.5 \(num_nodes=6\), got 1\.\.6"),
     ],

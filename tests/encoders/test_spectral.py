@@ -432,3 +432,16 @@ def test_kernels_in_full_precision_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = encoder.encode(Incidence(index, 6))
     assert torch.equal(found.node, expected.node) and torch.equal(found.edge, expected.edge)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_eigenvectors_in_a_compiled_model(dynamic: bool | None) -> None:
+    """Sizes of components are read on the host: the compiler leaves them alone."""
+    torch._dynamo.reset()
+    model = GraphTransformer(encoder=SpectralEncoder(4, 3, M), hidden_channels=8, heads=2, num_layers=1).eval()
+    compiled = torch.compile(model, backend="eager", dynamic=dynamic)
+    for sizes in ((4, 5, 6), (7, 3)):
+        batched = batch_of([from_networkx(nx.cycle_graph(n)) for n in sizes])
+        index, batch = batched.edge_index, batched.arguments()["batch"]
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(None, index, None, batch), model(None, index, None, batch))

@@ -498,7 +498,7 @@ def test_wrong_arguments() -> None:
         ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"s": 3}, "1 <= s <= k, got k=2, s=3"),
         ({"attention": "edge"}, r"attention must be one of \('full', 'local', 'delta'\), got 'edge'"),
-        ({"pooling": "max"}, "pooling must be one of"),
+        ({"pooling": "min"}, "pooling must be one of"),
         ({"node_tokens": "both"}, "node_tokens must be one of"),
         ({"level": "tuple"}, "level must be one of"),
         ({"level": "node", "pooling": "sum"}, "level='node' does not pool, got pooling='sum'"),

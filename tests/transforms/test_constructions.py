@@ -701,3 +701,15 @@ def test_transforms_write_what_incidences_mean() -> None:
         AddEffectiveResistance()(data_of(SPECTRUM)).effective_resistance[:7],
         constructions.effective_resistance(graph, "edges"),
     )
+
+
+def test_a_resistance_of_edges_may_have_edge_in_its_name() -> None:
+    """A graph of as many nodes as edges: PyG's ``subgraph`` goes by the name."""
+    index = torch.tensor([[0, 1, 2, 3, 3, 1], [1, 2, 0, 0, 4, 5]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        transform = AddEffectiveResistance(attr_name="edge_resistance")
+    part = transform(Data(edge_index=index, num_nodes=6)).subgraph(torch.tensor([0, 1, 3, 4]))
+    torch.testing.assert_close(part.edge_resistance.double(), torch.tensor([2 / 3, 1.0, 1.0]).double())
+    with pytest.warns(UserWarning, match="has 'edge' in it"):
+        AddEffectiveResistance("all", attr_name="edge_resistance")

@@ -539,7 +539,7 @@ def test_missing_features_are_named(both, name: str, what: str) -> None:
             both.encode_dataset(dataset, progress=False)
     other = copy.copy(some[4])
     other[name] = other[name].float()
-    with pytest.raises(ValueError, match=rf"{name} types must be int64 .* got torch\.float32"):
+    with pytest.raises(ValueError, match=rf"{what} types must be int64 .* got torch\.float32"):
         both(other)
 
 

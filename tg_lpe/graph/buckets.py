@@ -124,7 +124,7 @@ class PaddedRows:
     def matrix_rows(self, dense_only: bool = False) -> Tensor:
         """Where the row of each node starts if the matrices of all graphs lie end to end, int64 ``[num_nodes]``.
 
-        The matrices of a bucket are ``[num_graphs, max_nodes, max_nodes]``; :meth:`matrices` cuts such entries.
+        The matrices of a bucket are ``[num_graphs, max_nodes, max_nodes]``; :func:`matrices` cuts such entries.
 
         Args:
             dense_only: whether only graphs of dense buckets have a matrix; the nodes of others get a negative number.

@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.ops.operator import host_array
 
 Array = NDArray[Any]
 
@@ -169,13 +170,13 @@ class Components:
 
     def __init__(self, graph: Incidence) -> None:
         self.graph, n = graph, graph.num_nodes
-        self.tail, self.head = graph.tail.cpu().numpy(), graph.head.cpu().numpy()
-        self.ground = None if graph.ground is None else graph.ground.detach().double().cpu().numpy()
+        self.tail, self.head = host_array(graph.tail), host_array(graph.head)
+        self.ground = None if graph.ground is None else host_array(graph.ground.double())
         self.edges: Array | slice = slice(None)
         if graph.conductance is None:
             self.weights = np.ones(len(self.tail))
         else:
-            self.weights = graph.conductance.detach().double().cpu().numpy()
+            self.weights = host_array(graph.conductance.double())
             if not self.weights.all():  # an edge of weight zero joins nothing
                 self.edges = np.flatnonzero(self.weights)
                 self.tail, self.head = self.tail[self.edges], self.head[self.edges]
@@ -204,7 +205,7 @@ class Components:
     @cached_property
     def batch(self) -> Array:
         """Graph of each node, int64 ``[num_nodes]``."""
-        return self.graph.batch.cpu().numpy()
+        return host_array(self.graph.batch)
 
     @cached_property
     def graph_of(self) -> Array:

@@ -16,6 +16,7 @@ from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
 from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
+from tg_lpe.ops.operator import host_array
 
 METHODS = ("auto", "dense", "iterative")
 
@@ -78,7 +79,7 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
     """
     with threads_for(matrices.shape[1]):
         values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
-    return values.numpy(), vectors.numpy()
+    return host_array(values), host_array(vectors)
 
 
 class GroundedSolver:

@@ -56,6 +56,7 @@ SYMMETRIC = 1e-6
 """An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
 
 
+@torch.compiler.disable  # sizes and components are read on the host
 def laplacian_eigenvectors(
     graph: Incidence,
     k: int,

@@ -56,16 +56,18 @@ class Feature:
                 raise ValueError(f"{self.what} features must be floating point {shape}, got {got}")
             checks.finite(f"{self.what} features", feature)
 
-    def product(self, feature: Tensor | None, weight: Tensor, by_product: bool = True) -> Tensor:
+    def product(self, feature: Tensor | None, weight: Tensor, by_product: bool | None = None) -> Tensor:
         """Rows of a table by types, or real values times it, ``[num_rows, channels]``.
 
         Args:
             feature: what :meth:`check` has accepted.
             weight: ``[width, channels]``.
-            by_product: whether types are looked up by a product where a gradient is needed, see
-                :meth:`~tg_lpe.nn.categories.Categories.look_up`.
+            by_product: as :meth:`~tg_lpe.nn.categories.Categories.look_up`; if absent, where a gradient is needed.
+                Under autocast a product is in the lower precision, so that values depend on it.
         """
         assert feature is not None  # as check() has seen
         if self.categories is None:
             return feature.to(weight.dtype) @ weight
-        return self.categories.look_up(weight, feature, by_product and torch.is_grad_enabled() and weight.requires_grad)
+        if by_product is None:
+            by_product = torch.is_grad_enabled() and weight.requires_grad
+        return self.categories.look_up(weight, feature, by_product)

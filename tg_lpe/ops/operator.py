@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
@@ -83,6 +84,14 @@ def is_transforming() -> bool:
     if torch.compiler.is_compiling():
         return False
     return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def host_array(values: Tensor) -> np.ndarray[Any, Any]:
+    """Values on the host, without gradient; under ``torch.func.grad``, of the tensor that it wraps."""
+    while torch._C._functorch.is_gradtrackingtensor(values):
+        values = torch._C._functorch.get_unwrapped(values)
+    with torch._C._DisableFuncTorch():  # else what detach() returns would be wrapped again
+        return values.detach().cpu().numpy()
 
 
 def checkpointed(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -29,12 +29,13 @@ def warn_of_loss(store: Any, name: str | None) -> None:
         )
 
 
-def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -> None:
+def check_names(names: Mapping[str, str | None], required: Sequence[str] = (), *, of_edges: bool = False) -> None:
     """Refuse names of attributes that are equal, or that PyTorch Geometric would collate as node numbers.
 
     Args:
         names: the names by the argument that gives them; ``None`` for no attribute of its own.
         required: arguments that must not be ``None``.
+        of_edges: whether ``attr_name`` is an attribute of edges.
 
     Raises:
         TypeError: if a name is no string.
@@ -65,7 +66,7 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = ()) -
                 f"Geometric's subgraph and others then take it for an attribute of nodes; 'edge_{name}' is safe",
                 stacklevel=3,
             )
-        if argument == "attr_name" and "edge" in name:
+        if argument == "attr_name" and "edge" in name and not of_edges:
             warnings.warn(
                 f"attr_name={name!r} has 'edge' in it: where a graph has as many nodes as edges, PyTorch Geometric's "
                 "subgraph and others then take it for an attribute of edges; choose a name without it",

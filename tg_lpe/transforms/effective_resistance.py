@@ -56,7 +56,7 @@ class AddEffectiveResistance(ComputedTransform):
         check_choice("pairs", pairs, PAIRS)
         if pairs == "all" and hetero != "error":
             raise ValueError(f"pairs='all' numbers the nodes of one type, so hetero must be 'error', got {hetero!r}")
-        check_names({"attr_name": attr_name}, required=("attr_name",))
+        check_names({"attr_name": attr_name}, required=("attr_name",), of_edges=pairs == "edges")
         super().__init__(method, edge_weight, reduce, hetero, pairs=pairs, attr_name=attr_name, tolerance=tolerance)
 
     def quantities(self, graph: Incidence) -> list[Attribute]:
