@@ -438,7 +438,7 @@ def test_kernels_in_full_precision_under_autocast() -> None:
 def test_eigenvectors_in_a_compiled_model(dynamic: bool | None) -> None:
     """Sizes of components are read on the host: the compiler leaves them alone."""
     torch._dynamo.reset()
-    model = GraphTransformer(encoder=SpectralEncoder(4, 3, M), hidden_channels=8, heads=2, num_layers=1).eval()
+    model = GraphTransformer(encoder=SpectralEncoder(4, 4, M), hidden_channels=8, heads=2, num_layers=1).eval()
     compiled = torch.compile(model, backend="eager", dynamic=dynamic)
     for sizes in ((4, 5, 6), (7, 3)):
         batched = batch_of([from_networkx(nx.cycle_graph(n)) for n in sizes])
