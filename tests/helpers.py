@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,6 +176,15 @@ def randomize_(module: torch.nn.Module, seed: int = 0, scale: float = 0.5) -> to
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def assert_same_gradients(found: Sequence[Tensor], expected: Sequence[Tensor | None]) -> None:
+    """Equal but for the rounding of their largest entry, as others are sums of terms of that size; ``None`` is zero."""
+    expected = [
+        torch.zeros_like(got) if wanted is None else wanted for got, wanted in zip(found, expected, strict=True)
+    ]
+    largest = max(float(wanted.abs().max()) for wanted in expected if wanted.numel())
+    torch.testing.assert_close(list(found), expected, rtol=1e-9, atol=1e-11 * max(1.0, largest))
 
 
 def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:

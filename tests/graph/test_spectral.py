@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ops_support import needs_cpu
 from scipy.sparse import csr_matrix
+from torch import Tensor
+from torch.autograd import forward_ad
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
@@ -64,6 +66,26 @@ def _eigenspaces(values: np.ndarray) -> list[list[int]]:
         else:
             groups.append([i])
     return groups
+
+
+@pytest.mark.parametrize("graph", [nx.complete_graph(4), nx.star_graph(4)])
+def test_derivatives_of_what_follows_see_the_same_basis(graph: nx.Graph) -> None:
+    """Where an eigenvalue repeats, any basis is right, and ``torch.func`` must not choose another one."""
+    batched = batch_of([from_networkx(graph)]).arguments()
+    direction = normal(len(graph), 3)
+
+    def of(scale: Tensor) -> Tensor:
+        vectors, _ = laplacian_eigenvectors(Incidence(**batched), 3)
+        return (scale * vectors * direction).sum()
+
+    expected = of(torch.ones((), dtype=torch.float64))
+    one = torch.ones_like(expected)
+    torch.testing.assert_close(torch.func.grad(of)(one), expected, rtol=0, atol=1e-15)
+    torch.testing.assert_close(torch.func.jvp(of, (one,), (one,))[1], expected, rtol=0, atol=1e-15)
+    with forward_ad.dual_level():
+        slope = forward_ad.unpack_dual(of(forward_ad.make_dual(one, one))).tangent
+    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-15)
+    torch.testing.assert_close(torch.func.vmap(of)(one.expand(2)), expected.expand(2), rtol=0, atol=1e-15)
 
 
 @few

@@ -16,7 +16,7 @@ from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
 from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
-from tg_lpe.ops.operator import host_array
+from tg_lpe.ops.operator import without_transforms
 
 METHODS = ("auto", "dense", "iterative")
 
@@ -77,9 +77,9 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
         Eigenvalues ``[num_matrices, count]``, smallest or with ``top`` largest first, and eigenvectors
         ``[num_matrices, n, count]``.
     """
-    with threads_for(matrices.shape[1]):
+    with threads_for(matrices.shape[1]), without_transforms():  # so that a repeated eigenvalue has the same basis there
         values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
-    return host_array(values), host_array(vectors)
+        return values.numpy(), vectors.numpy()
 
 
 class GroundedSolver:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 NAMESPACE = "tg_lpe"
+
+_FUNCTIONAL = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
 
 
 class Operator:
@@ -83,7 +86,17 @@ def is_transforming() -> bool:
     """Whether derivatives are taken forwards or by ``torch.func``, which see operations of torch alone."""
     if torch.compiler.is_compiling():
         return False
-    return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
+    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+        return True
+    is_functional = torch._C._functorch.peek_interpreter_stack() is not None
+    return is_functional and not torch._C._dispatch_tls_is_dispatch_key_excluded(_FUNCTIONAL)
+
+
+@contextlib.contextmanager
+def without_transforms() -> Iterator[None]:
+    """Compute as without ``torch.func`` and forward-mode derivatives: for plain tensors that none goes through."""
+    with forward_ad._set_fwd_grad_enabled(False), torch._C._DisableFuncTorch():
+        yield
 
 
 def host_array(values: Tensor) -> np.ndarray[Any, Any]:
