@@ -73,7 +73,7 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
         "largest_relabelling_gap": max(gaps),
         "num_parameters": results[0]["num_parameters"],
         "encoder_parameters": results[0]["encoder_parameters"],
-        "precision": results[0]["precision"],
+        "precision": ", ".join(dict.fromkeys(result["precision"] for result in results)),
         "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
         "seconds": statistics.fmean(sum(line["seconds"] for line in lines) for lines in metrics),
         f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics],

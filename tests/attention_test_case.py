@@ -12,6 +12,7 @@ import torch
 from helpers import assert_same_gradients, normal, randomize_, relative_error
 from host_reads import HostReads
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, shared_of
 from tg_lpe.nn.norms import RunningNorm
@@ -52,6 +53,8 @@ class AttentionTestCase:
     name: str
     variants: ClassVar[list[dict[str, Any]]] = [{}]
     """Options to run every test with."""
+    is_plain: ClassVar[bool] = True
+    """Whether it can be derived forwards and twice."""
 
     def expected(
         self, layer: nn.Module, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor
@@ -125,6 +128,31 @@ class AttentionTestCase:
             expected = torch.autograd.grad(loss(*arguments), arguments, allow_unused=True)
             found = torch.func.grad(loss, tuple(range(len(arguments))))(*(a.detach() for a in arguments))
             assert_same_gradients(found, expected)
+
+    def test_forward_mode(self) -> None:
+        """Forwards through the layer, and forwards through its gradient, against what autograd finds backwards."""
+        if not self.is_plain:
+            pytest.skip("its attention is torch's kernel, which has no such derivatives")
+        for layer in self.layers(train=False):
+            state = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
+            state = {name: value.detach() for name, value in state.items()}
+            neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+            h, e = self.inputs()
+            sorted_e = neighbourhoods.sort_edges(e)
+
+            def loss(h: Tensor, layer: nn.Module = layer, state: Any = state, e: Tensor = sorted_e) -> Tensor:
+                out = torch.func.functional_call(layer, state, (h, e, Neighbourhoods(EDGES, BATCH, GRAPHS)))
+                return sum(rows.square().sum() for rows in out)  # type: ignore[return-value]
+
+            point, direction = h.clone().requires_grad_(), normal(*h.shape, seed=7)
+            with sdpa_kernel(SDPBackend.MATH):  # torch's other kernels have no second derivative
+                (slope,) = torch.autograd.grad(loss(point), point, create_graph=True)
+            (curvature,) = torch.autograd.grad((slope * direction).sum(), point)
+            found = (
+                torch.func.jvp(loss, (h,), (direction,))[1],
+                torch.func.jvp(torch.func.grad(loss), (h,), (direction,))[1],
+            )
+            assert_same_gradients(found, [(slope.detach() * direction).sum(), curvature])
 
     @pytest.mark.parametrize("train", [False, True])
     @pytest.mark.parametrize("seed", range(3))

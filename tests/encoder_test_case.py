@@ -21,6 +21,7 @@ from helpers import (
     from_networkx,
     graphs,
     listings,
+    normal,
     randomize_,
 )
 from hypothesis import given
@@ -393,6 +394,25 @@ class EncoderTestCase:
         found = torch.func.grad(loss, tuple(range(len(values))))(*(value.detach() for value in values))
         assert_same_gradients(found, expected)
 
+    def test_forward_mode(self) -> None:
+        encoder = self.double()
+        names = [name for name, _ in encoder.named_parameters()]
+        if not names:
+            return
+        index, weight = GRAPH.both_ways()
+        features, kinds = self.features(encoder, GRAPH), self.kinds(encoder, index)
+
+        def loss(*values: Tensor) -> Tensor:
+            inputs = Incidence(index, GRAPH.num_nodes, edge_weight=weight), features, kinds
+            found = torch.func.functional_call(_Encode(encoder), dict(zip(_under(names), values, strict=True)), inputs)
+            return sum(part.square().sum() for part in found if part is not None)  # type: ignore[return-value]
+
+        values = tuple(parameter.detach() for parameter in encoder.parameters())
+        directions = tuple(normal(*value.shape, seed=seed) for seed, value in enumerate(values))
+        slopes = torch.func.grad(loss, tuple(range(len(values))))(*values)
+        expected = sum((slope * direction).sum() for slope, direction in zip(slopes, directions, strict=True))
+        assert_same_gradients([torch.func.jvp(loss, values, directions)[1]], [expected])
+
     def test_freezing_lasts(self) -> None:
         encoder = self.make().train()
         assert encoder.training
@@ -401,8 +421,12 @@ class EncoderTestCase:
         assert parts.training and not any(module.training for module in encoder.modules())
         assert not any(parameter.requires_grad for parameter in encoder.parameters())
         assert encoder.requires_grad_(True).train().training
-        with encoder.kept_frozen():
-            assert not encoder.train().training
+        encoder.freeze()
+        for parameter in parts.parameters():  # as the parts' own requires_grad_() does
+            parameter.requires_grad_(True)
+        assert parts.train()[0].training or not list(encoder.parameters())
+        with encoder.requires_grad_(True).train().kept_frozen():
+            assert not encoder.training and not encoder.train().training
             assert not any(parameter.requires_grad for parameter in encoder.parameters())
         assert encoder.train().training and all(parameter.requires_grad for parameter in encoder.parameters())
 

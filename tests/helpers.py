@@ -175,7 +175,7 @@ def randomize_(module: torch.nn.Module, seed: int = 0, scale: float = 0.5) -> to
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def assert_same_gradients(found: Sequence[Tensor], expected: Sequence[Tensor | None]) -> None:

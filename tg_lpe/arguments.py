@@ -99,6 +99,12 @@ def check_no_effect(reason: str, **options: tuple[object, object]) -> None:
             raise ValueError(f"{name}={value!r} would have no effect with {reason}")
 
 
+def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
+    """Refuse an object of another class; ``hint`` says where one comes from."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}")
+
+
 def check_generator(generator: object) -> None:
     """Raise ``TypeError`` unless ``generator`` is a generator of random numbers or ``None``."""
     if generator is not None and not isinstance(generator, torch.Generator):

@@ -147,6 +147,16 @@ def test_a_frozen_linear_transformer_is_reset() -> None:
     torch.testing.assert_close(encoder(None, RING).node, expected(None, RING).node.detach())
 
 
+def test_a_linear_transformer_in_a_model_that_is_trained_again() -> None:
+    model = GraphTransformer(encoder=LinearTransformer(4).freeze(), hidden_channels=8, heads=2, num_layers=1)
+    assert not model.train().encoder.training and model.encoder.is_frozen
+    model.requires_grad_(True)
+    model(None, RING, num_nodes=4).sum().backward()
+    gradients = [parameter.grad for parameter in model.encoder.parameters()]
+    assert gradients and all(grad is not None for grad in gradients)
+    assert model.train().encoder.training and not model.encoder.is_frozen
+
+
 class Unweighted(Degrees):
     """Reads nothing but the edges."""
 

@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
-from tg_lpe import Incidence
+from tg_lpe import Incidence, encoders
 from tg_lpe.graph import heat, spectral
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -29,6 +29,19 @@ from tg_lpe.graph.solvers import factorized
 from tg_lpe.graph.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
 
 batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
+
+
+@pytest.mark.parametrize("name", ["EffectiveResistance", "ResistiveEmbedding", "HeatKernel", "RandomWalk"])
+@pytest.mark.parametrize("weight", [[1.0, 1.0, 1.0], [1.0, 0.0, 1e9]])
+def test_what_is_computed_has_no_gradient_under_transforms(name: str, weight: list[float]) -> None:
+    encoder, index = getattr(encoders, name)(), torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+
+    def of(weight: Tensor) -> Tensor:
+        return encoder(None, index, edge_weight=weight.repeat_interleave(2), num_nodes=3).node.sum()
+
+    at = torch.tensor(weight, dtype=torch.float64)
+    value, slope = torch.func.jvp(of, (at,), (torch.ones_like(at),))
+    assert value == of(at) and slope == 0 and not torch.func.grad(of)(at).any()
 
 
 def check_eigenvectors(parts: list[Graph], k: int) -> None:

@@ -58,6 +58,7 @@ class TestEdgeAttention(AttentionTestCase):
 class TestGPS(AttentionTestCase):
     name = "gps"
     variants: ClassVar[list[dict[str, Any]]] = NORM_VARIANTS
+    is_plain = False
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         """PyTorch Geometric's own forward pass of the same module, with norms written out."""
@@ -267,6 +268,38 @@ def test_drop_path_skips_whole_graphs() -> None:
     assert relative_error(by_graph[kept], torch.full((int(kept.sum()), 6), 1 / 0.75, dtype=torch.float64)) < 1e-12
     assert abs(float(kept.double().mean()) - 0.75) < 0.1
     assert drop.eval()(x, graphs) is x and DropPath(0.0)(x, graphs) is x
+
+
+@pytest.mark.parametrize("options", [{}, {"local": "gine"}, {"residual": False}])
+def test_hooks_of_every_part_leave_the_values(options: dict[str, Any]) -> None:
+    """Forward and backward hooks, one part at a time: what is written over is what no hook sees."""
+    layer = make_attention("edge", 8, 2, options).double().eval()
+    h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
+
+    def run() -> list[Tensor]:
+        inputs = [h.clone().requires_grad_(), e.clone().requires_grad_()]
+        out = layer(*inputs, Neighbourhoods(EDGES, BATCH, GRAPHS))
+        return [*out, *torch.autograd.grad(sum(rows.square().sum() for rows in out), inputs)]
+
+    expected = run()
+    for part in layer.modules():
+        kept: list[tuple[Tensor, Tensor]] = []
+
+        def keep(module: nn.Module, inputs: Any, *out: Any, kept: Any = kept) -> None:
+            kept.extend((t, t.detach().clone()) for t in (*inputs, *out) if isinstance(t, Tensor))
+
+        handles = [
+            part.register_forward_hook(keep),
+            part.register_forward_pre_hook(keep),
+            part.register_full_backward_hook(lambda *_: None),
+            part.register_full_backward_pre_hook(lambda *_: None),
+        ]
+        for handle in handles:
+            for got, wanted in zip(run(), expected, strict=True):
+                torch.testing.assert_close(got, wanted)
+            assert all(torch.equal(now, before) for now, before in kept)
+            kept.clear()
+            handle.remove()
 
 
 @pytest.mark.parametrize("options", [{}, {"local": "gine"}, {"residual": False}])

@@ -164,3 +164,13 @@ def test_environment_variable_switches_torch_scatter_off() -> None:
     env = {**os.environ, "TG_LPE_NO_SCATTER": "1"}
     out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_largest_values_and_their_gradient() -> None:
+    """Equal entries share the gradient; what is zero is no different from others, and empty groups are zero."""
+    rows = torch.tensor([[-1.0, 0.0], [0.0, 3.0], [-2.0, 0.0], [-1.0, 3.0]], dtype=torch.float64, requires_grad=True)
+    groups = RowGroups(torch.tensor([0, 2, 0, 2]), 4)
+    found = groups.max(rows)
+    assert found.tolist() == [[-1.0, 0.0], [0.0, 0.0], [0.0, 3.0], [0.0, 0.0]]
+    found.sum().backward()
+    assert rows.grad is not None and rows.grad.tolist() == [[1.0, 0.5], [1.0, 0.5], [0.0, 0.5], [0.0, 0.5]]

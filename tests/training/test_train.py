@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
+from tg_lpe import Encoder, Encoding
 from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.encoders import GramTransformer, SpectralEncoder
 from tg_lpe.hub.files import read_json
@@ -414,6 +416,8 @@ def test_a_run_goes_on_in_its_precision(tmp_path: Path, monkeypatch: pytest.Monk
     assert read_json(tmp_path / "config.json")["loop"]["precision"] == result["precision"] == "float32"
     assert run(resume=True) == run(resume=True, precision="float32") == result
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    assert run(resume=True) == result, "a complete run is only read"
+    (tmp_path / "result.json").unlink()
     with pytest.raises(ValueError, match=r"loop\.precision was 'float32', is 'bfloat16'"):
         run(resume=True)
 
@@ -442,3 +446,74 @@ def test_penalties_are_in_the_metrics(tmp_path: Path) -> None:
     train(model, splits, task, TrainConfig(epochs=2, batch_size=8), folder=tmp_path, progress=False)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 2 and all(0 < row["train_penalty"] < row["train_loss"] for row in rows)
+
+
+class _Normed(Encoder):
+    """A map of degrees with running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_channels = 4
+        self.linear, self.norm = torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4)
+
+    def encode(self, graph: Any, x: Any = None, edge_attr: Any = None, **_: Any) -> Encoding:
+        return Encoding(self.norm(self.linear(graph.laplacian_diagonal(self.linear.weight).unsqueeze(1))))
+
+
+def test_statistics_of_a_frozen_encoder_are_kept() -> None:
+    splits = splits_of_rings()
+    task = make_task({"name": "binary"})
+    config = replace(QUICK, epochs=2, recalibrate=10, encoder_lr=0)
+    for is_kept, settings in ((True, config), (False, replace(config, encoder_lr=0.01))):
+        model = build_model(splits.spec, task, _Normed(), **MODEL)
+        before = {name: value.clone() for name, value in model.encoder.state_dict().items()}
+        train(model, splits, task, settings, progress=False)
+        after = model.encoder.state_dict()
+        assert all(torch.equal(after[name], value) for name, value in before.items()) == is_kept
+
+
+def test_a_result_is_read_whatever_auto_stood_for(tmp_path: Path) -> None:
+    """A run that is complete is read with the precision that it had; one in another is not gone on with."""
+    splits = splits_of_rings()
+    task = make_task({"name": "binary"})
+
+    def run(folder: Path, **changed: Any) -> dict[str, Any]:
+        model = build_model(splits.spec, task, None, **MODEL)
+        settings = replace(QUICK, epochs=1, **changed)
+        return train(model, splits, task, settings, folder=folder, resume=True, progress=False)
+
+    expected = run(tmp_path, precision="auto")
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    there = config["loop"]["precision"]
+    other = {"float32": "bfloat16", "bfloat16": "float32"}[there]
+    for recorded in ("auto", other):
+        config["loop"]["precision"] = recorded
+        file.write_text(json.dumps(config))
+        assert run(tmp_path, precision="auto") == expected
+        with pytest.raises(ValueError, match=f"loop.precision was '{recorded}', is '{there}'"):
+            run(tmp_path, precision=there)
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match=f"loop.precision was '{other}', is '{there}'"):
+        run(tmp_path, precision="auto")
+
+
+def test_arguments_of_another_class() -> None:
+    splits = splits_of_rings()
+    task = make_task({"name": "binary"})
+    model = build_model(splits.spec, task, None, **MODEL)
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: task_for([], "binary"), "splits must be a GraphSplits, which GraphSplits.of makes, got list"),
+        (lambda: train(model, [], task), "splits must be a GraphSplits, which GraphSplits.of makes, got list"),
+        (lambda: train(model, splits, "binary"), "task must be a Task, which task_for makes, got str"),
+        (lambda: train(model, splits, task, {"epochs": 1}), "config must be a TrainConfig, got dict"),
+        (lambda: build_model(splits, task, None), "spec must be a DataSpec, as splits.spec is, got GraphSplits"),
+        (lambda: build_model(splits.spec, "binary", None), "task must be a Task, which task_for makes, got str"),
+    ]
+    for call, message in calls:
+        with pytest.raises(TypeError, match=message):
+            call()
+    with pytest.raises(
+        ValueError, match=r"'GramTransformer' is a class and no pretrained encoder: give \{'class': 'Gram"
+    ):
+        build_model(splits.spec, task, "GramTransformer")

@@ -255,15 +255,20 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         """Put the module into eval mode, without gradients, and keep it there. A subclass may prepare more, for good.
 
         :meth:`train`, its own or that of a model it is a part of, leaves it in eval mode from here on, until
-        ``requires_grad_(True)``.
+        ``requires_grad_(True)`` or until any of its parameters is made to require a gradient.
         """
         self.requires_grad_(False)
         self._is_frozen = True
         return self.eval()
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the weights and statistics stay as they are: after :meth:`freeze`."""
+        return self._is_frozen and not any(parameter.requires_grad for parameter in self.parameters())
+
     def train(self: E, mode: bool = True) -> E:
         """Put the module into training mode, unless it is frozen, or into eval mode."""
-        return super().train(mode and not self._is_frozen)
+        return super().train(mode and not self.is_frozen)
 
     def requires_grad_(self: E, requires_grad: bool = True) -> E:
         """Whether gradients of the parameters are recorded; if so, the module is frozen no more."""
@@ -273,12 +278,13 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
     @contextmanager
     def kept_frozen(self) -> Iterator[None]:
-        """Leave the weights and statistics as they are for a while, whoever calls :meth:`train` meanwhile."""
+        """Eval mode without gradients for a while, whoever calls :meth:`train` meanwhile; it is left in eval mode."""
         flags = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
         was_frozen = self._is_frozen
         try:
             super().requires_grad_(False)
             self._is_frozen = True
+            self.eval()
             yield
         finally:
             self._is_frozen = was_frozen

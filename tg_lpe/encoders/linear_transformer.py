@@ -211,7 +211,7 @@ class LinearTransformer(Encoder):
 
     def _layers(self) -> list[_Layer]:
         """Parameters of each layer, products formed once per call."""
-        if self._frozen is not None:
+        if self._frozen is not None and self.is_frozen:
             return self._frozen
         return [layer for layer in self._products().unbind() for _ in range(self.num_loops)]
 
@@ -221,7 +221,7 @@ class LinearTransformer(Encoder):
 
     def _stack(self) -> LayerStack:
         """The layers' weights as the operation on all layers reads them."""
-        if self._frozen_stack is not None:
+        if self._frozen_stack is not None and self.is_frozen:
             return self._frozen_stack
         blocks = self._products()
         diagonal = blocks.mix is not None

@@ -41,7 +41,13 @@ class _Pairs:
             )
         max_rows = max(largest, MAX_PAIRS // max(largest, 1))
         self.rows = PaddedRows(
-            graph.ptr, graph.batch, graph.local_index, largest, max_rows=max_rows, max_padding=MAX_PADDING
+            graph.ptr,
+            graph.batch,
+            graph.local_index,
+            largest,
+            max_rows=max_rows,
+            dense_nodes=0,
+            max_padding=MAX_PADDING,
         )
         self._first, self._local = self.rows.matrix_rows(), graph.local_index
 

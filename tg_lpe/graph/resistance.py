@@ -22,6 +22,7 @@ from tg_lpe.graph.solvers import (
     stacked_eigh,
 )
 from tg_lpe.ops.blas import threads_for
+from tg_lpe.ops.operator import host_array, without_transforms
 
 RESISTANCE_NODES = 1024
 """Nodes of a component up to which its matrix is written out, by ``method="auto"``."""
@@ -113,7 +114,7 @@ def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor,
         ValueError: as :func:`effective_resistances`.
     """
     parts = _checked(graph, method)
-    size = graph.ptr.diff().cpu().numpy()
+    size = host_array(graph.ptr.diff())
     first_pair = np.cumsum(size * size) - size * size
     first_node = np.cumsum(size) - size
     values = np.full(int((size * size).sum()), np.inf)
@@ -153,7 +154,7 @@ def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "
             f"directions must be floating point of shape [{graph.num_nodes}, k], got {directions.dtype} "
             f"{list(directions.shape)}"
         )
-    given = directions.detach().double().cpu().numpy()
+    given = host_array(directions.double())
     if not np.isfinite(given).all():
         raise ValueError("directions must be finite")
     out = np.zeros_like(given)
@@ -190,13 +191,13 @@ def _absent_edges(graph: Incidence, parts: Components) -> Array:
     if isinstance(parts.edges, slice):
         return np.zeros(0, dtype=np.int64)
     absent = np.setdiff1d(np.arange(graph.num_edges), parts.edges, assume_unique=True)
-    label = parts.label[graph.tail.cpu().numpy()[absent]]
-    return absent[label == parts.label[graph.head.cpu().numpy()[absent]]]
+    label = parts.label[host_array(graph.tail)[absent]]
+    return absent[label == parts.label[host_array(graph.head)[absent]]]
 
 
 def _with_absent(graph: Incidence, parts: Components, group: ComponentGroup, absent: Array) -> ComponentGroup:
     """The group with those of some edges of weight zero that lie in its components."""
-    tail, head = graph.tail.cpu().numpy()[absent], graph.head.cpu().numpy()[absent]
+    tail, head = host_array(graph.tail)[absent], host_array(graph.head)[absent]
     mine = np.flatnonzero(parts.size[parts.label[tail]] == group.size)
     if not len(mine):
         return group
@@ -233,13 +234,13 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     if group.ratios.max() > SIMILAR:
         with threads_for(group.size):
             return _star_mesh_embedding(group)
-    matrix = torch.from_numpy(group.matrices(parts.diagonal))
+    matrix = group.matrices(parts.diagonal)
     count, n, _ = matrix.shape
     out = np.zeros((count, n, n - 1))
-    # By torch: scipy's solver wakes its threads for a system of any size.
-    factor = torch.linalg.cholesky(matrix[:, 1:, 1:])
-    identity = torch.eye(n - 1, dtype=matrix.dtype, device=matrix.device)
-    out[:, 1:] = torch.linalg.solve_triangular(factor.mT, identity, upper=True).numpy()
+    with without_transforms():  # by torch: scipy's solver wakes its threads for a system of any size
+        factor = torch.linalg.cholesky(torch.from_numpy(matrix[:, 1:, 1:]))
+        identity = torch.eye(n - 1, dtype=factor.dtype)
+        out[:, 1:] = torch.linalg.solve_triangular(factor.mT, identity, upper=True).numpy()
     return out
 
 

@@ -19,6 +19,7 @@ from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
+from tg_lpe.ops.operator import host_array
 from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials, supports
 
 __all__ = [
@@ -378,13 +379,13 @@ def _sparse_walks(graph: Incidence, adjacency: Tensor, wanted: Tensor, nodes: Te
         nodes: their diagonal entries are written here, ``[num_nodes, num_steps]``.
         edges: the entries of the edges whose tail is wanted are written here, ``[num_edges, num_steps]``.
     """
-    n, tail, head = graph.num_nodes, graph.tail.cpu().numpy(), graph.head.cpu().numpy()
-    w = adjacency.cpu().numpy()
+    n, tail, head = graph.num_nodes, host_array(graph.tail), host_array(graph.head)
+    w = host_array(adjacency)
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
     first_edge = np.searchsorted(tail, np.arange(n + 1))
     for part in wanted.cpu().split(WALK_ROWS) if wanted.numel() else ():
-        own = part.numpy().copy()  # scipy indexes by arrays that own their memory
+        own = host_array(part).copy()  # scipy indexes by arrays that own their memory
         counts = first_edge[own + 1] - first_edge[own]
         row = np.repeat(np.arange(len(own)), counts)
         mine = np.repeat(first_edge[own] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())

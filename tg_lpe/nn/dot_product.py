@@ -34,11 +34,22 @@ def dot_product_attention(
     Returns:
         ``[num_graphs, heads, num_queries, width]``, in the dtype of ``value``.
     """
+    if is_transforming() and not dropout:
+        return _by_products(query, key, value, mask)
     if value.device.type != "cpu" or value.dtype not in (torch.bfloat16, torch.float16):
         return functional.scaled_dot_product_attention(query, key, value, mask, dropout)
     with torch.autocast("cpu", enabled=False):
         rows = query.float(), key.float(), value.float()
         return functional.scaled_dot_product_attention(*rows, mask, dropout).to(value.dtype)
+
+
+def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """As :func:`dot_product_attention`: torch's kernel has neither forward-mode nor second derivatives there."""
+    precise = torch.promote_types(value.dtype, torch.float32)
+    scores = query.to(precise) @ key.to(precise).mT * query.size(-1) ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return (scores.softmax(-1) @ value.to(precise)).to(value.dtype)
 
 
 def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.0) -> Tensor:

@@ -63,7 +63,9 @@ class FullAttention(Attention):
         if graphs.order is not None:
             number = torch.empty_like(number).index_copy(0, graphs.order, number)
         max_rows = max(largest, MAX_SCORES // max(largest, 1))
-        self.rows = PaddedRows(graphs.ptr, graphs.index, number, largest, max_rows=max_rows, max_padding=MAX_PADDING)
+        self.rows = PaddedRows(
+            graphs.ptr, graphs.index, number, largest, max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING
+        )
         self.masks = [mask[:, None, None] for mask in self.rows.are_nodes()]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:

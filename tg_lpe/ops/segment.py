@@ -240,4 +240,6 @@ class RowGroups:
     def max(self, src: Tensor) -> Tensor:
         """Largest value of each column in each group, ``[num_groups, channels]``; zero where a group is empty."""
         index = self.index.unsqueeze(1).expand_as(src)
-        return src.new_zeros(self.num_groups, src.size(1)).scatter_reduce(0, index, src, "amax", include_self=False)
+        # Not from zeros with include_self=False: its gradient would count them among equal entries.
+        largest = src.new_full((self.num_groups, src.size(1)), -torch.inf).scatter_reduce(0, index, src, "amax")
+        return largest.masked_fill((self.ptr[1:] == self.ptr[:-1]).unsqueeze(1), 0.0)

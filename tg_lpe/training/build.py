@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from tg_lpe.arguments import ArgumentError
+from tg_lpe.arguments import ArgumentError, check_type
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.encoders.registry import load_encoder, make_encoder
+from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.tasks import Task
@@ -56,9 +56,12 @@ def build_model(
         The model, in training mode.
 
     Raises:
+        TypeError: if ``spec`` or ``task`` is of another class.
         ValueError: if an argument is out of range or unknown, a pretrained encoder does not fit the data, or the model
             takes no encoder or predicts no nodes and should.
     """
+    check_type("spec", spec, DataSpec, ", as splits.spec is")
+    check_type("task", task, Task, ", which task_for makes")
     cls: type[Model] = MODELS[model] if isinstance(model, str) else model
     known = inspect.signature(cls).parameters
     if unknown := sorted(set(arguments) - set(known)):
@@ -93,6 +96,11 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec
         return encoder
     if isinstance(encoder, Mapping):
         return make_encoder(encoder, spec)
+    if encoder in ENCODERS:
+        raise ValueError(
+            f"{encoder!r} is a class and no pretrained encoder: give {{'class': {encoder!r}}} and its arguments, or an "
+            "object of the class"
+        )
     pretrained = load_encoder(encoder)
     arguments, data = pretrained.config_dict(), spec.to_dict()
     for name in SIZES:

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
+from tg_lpe.arguments import check_type
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, reads_edge_weight, store_precomputed
+from tg_lpe.hub.files import read_object
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import Precision, TrainConfig
@@ -65,6 +67,9 @@ def train(
         device: where to train; in processes that ``torchrun`` started, ``"cuda"`` is a GPU for each.
         progress: whether to show a progress bar.
 
+    The labels of a regression are learned less their mean and over their standard deviation if the task has these, as
+    :func:`~tg_lpe.training.tasks.task_for` may decide: ``task.predict`` brings what the model returns to their scale.
+
     Returns:
         The result, as in ``result.json``: ``test_<metric>`` for each metric of the task, ``val_<metric>``,
         ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters; of the validation and the test set
@@ -72,6 +77,7 @@ def train(
         of the columns that the average of the metric leaves out.
 
     Raises:
+        TypeError: if an argument is of another class.
         ValueError: if the model or the labels do not belong to the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), no parameter of the model is trained, the folder holds another run, or training
             diverges.
@@ -80,18 +86,23 @@ def train(
         raise TypeError(
             f"train takes a model, got the encoder {type(model).__name__}: GraphTransformer(encoder=...) has one"
         )
+    check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
+    task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
+    check_type("task", task, Task, ", which task_for makes")
+    check_type("config", config, TrainConfig)
     device = join(device)
-    task = task_for(splits) if task is None else task
     check_training(model, splits, task)
-    config = TrainConfig() if config is None else config
     # The folder says in which precision it trained: a run does not go on in another.
-    config = replace(config, precision=resolved_precision(config.precision, device))
+    asked, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
     if folder is None and resume:
         raise ValueError("resume=True goes on with the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
     run, model = RunFolder(folder), model.to(device)
-    settings = {**describe_model(model), "task": task.to_dict(), "loop": config.to_dict(), "data": splits.describe()}
+    loop = config.to_dict()
+    if asked == "auto" and (recorded := _recorded_precision(run)):
+        loop["precision"] = recorded
+    settings = {**describe_model(model), "task": task.to_dict(), "loop": loop, "data": splits.describe()}
     return run_in_folder(
         lambda: JointTraining(config, model, splits, task, run, device, progress),
         run,
@@ -100,6 +111,13 @@ def train(
         resume,
         model,
     )
+
+
+def _recorded_precision(run: RunFolder) -> str | None:
+    """What ``"auto"`` may stand for in a folder: of a complete run whatever it was, and ``"auto"`` as once written."""
+    loop = read_object(run.config).get("loop") if run.config.exists() else None
+    recorded = loop.get("precision") if isinstance(loop, dict) else None
+    return recorded if recorded == "auto" or run.result.exists() else None
 
 
 def check_training(model: nn.Module, splits: GraphSplits, task: Task) -> None:
@@ -199,7 +217,9 @@ class JointTraining(TrainingLoop):
     @torch.no_grad()
     def _recalibrate(self) -> None:
         """Set the statistics of batch norms to the mean of those of batches of the first training graphs."""
-        norms = [module for module in self.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        kept = set(self.encoder.modules()) if self.encoder is not None and self.encoder.is_frozen else set()
+        modules = (module for module in self.model.modules() if module not in kept)
+        norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         if not norms:
             return
         momenta = [norm.momentum for norm in norms]

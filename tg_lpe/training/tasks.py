@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tg_lpe.arguments import ArgumentError, check_count
+from tg_lpe.arguments import ArgumentError, check_count, check_type
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
 from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.hub.registry import Registry
@@ -456,9 +456,11 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             standard deviation not between 0.2 and 5; ``mean=None, std=None`` leaves such labels as they are.
 
     Raises:
+        TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
         ValueError: if there are no labels, the task is unknown, its labels are not of its kind, or no task is named
             and all labels are integers, which may be values or classes.
     """
+    check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
     labels = torch.cat([splits.labels(part) for part in ("train", "val", "test")])
     if labels.size(1) == 0:
         raise ValueError("the data has no target; choose one before training")

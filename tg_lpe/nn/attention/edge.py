@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as module_hooks
 
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_share
@@ -182,7 +183,7 @@ class LocalPart(nn.Module):
 
     def __init__(self, hidden_channels: int) -> None:
         super().__init__()
-        self.net = _feed_forward(hidden_channels)
+        self.net = _FeedForward(hidden_channels)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -202,7 +203,7 @@ class _FeatureUpdate(nn.Module):
         self.residual = residual
         self.out = nn.Linear(channels, channels)
         self.norm_attention = make_norm(norm, channels)
-        self.feed_forward = _feed_forward(channels)
+        self.feed_forward = _FeedForward(channels)
         self.norm_feed_forward = make_norm(norm, channels)
         self.dropout = nn.Dropout(dropout)
         self.drop_path = DropPath(drop_path)
@@ -220,25 +221,48 @@ class _FeatureUpdate(nn.Module):
         if local is not None:
             update = _add(local, update, self.out)
         x = self.norm_attention(self._add_residual(x, update, graphs, self.out), graphs)
-        first, activation, second = self.feed_forward
-        update = second(self.dropout(activation(first(x))))
-        return self.norm_feed_forward(self._add_residual(x, update, graphs, second), graphs)
+        update = self.feed_forward(x, self.dropout)
+        return self.norm_feed_forward(self._add_residual(x, update, graphs, *self.feed_forward.ends()), graphs)
 
-    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups, source: nn.Module) -> Tensor:
-        return _add(x, self.drop_path(update, graphs), source) if self.residual else update
+    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups, *sources: nn.Module) -> Tensor:
+        return _add(x, self.drop_path(update, graphs), *sources, self.drop_path) if self.residual else update
 
 
-def _add(x: Tensor, update: Tensor, source: nn.Module) -> Tensor:
+class _FeedForward(nn.Sequential):
+    """Two linear maps with a ReLU between them, which is written over its argument where nobody sees it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
+
+    def ends(self) -> tuple[nn.Module, ...]:
+        """The modules that return the output."""
+        return self, self[2]
+
+    def forward(self, x: Tensor, dropout: nn.Module | None = None) -> Tensor:
+        """As of :class:`torch.nn.Sequential`, with a dropout before the second map."""
+        first, activation, second = self
+        hidden = first(x)
+        hidden = activation(hidden) if _is_seen(first, activation) else functional.relu_(hidden)
+        out: Tensor = second(hidden if dropout is None else dropout(hidden))
+        return out
+
+
+HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+
+
+def _is_seen(*modules: nn.Module) -> bool:
+    """Whether a hook of a module sees, and may keep, its argument, its output or their gradients."""
+    return any(getattr(module_hooks, f"_global_{name}") for name in HOOKS) or any(
+        getattr(module, f"_{name}") for module in modules for name in HOOKS
+    )
+
+
+def _add(x: Tensor, update: Tensor, *sources: nn.Module) -> Tensor:
     """Sum, written over ``update``: no backward pass reads it, and new memory costs more than the sum.
 
-    A hook of ``source``, which returned ``update``, may have kept it: then the sum is a tensor of its own.
+    A hook of the ``sources``, which returned ``update``, may have kept it: then the sum is a tensor of its own.
     """
-    is_seen = source._forward_hooks or module_hooks._global_forward_hooks
-    return x + update if is_seen or update.dtype != x.dtype else update.add_(x)
-
-
-def _feed_forward(channels: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(channels, channels), nn.ReLU(inplace=True), nn.Linear(channels, channels))
+    return x + update if update.dtype != x.dtype or _is_seen(*sources) else update.add_(x)
 
 
 class DropPath(nn.Module):

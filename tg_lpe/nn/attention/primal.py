@@ -516,7 +516,7 @@ def _add_to_diagonal(x: Tensor, value: float) -> Tensor:
 
 
 class _MatrixSqrt(torch.autograd.Function):
-    """Square root of positive definite matrices; the backward pass does not divide by gaps between eigenvalues."""
+    """Square root of positive definite matrices; derivatives do not divide by gaps between eigenvalues."""
 
     generate_vmap_rule = True
 
@@ -531,14 +531,25 @@ class _MatrixSqrt(torch.autograd.Function):
         _, roots, vectors = output
         ctx.mark_non_differentiable(roots, vectors)
         ctx.save_for_backward(*inputs, roots, vectors)
+        ctx.save_for_forward(roots, vectors)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Tensor:  # type: ignore[override]
         x, roots, vectors = ctx.saved_tensors
         if torch.is_grad_enabled():  # autograd takes the eigenvectors for constants
             return _solve_sylvester(matrix_sqrt(x), grad)
-        sums = (roots.unsqueeze(-1) + roots.unsqueeze(-2)).clamp(min=torch.finfo(roots.dtype).tiny)
-        return vectors @ ((vectors.mT @ grad @ vectors) / sums) @ vectors.mT
+        return _by_eigenvectors(roots, vectors, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        roots, vectors = ctx.saved_tensors
+        return _by_eigenvectors(roots, vectors, tangent), None, None
+
+
+def _by_eigenvectors(roots: Tensor, vectors: Tensor, right: Tensor) -> Tensor:
+    """``G`` with ``R G + G R = right`` from the eigenvalues and eigenvectors of ``R``."""
+    sums = (roots.unsqueeze(-1) + roots.unsqueeze(-2)).clamp(min=torch.finfo(roots.dtype).tiny)
+    return vectors @ ((vectors.mT @ right @ vectors) / sums) @ vectors.mT
 
 
 def _solve_sylvester(root: Tensor, right: Tensor) -> Tensor:
