@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 import tg_lpe
 from tg_lpe.cli import main
-from tg_lpe.data import GraphSplits
+from tg_lpe.data import DataSpec, GraphSplits
 from tg_lpe.models import make_model
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
@@ -216,5 +216,5 @@ def test_a_model_without_encoder_gets_none(tmp_path: Path, monkeypatch: pytest.M
     predictor = load("run")
     assert isinstance(predictor, Predictor) and predictor.predict(["CC"]).values.shape == (1, 1)
     with pytest.raises(ValueError, match="Counter takes no encoder"):
-        build_model(None, predictor.task, {"class": "RandomWalk"}, model=Counter)  # type: ignore[arg-type]
+        build_model(DataSpec(max_nodes=3), predictor.task, {"class": "RandomWalk"}, model=Counter)
     assert main(["train", "own.csv", *options, "--encoder", "RandomWalk", "--out", "other"]) == 1
