@@ -184,7 +184,7 @@ def assert_same_gradients(found: Sequence[Tensor], expected: Sequence[Tensor | N
         torch.zeros_like(got) if wanted is None else wanted for got, wanted in zip(found, expected, strict=True)
     ]
     largest = max(float(wanted.abs().max()) for wanted in expected if wanted.numel())
-    torch.testing.assert_close(list(found), expected, rtol=1e-9, atol=1e-11 * max(1.0, largest))
+    torch.testing.assert_close(list(found), expected, rtol=1e-9, atol=1e-12 * max(1.0, largest))
 
 
 def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:

@@ -302,6 +302,15 @@ def test_hooks_of_every_part_leave_the_values(options: dict[str, Any]) -> None:
             handle.remove()
 
 
+def test_an_activation_of_ones_own() -> None:
+    layer = make_attention("edge", 8, 2, {}).double().eval()
+    inputs = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
+    before = layer(*inputs, Neighbourhoods(EDGES, BATCH, GRAPHS))[0]
+    layer.node_update.feed_forward[1] = nn.GELU()
+    after = layer(*inputs, Neighbourhoods(EDGES, BATCH, GRAPHS))[0]
+    assert not torch.allclose(after, before)
+
+
 @pytest.mark.parametrize("options", [{}, {"local": "gine"}, {"residual": False}])
 def test_hooks_see_what_a_part_returned(options: dict[str, Any]) -> None:
     layer = make_attention("edge", 8, 2, options).double().eval()

@@ -55,6 +55,9 @@ def train(
         model = build_model(splits.spec, task, GramTransformer(num_edge_types=4), hidden_channels=64)
         result = train(model, splits, task, TrainConfig(epochs=20), folder="runs/mine")
 
+    The labels of a regression are learned less their mean and over their standard deviation if the task has these, as
+    :func:`~tg_lpe.training.tasks.task_for` may decide: ``task.predict`` brings what the model returns to their scale.
+
     Args:
         model: a :class:`~tg_lpe.models.Model` such as a :class:`~tg_lpe.GraphTransformer`, with or without an encoder.
             It is trained in place and moved to ``device``; afterwards it has the weights of the epoch that was best on
@@ -66,9 +69,6 @@ def train(
         resume: whether to go on with the run in the folder.
         device: where to train; in processes that ``torchrun`` started, ``"cuda"`` is a GPU for each.
         progress: whether to show a progress bar.
-
-    The labels of a regression are learned less their mean and over their standard deviation if the task has these, as
-    :func:`~tg_lpe.training.tasks.task_for` may decide: ``task.predict`` brings what the model returns to their scale.
 
     Returns:
         The result, as in ``result.json``: ``test_<metric>`` for each metric of the task, ``val_<metric>``,

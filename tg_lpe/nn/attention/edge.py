@@ -16,6 +16,9 @@ from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all, reset_parts
 from tg_lpe.ops.segment import RowGroups
 
+HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+"""What a module, and torch for all modules, calls its hooks."""
+
 SCORE_BOUND = 5.0
 """Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
 
@@ -242,12 +245,10 @@ class _FeedForward(nn.Sequential):
         """As of :class:`torch.nn.Sequential`, with a dropout before the second map."""
         first, activation, second = self
         hidden = first(x)
-        hidden = activation(hidden) if _is_seen(first, activation) else functional.relu_(hidden)
+        is_own = type(activation) is nn.ReLU and not _is_seen(first, activation)
+        hidden = functional.relu_(hidden) if is_own else activation(hidden)
         out: Tensor = second(hidden if dropout is None else dropout(hidden))
         return out
-
-
-HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
 
 
 def _is_seen(*modules: nn.Module) -> bool:
