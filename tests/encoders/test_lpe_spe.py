@@ -12,13 +12,13 @@ import pytest
 import torch
 from encoder_test_case import GRAPH, EncoderTestCase
 from helpers import Graph, batch_of, few, from_networkx, graphs, randomize_
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
 from tg_lpe.encoders import LPE, SPE, spe
-from tg_lpe.graph.eigenspaces import bottom_eigenvectors, whole_eigenspaces
+from tg_lpe.graph.eigenspaces import bottom_eigenvectors, outer_eigenvectors, whole_eigenspaces
 
 M = 5
 SYMMETRIC = [nx.petersen_graph(), nx.cycle_graph(6), nx.complete_graph(5), nx.star_graph(4), nx.path_graph(4)]
@@ -28,18 +28,23 @@ def incidence(*parts: Graph) -> Incidence:
     return Incidence(**batch_of(list(parts)).arguments())
 
 
+def laplacian(graph: Graph, normalization: str | None) -> np.ndarray:
+    """``L``, or ``I - D^-1/2 A D^-1/2``, of at least one node."""
+    matrix = graph.laplacian()
+    if normalization is None:
+        return matrix
+    degree = np.diag(matrix)
+    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+    return np.eye(graph.num_nodes) - scale[:, None] * (np.diag(degree) - matrix) * scale
+
+
 def spectrum(graph: Graph, normalization: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Eigenvalues, eigenvectors, and the number of the eigenspace that each belongs to."""
     if not graph.num_nodes:
         return np.zeros(0), np.zeros((0, 0)), np.zeros(0, int)
-    matrix = graph.laplacian()
-    degree, size = np.diag(matrix), 1.0
-    if normalization == "sym":
-        scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
-        matrix = np.eye(graph.num_nodes) - scale[:, None] * (np.diag(degree) - matrix) * scale
-    else:
-        size = degree.max()
+    matrix = laplacian(graph, normalization)
     values, vectors = np.linalg.eigh(matrix)
+    size = 1.0 if normalization == "sym" else np.diag(matrix).max()
     return values, vectors, np.cumsum(np.diff(values, prepend=values[0]) > 1e-6 * size)
 
 
@@ -81,6 +86,64 @@ class TestLPEWithManyEigenpairs(TestLPE):
 
     def is_settled(self, graph: Graph) -> bool:
         return graph.num_nodes <= M and super().is_settled(graph)
+
+
+class TestLPEOfBothEnds(TestLPE):
+    """Three of the smallest eigenvalues, the two largest."""
+
+    test_gradients = None
+
+    def make(self) -> Encoder:
+        return LPE(2, M, num_largest=2)
+
+    def is_settled(self, graph: Graph) -> bool:
+        values, vectors, _ = spectrum(graph, "sym")
+        cubes = np.abs((vectors**3).sum(0)) > 1e-3 * (np.abs(vectors) ** 3).sum(0)
+        return bool(np.diff(values).min(initial=1.0) > 1e-3 and cubes.all() and cubes.size > 1)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, None]:
+        encoder: Any = self.double()
+        values, vectors, _ = spectrum(graph, "sym")
+        vectors = vectors * np.where((vectors**3).sum(0) < 0, -1.0, 1.0)
+        columns = [*range(len(values))][: M - 2]
+        columns += [*range(M - 2, len(values))][::-1][:2]
+        node = torch.zeros(graph.num_nodes, 2, dtype=torch.float64)
+        with torch.no_grad():
+            for j, column in enumerate(columns):
+                shifted = torch.full((graph.num_nodes,), max(values[column], 0.0), dtype=torch.float64)
+                pair = torch.stack([torch.from_numpy(vectors[:, column]), shifted + encoder.epsilon[j]], 1)
+                node += encoder.phi(pair)
+            return self.invariant(graph, Encoding(encoder.rho(node))).node.numpy(), None
+
+
+@few
+@example([from_networkx(nx.complete_graph(9)), from_networkx(nx.star_graph(8))], 6, 3, "sym")
+@example([from_networkx(nx.star_graph(6)), from_networkx(nx.complete_bipartite_graph(4, 5))], 8, 4, None)
+@example([from_networkx(nx.disjoint_union(nx.complete_graph(5), nx.empty_graph(2)))], 6, 3, "sym")
+@given(st.lists(graphs(), max_size=4), st.integers(2, 12), st.integers(1, 11), st.sampled_from(["sym", None]))
+def test_eigenpairs_of_both_ends(parts: list[Graph], k: int, num_largest: int, normalization: str | None) -> None:
+    """No eigenpair twice, none left out but those of nodes without edges beyond the smallest."""
+    num_largest = min(num_largest, k - 1)
+    batched = batch_of(parts)
+    graph = Incidence(**batched.arguments())
+    vectors, values = outer_eigenvectors(graph, k, num_largest, normalization=normalization)
+    assert vectors.shape == (batched.num_nodes, k) and values.shape == (len(parts), k)
+    for part, v, got in zip(parts, batched.split(vectors), values.numpy(), strict=True):
+        v, there = v.numpy(), np.isfinite(got)
+        assert not v[:, ~there].any()
+        np.testing.assert_allclose(v.T @ v, np.diag(there.astype(float)), atol=1e-8)
+        if not part.num_nodes:
+            continue
+        every, _, _ = spectrum(part, normalization)
+        matrix = laplacian(part, normalization)
+        size = max(1.0, np.abs(matrix).max())
+        np.testing.assert_allclose(matrix @ v, v * np.nan_to_num(got), atol=2e-6 * size)
+        lone = int((np.diag(part.laplacian()) == 0).sum())
+        ends = [*every[: k - num_largest], *every[max(k - num_largest, 0) :][::-1][:num_largest]]
+        if lone == 0 or part.num_nodes <= k - num_largest:
+            np.testing.assert_allclose(got[there], ends, atol=1e-6 * size)
+        else:
+            assert len(ends) - lone <= there.sum() <= len(ends)
 
 
 class TestSPE(EncoderTestCase):
@@ -272,6 +335,7 @@ def test_full_precision_under_autocast(cls: type[LPE] | type[SPE]) -> None:
     [
         (lambda: LPE(0), "out_channels must be an integer of at least 1, got 0"),
         (lambda: LPE(4, 0), "num_eigenpairs must be an integer of at least 1, got 0"),
+        (lambda: LPE(4, 6, num_largest=6), "num_largest must be less than num_eigenpairs=6, got 6"),
         (lambda: LPE(4, epsilon=-1.0), "epsilon must be finite and at least 0, got -1.0"),
         (lambda: LPE(4, normalization="rw"), "normalization must be one of"),
         (lambda: SPE(4, num_filters=0), "num_filters must be an integer of at least 1, got 0"),

@@ -81,6 +81,12 @@ def test_every_shipped_encoder_loads() -> None:
     assert names, "the package ships at least one"
 
 
+def test_a_base_class_loads_what_the_checkpoint_holds() -> None:
+    assert type(Encoder.from_pretrained("gram-k16")) is GramTransformer
+    with pytest.raises(ValueError, match="does not fit Encoder: it holds a GraphTransformer"):
+        Encoder.from_pretrained("transformer-zinc")
+
+
 def test_a_graph_transformer_is_no_encoder() -> None:
     with pytest.raises(ValueError, match="holds no encoder"):
         load_encoder("transformer-zinc")

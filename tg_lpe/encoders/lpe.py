@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
+from tg_lpe.graph.eigenspaces import outer_eigenvectors
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.probes import with_random_signs
@@ -45,6 +46,8 @@ class LPE(EigenpairEncoder):
         num_eigenpairs: number of eigenpairs; the published models have 96.
         normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
         epsilon: first distance between neighbouring :math:`\epsilon_j`.
+        num_largest: how many of the eigenpairs are of the largest eigenvalues; half of them in the published models of
+            node tasks. They come last, the largest first, and a graph's eigenpairs are counted once.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -56,10 +59,17 @@ class LPE(EigenpairEncoder):
         num_eigenpairs: int = 32,
         normalization: str | None = "sym",
         epsilon: float = 1e-4,
+        num_largest: int = 0,
     ) -> None:
         check_count("out_channels", out_channels)
         super().__init__(out_channels, 0, num_eigenpairs, "eigenvectors", normalization, row_norm=False)
         check_positive("epsilon", epsilon, or_zero=True)
+        check_count("num_largest", num_largest, least=0)
+        if num_largest >= num_eigenpairs:
+            raise ValueError(f"num_largest must be less than num_eigenpairs={num_eigenpairs}, got {num_largest}")
+        self.num_largest = num_largest
+        if num_largest:
+            self.kind += f"_{num_largest}_largest"
         self.first_epsilon = epsilon
         self.epsilon = nn.Parameter(torch.empty(num_eigenpairs))
         self.phi = perceptron(2, 2 * out_channels, out_channels)
@@ -75,6 +85,14 @@ class LPE(EigenpairEncoder):
         self._reset_epsilon()
         reset_all(self.phi)
         reset_all(self.rho)
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        """Eigenvalues and eigenvectors, in the dtype of the weights."""
+        dtype = self.epsilon.dtype
+        node, values = outer_eigenvectors(
+            graph, self.num_eigenpairs, self.num_largest, normalization=self.normalization
+        )
+        return self._named(values.to(dtype), node.to(dtype))
 
     @without_autocast
     def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:

@@ -54,6 +54,50 @@ def bottom_eigenvectors(
     return (_unit_rows(vectors) if row_norm else vectors), values
 
 
+def outer_eigenvectors(
+    graph: Incidence, k: int, num_largest: int = 0, *, normalization: str | None = "sym"
+) -> tuple[Tensor, Tensor]:
+    """Eigenvectors from both ends of the spectrum of each graph, none of them twice.
+
+    Args:
+        graph: the batch.
+        k: number of eigenvectors.
+        num_largest: how many of them, fewer than ``k``, are of the largest eigenvalues. Null vectors and those of nodes
+            without edges are not among these.
+        normalization: of the Laplacian, ``None`` or ``"sym"``.
+
+    Returns:
+        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``:
+        ``k - num_largest`` columns as :func:`bottom_eigenvectors` gives them, then ``num_largest``, of which the
+        largest eigenvalue is the first. Columns that a graph does not have are zero, their eigenvalues NaN.
+    """
+    bottom, smallest = bottom_eigenvectors(graph, k - num_largest, normalization=normalization)
+    if not num_largest:
+        return bottom, smallest
+    top, largest = laplacian_eigenvectors(graph, num_largest, normalization=normalization, which="top")
+    null = null_vectors(graph, normalization)
+    of_lone = smallest.new_zeros(smallest.shape).index_add(0, graph.batch, bottom**2 * null.is_lone.unsqueeze(1)) > 0.5
+    at_bottom = smallest.isfinite().sum(1) - null.counts[:, 0].clamp(max=k - num_largest) - of_lone.sum(1)
+    left = graph.ptr.diff() - null.counts.sum(1) - at_bottom
+    twice = torch.arange(num_largest, device=graph.device) >= left.unsqueeze(1)
+    top, largest = top.masked_fill(twice[graph.batch], 0.0), largest.masked_fill(twice, torch.nan)
+    gap = DEGENERATE * _largest_entry(graph, normalization)
+    meet = largest.nan_to_num(torch.inf).amin(1) - smallest.nan_to_num(-torch.inf).amax(1) <= gap
+    if meet.any():
+        more, values = laplacian_eigenvectors(graph, k, normalization=normalization, which="top")
+        for number in meet.nonzero().flatten().tolist():
+            own = slice(*graph.ptr[number : number + 2].tolist())
+            value = largest[number].nan_to_num(torch.inf).min()
+            taken, wanted, space = (
+                (found[number] - value).abs() <= gap[number] for found in (smallest, largest, values)
+            )
+            # Two bases of one eigenspace: of this one, what is orthogonal to the columns that were taken.
+            basis = more[own][:, space]
+            _, _, directions = torch.linalg.svd(bottom[own][:, taken].mT @ basis)
+            top[own, wanted] = basis @ directions[-int(wanted.sum()) :].mT
+    return torch.cat([bottom, top], dim=1), torch.cat([smallest, largest], dim=1)
+
+
 def whole_eigenspaces(graph: Incidence, k: int, *, normalization: str | None = "sym") -> tuple[Tensor, Tensor]:
     """The eigenvectors of at most ``k`` smallest eigenvalues of each graph, cut off between two eigenspaces.
 

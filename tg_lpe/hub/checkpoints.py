@@ -222,7 +222,7 @@ class CheckpointMixin(
         map_location: str | torch.device = "cpu",
         **download: Any,
     ) -> T:
-        """Load a checkpoint, in eval mode.
+        """Load a checkpoint, in eval mode; that of a registered subclass as well, as what it is.
 
         Args:
             pretrained_model_name_or_path: name of a checkpoint that ships with the package, a folder that
@@ -240,6 +240,9 @@ class CheckpointMixin(
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         name, arguments = config.get("class", cls.__name__), {k: v for k, v in config.items() if k != "class"}
         if name != cls.__name__:
+            held = CLASSES.get(name)
+            if held is not None and held is not cls and issubclass(held, cls):
+                return held.from_pretrained(folder, map_location=map_location)
             raise ValueError(f"checkpoint {folder} does not fit {cls.__name__}: it holds a {name}")
         tensors, _ = load_tensors(folder / WEIGHTS)
         try:
