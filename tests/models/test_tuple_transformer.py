@@ -452,6 +452,10 @@ def test_order_transfer(attention: str) -> None:
     assert all(torch.equal(values, same[name]) for name, values in before.items() if name[:8] != "readout.")
     wilder = model.with_order(2, 1, dropout=0.3, attention_dropout=0.1, drop_path=0.2).state_dict()
     assert all(torch.equal(values, before[name]) for name, values in wilder.items() if name[:8] != "readout.")
+    types = model.with_order(2, 1, num_node_types=5, out_channels=7)
+    for name, values in types.state_dict().items():
+        assert torch.equal(values, before[name]) != name.startswith(("readout.", "node_embedding.")), name
+    assert types(torch.arange(8) % 5, EDGES, batch=BATCH).shape == (4, 7)
     with pytest.raises(ValueError, match=r"belong to the layers, which are kept; got other \['heads'\]"):
         model.with_order(3, heads=2)
 

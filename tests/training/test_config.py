@@ -28,6 +28,8 @@ from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainCon
         (TrainConfig, {"encoder_lr": float("nan")}, "encoder_lr must be finite and at least 0, got nan"),
         (TrainConfig, {"pe_lr": -1}, "pe_lr must be positive and finite, got -1"),
         (TrainConfig, {"weight_decay": -0.1}, "weight_decay must be finite and at least 0, got -0.1"),
+        (TrainConfig, {"beta2": 1.0}, "beta2 must be at least 0 and below 1, got 1.0"),
+        (TrainConfig, {"decay_vectors": 1}, "decay_vectors must be True or False, got 1"),
         (TrainConfig, {"epochs": 0}, "epochs must be an integer of at least 1"),
         (LoopConfig, {"ema": 1.0}, "ema must be at least 0 and below 1, got 1.0"),
         (TrainConfig, {"ema": -0.1}, "ema must be at least 0 and below 1, got -0.1"),

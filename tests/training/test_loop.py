@@ -221,6 +221,25 @@ def test_encoder_and_maps_have_learning_rates_of_their_own(splits: MoleculeSplit
     without.fit()
 
 
+def test_which_weights_are_decayed_and_clipped_together(splits: MoleculeSplits) -> None:
+    chosen = {"class": "GramTransformer", "probes": "identity"}
+    training = train(
+        splits, chosen, decay_vectors=False, weight_decay=0.5, beta2=0.9, clip=1e-3, epochs=1, batch_size=24
+    )
+    groups = training.optimizer.param_groups
+    assert [(group["part"], group["weight_decay"]) for group in groups] == [
+        ("model", 0.5),
+        ("model", 0),
+        ("encoder", 0),
+    ]
+    assert all(p.dim() > 1 for p in groups[0]["params"]) and all(p.dim() < 2 for p in groups[1]["params"])
+    assert all(group["betas"] == (0.9, 0.9) for group in groups)
+    assert sum(len(group["params"]) for group in groups) == len(list(training.model.parameters()))
+    training.train_epoch()
+    model = [p.grad.flatten() for group in groups[:2] for p in group["params"]]
+    assert float(torch.cat(model).norm()) == pytest.approx(1e-3, rel=1e-3)
+
+
 @pytest.mark.parametrize("chosen", ["gram-k16", {"class": "LinearTransformer", "probes": "features", "k": 4}])
 def test_an_encoder_without_a_learning_rate_is_kept(splits: MoleculeSplits, chosen: Any) -> None:
     training = train(splits, chosen, encoder_lr=0, weight_decay=0.5, precision="float32")

@@ -61,6 +61,21 @@ def test_models_that_do_not_fit_are_refused_and_left_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
 
 
+def test_parts_that_stay_fresh() -> None:
+    trained, fresh = model(0, encoder=RandomWalk(4)), model(1, encoder=RandomWalk(4), num_node_types=7)
+    before, other = copies(fresh), copies(trained)
+    fresh.start_from(trained, fresh=("node_embedding",))
+    for name, value in fresh.state_dict().items():
+        own = name.startswith(("readout.", "node_embedding."))
+        assert torch.equal(value, before[name] if own else other[name]), name
+    with pytest.raises(
+        ValueError, match=r"fresh must be names of submodules, some of .*'layers'.*, got \['embedding'\]"
+    ):
+        fresh.start_from(trained, fresh=("embedding",))
+    with pytest.raises(TypeError, match="fresh must be a sequence of names, got the string 'layers'"):
+        fresh.start_from(trained, fresh="layers")
+
+
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytest.importorskip("rdkit")

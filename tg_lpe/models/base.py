@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,22 +98,33 @@ class Model(CheckpointMixin, nn.Module, ABC):
         """
         return {}
 
-    def start_from(self, other: Model) -> None:
+    def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
         """Take over the weights and running statistics of a trained model, all but those of the :attr:`head`.
 
         Args:
             other: a model of this class; it is not changed.
+            fresh: names of further submodules that stay as they are and need not fit: ``("node_embedding",
+                "edge_embedding")`` for data whose node and edge types are others than those ``other`` knows.
 
         Raises:
-            ValueError: if it is of another class, has another number of heads, or weights besides the head's differ in
+            ValueError: if it is of another class, has another number of heads, or weights that are taken over differ in
                 name or shape; this model is then as it was.
         """
+        self._check_fresh(fresh)
         if type(other) is not type(self):
             raise ValueError(f"a {type(self).__name__} cannot start from a {type(other).__name__}")
         heads = [described_arguments(model).get("heads") for model in (self, other)]  # no shape shows them
         if heads[0] != heads[1]:
             raise ValueError(f"the weights do not fit: heads is {heads[0]} here and {heads[1]} there")
-        self.copy_weights(other, self.head)
+        self.copy_weights(other, (*self.head, *fresh))
+
+    def _check_fresh(self, fresh: Sequence[str]) -> None:
+        """Refuse names that are not those of submodules."""
+        if isinstance(fresh, str):
+            raise TypeError(f"fresh must be a sequence of names, got the string {fresh!r}")
+        parts = [name for name, _ in self.named_children()]
+        if unknown := [name for name in fresh if name not in parts]:
+            raise ValueError(f"fresh must be names of submodules, some of {parts}, got {unknown}")
 
     def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:
         """Copy parameters and buffers of another module.

@@ -43,6 +43,14 @@ KEPT = ("hidden_channels", "heads", "num_layers")
 OF_NO_WEIGHT = {"out_channels", "level", "pooling", "dropout", "attention_dropout", "drop_path"}
 """Arguments that change no weight but the read-out's."""
 
+OF_FEATURES = {
+    "num_node_types": "node_embedding",
+    "in_channels": "node_embedding",
+    "num_edge_types": "edge_embedding",
+    "edge_dim": "edge_embedding",
+}
+"""Arguments that change the weights of one part."""
+
 OF_ANY_ORDER = ("token_norm", "layers")
 """Parts that know nothing of the order."""
 
@@ -325,7 +333,8 @@ class TupleTransformer(FeatureModel):
 
         Order transfer, section 4.2: train with few tokens, go on with many. The layers and the norm before them keep
         their weights bit by bit; the encoder, the tokens and the read-out start anew. With the same order, only the
-        read-out does, for another task, if ``changes`` are of the task and of dropout alone.
+        read-out does, for another task, if ``changes`` are of the task, of dropout and of the sizes of features alone;
+        and the embeddings of those features.
 
         Args:
             k, s: the order.
@@ -348,13 +357,14 @@ class TupleTransformer(FeatureModel):
             model = self.made_anew(**changes, k=k, s=s)
         weight = self.token_norm.weight
         model = model.to(weight.device, weight.dtype).train(self.training)
-        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT
-        body = (name for name, _ in self.named_children() if name not in self.head)
+        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT | set(OF_FEATURES)
+        anew = {*self.head, *(OF_FEATURES[name] for name in changes if name in OF_FEATURES)}
+        body = (name for name, _ in self.named_children() if name not in anew)
         for name in body if same_order else OF_ANY_ORDER:
             copy_tensors(model.get_submodule(name), self.get_submodule(name))
         return model
 
-    def start_from(self, other: Model) -> None:
+    def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
         """Take over the weights of a trained model: all but the read-out, or the layers of one of another order.
 
         Order transfer, as :meth:`with_order`: of a model of tuples of another order, the layers and the norm before
@@ -362,19 +372,21 @@ class TupleTransformer(FeatureModel):
 
         Args:
             other: a model of this class; it is not changed.
+            fresh: as for :meth:`Model.start_from <tg_lpe.models.Model.start_from>`.
 
         Raises:
             ValueError: if it is of another class, or weights that are taken over do not fit; this model is then as it
                 was.
         """
         if type(other) is not type(self) or (other.k, other.s or other.k) == (self.k, self.s or self.k):
-            super().start_from(other)
+            super().start_from(other, fresh=fresh)
             return
+        self._check_fresh(fresh)
         here, there = described_arguments(self), described_arguments(other)
         for name in KEPT:
             if here[name] != there[name]:
                 raise ValueError(f"the layers do not fit: {name} is {here[name]} here and {there[name]} there")
-        self._copy_parts(other, OF_ANY_ORDER)
+        self._copy_parts(other, (name for name in OF_ANY_ORDER if name not in fresh))
 
     def _copy_parts(self, other: TupleTransformer, names: Iterable[str]) -> None:
         for name in names:

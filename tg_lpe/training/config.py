@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from tg_lpe.arguments import check_choice, check_count, check_positive, check_seed, check_share
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive, check_seed, check_share
 from tg_lpe.graph.spectral import KERNELS
 
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
@@ -116,6 +116,9 @@ class TrainConfig(LoopConfig):
         encoder_lr: peak learning rate of the encoder; 0 leaves its parameters as they are.
         pe_lr: peak learning rate of the linear maps from the encoding into the model; that of lr if absent.
         weight_decay: of the model; the encoder's weights are not decayed.
+        decay_vectors: whether biases, the weights of norms and other parameters of one dimension are decayed, too.
+        beta2: how much of the mean of squared gradients a step of AdamW leaves; 0.95 in the published settings of
+            `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
         recalibrate: number of training graphs over which the statistics of batch norms are taken anew before each
             evaluation, for it and for the weights that are kept; 0 for the running statistics.
@@ -124,6 +127,8 @@ class TrainConfig(LoopConfig):
     encoder_lr: float = 1e-2
     pe_lr: float | None = None
     weight_decay: float = 1e-2
+    decay_vectors: bool = True
+    beta2: float = 0.999
     precision: Precision = "auto"
     recalibrate: int = 0
 
@@ -134,6 +139,8 @@ class TrainConfig(LoopConfig):
             self._positive("pe_lr")
         for name in ("encoder_lr", "weight_decay"):
             check_positive(name, getattr(self, name), or_zero=True)
+        check_share("beta2", self.beta2)
+        check_flags(decay_vectors=self.decay_vectors)
         self._integers("recalibrate")
         if self.recalibrate < 0 or self.recalibrate == 1:
             raise ValueError(f"recalibrate must be 0 or at least 2, which have statistics, got {self.recalibrate}")

@@ -353,16 +353,23 @@ def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
     special = {*encoder, *maps}
     rest = [p for p in model.parameters() if p.requires_grad and p not in special]
-    groups: list[dict[str, Any]] = [{"params": rest, "weight_decay": config.weight_decay, "peak_lr": config.lr}]
-    if config.pe_lr is None:  # one group: their gradients are clipped together
-        groups[0]["params"] = rest + maps
-    elif maps:
-        groups.append({"params": maps, "weight_decay": config.weight_decay, "peak_lr": config.pe_lr})
-    if encoder and config.encoder_lr:
-        groups.append({"params": encoder, "weight_decay": 0.0, "peak_lr": config.encoder_lr})
-    if not any(group["params"] for group in groups):
+    groups: list[dict[str, Any]] = []
+
+    def add(part: str, parameters: list[nn.Parameter], lr: float, decay: float) -> None:
+        least = 0 if config.decay_vectors or not decay else 2
+        matrices, vectors = ([p for p in parameters if (p.dim() >= least) is large] for large in (True, False))
+        for own, rate in ((matrices, decay), (vectors, 0.0)):
+            if own:
+                groups.append({"params": own, "weight_decay": rate, "peak_lr": lr, "part": part})
+
+    add("model", rest + maps if config.pe_lr is None else rest, config.lr, config.weight_decay)
+    if config.pe_lr is not None:
+        add("maps", maps, config.pe_lr, config.weight_decay)
+    if config.encoder_lr:
+        add("encoder", encoder, config.encoder_lr, 0.0)
+    if not groups:
         raise ValueError(
             f"nothing of the {type(model).__name__} is trained: it has no parameter with requires_grad=True"
             + ("" if config.encoder_lr else ", but for the encoder's, which encoder_lr=0 keeps")
         )
-    return torch.optim.AdamW(groups, lr=config.lr, fused=True)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, config.beta2), fused=True)

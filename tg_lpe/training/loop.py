@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
 import torch
@@ -57,7 +56,7 @@ class TrainingLoop(ABC):
     Args:
         config: the settings.
         model: what to train.
-        optimizer: over its parameters; each group has a ``peak_lr``.
+        optimizer: over its parameters; each group has a ``peak_lr``, and those of one ``part`` are clipped together.
         folder: where to write; ``None`` keeps nothing (and cannot resume).
         progress: whether to show a progress bar; where stderr is no terminal, log a line per epoch instead.
     """
@@ -191,9 +190,12 @@ class TrainingLoop(ABC):
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             processes.average_gradients(self.model.parameters())
-            # Group by group: large gradients of an encoder's few scalars would shrink the steps of all others.
-            groups = [group["params"] for group in self.optimizer.param_groups]
-            for parameters in [list(chain(*groups))] if config.clip_jointly else groups:
+            # Part by part: large gradients of an encoder's few scalars would shrink the steps of all others.
+            parts_of_model: dict[Any, list[nn.Parameter]] = {}
+            for number, group in enumerate(self.optimizer.param_groups):
+                part = None if config.clip_jointly else group.get("part", number)
+                parts_of_model.setdefault(part, []).extend(group["params"])
+            for parameters in parts_of_model.values():
                 nn.utils.clip_grad_norm_(parameters, config.clip)
             self.optimizer.step()
             if self.average is not None:
