@@ -59,7 +59,7 @@ class PairList(SpectralAttention):
     missing: Tensor
 
     def _over_pairs(
-        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor
+        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor | float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         found, total = self._over_list(self.edges, self.query(h), self.key(h), self.edge, feature, value)
         other, rest = self._over_missing(h, value, pairs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
+import copy
 from typing import Any, ClassVar
 
 import pytest
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from tg_lpe import GraphTransformer
 from tg_lpe.nn.attention import Neighbourhoods, make_attention
-from tg_lpe.nn.attention.spectral import _MaskedWeights, missing_pairs
+from tg_lpe.nn.attention import spectral as spectral_module
+from tg_lpe.nn.attention.spectral import SpectralAttention, _MaskedWeights, missing_pairs
 
 
 def dense_attention(
@@ -21,7 +23,7 @@ def dense_attention(
 ) -> Tensor:
     """Sums over all ordered pairs of nodes, written out."""
     n, width = len(h), h.size(1) // attention.heads
-    gamma = attention.log_gamma.exp()
+    gamma = attention.gamma if attention.log_gamma is None else attention.log_gamma.exp()
     joined = {(int(j), int(i)) for j, i in index.T}
     out = torch.zeros_like(h)
     for head in range(attention.heads):
@@ -112,23 +114,36 @@ def test_small_gamma(softmax: str) -> None:
     """The error falls as gamma at nodes with edges; nodes without are continuous only because of the floor."""
     h, e = normal(4, CHANNELS, seed=1), normal(4, CHANNELS, seed=2)
     index, batch = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.zeros(4, dtype=torch.int64)  # node 3 has no edges
-    sparse = layer_of(softmax=softmax)
-    without = sparse.layer.attention(h, e, Neighbourhoods(index, batch, 1), None).detach()
-    errors = {}
-    for gamma in (1e-5, 1e-7, 1e-12):
-        sparse.layer.attention.log_gamma.fill_(math.log(gamma))
-        errors[gamma] = (attended(sparse, h, e, index, batch) - without).abs().detach()
-    joined = {gamma: float(error[:3].max()) for gamma, error in errors.items()}
-    isolated = {gamma: float(error[3].max()) for gamma, error in errors.items()}
+    layer = layer_of(softmax=softmax)
+    without = layer.layer.attention(h, e, Neighbourhoods(index, batch, 1), None).detach()
+    joined, isolated = {}, {}
+    for gamma in (1e-2, 1e-5, 1e-7, 1e-8, 1e-12):
+        layer.layer.attention.gamma = gamma
+        error = (attended(layer, h, e, index, batch) - without).abs().detach()
+        joined[gamma], isolated[gamma] = float(error[:3].max()), float(error[3].max())
     if softmax == "joint":
-        assert joined[1e-5] < 0.02 and joined[1e-12] < 1e-9
+        assert joined[1e-5] < 1e-2 and joined[1e-12] < 1e-9
         assert joined[1e-7] == pytest.approx(joined[1e-5] / 100, rel=0.05)
-        assert isolated[1e-5] > 0.1, "above the floor of the sum, any gamma is as good as one"
+        assert isolated[1e-5] == pytest.approx(isolated[1e-2], rel=0.1), "any gamma is as good as one"
+        assert isolated[1e-2] > 0.12 and isolated[1e-8] < isolated[1e-2] / 2
         assert isolated[1e-12] < 1e-4
     else:
         # Without the floor the sparse attention is larger by a share of 1e-6 e^5 at most.
         assert joined[1e-12] < 1e-3
         assert isolated[1e-5] < 1e-3 and isolated[1e-12] < 1e-10
+
+
+def test_without_the_floor_nodes_without_edges_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their output is then the same for all gamma, and zero for none."""
+    monkeypatch.setattr(spectral_module, "FLOOR", 0.0)
+    h, e = normal(4, CHANNELS, seed=1), normal(2, CHANNELS, seed=2)
+    index, batch, layer = torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.int64), layer_of()
+    outs = []
+    for gamma in (1.0, 1e-5, 1e-12):
+        layer.layer.attention.gamma = gamma
+        outs.append(attended(layer, h, e, index, batch)[2:].detach())
+        assert relative_error(outs[-1], outs[0]) < 1e-12
+    assert float(outs[0].abs().max()) > 0.1
 
 
 @pytest.mark.parametrize("softmax", ["joint", "separate"])
@@ -190,30 +205,119 @@ def test_weights_have_the_derivative_of_clamped_exponentials(dtype: torch.dtype)
     torch.testing.assert_close(weight.double(), expected.double(), rtol=max(tolerance, 1e-6), atol=0)
     grad = torch.autograd.grad(weight.sum(), logits)[0]
     inside = mask & (logits.abs() < 5)
-    torch.testing.assert_close(grad, torch.where(inside, weight, 0.0), rtol=0, atol=0)
+    torch.testing.assert_close(grad, torch.where(inside, weight, 0.0).to(dtype), rtol=0, atol=0)
 
 
 def test_a_complete_graph_has_no_missing_pairs() -> None:
     h, batch = normal(4, CHANNELS, seed=1), torch.zeros(4, dtype=torch.int64)
     index = torch.ones(4, 4).fill_diagonal_(0).nonzero().T
     e = normal(index.size(1), CHANNELS, seed=2)
-    for softmax in ("joint", "separate"):
+    for softmax, share in (("joint", 1.0), ("separate", 1 / 1.3)):
         layer = layer_of(softmax=softmax)
-        full = attended(layer, h, e, index, batch)
         without = layer.layer.attention(h, e, Neighbourhoods(index, batch, 1), None)
-        share = 1.0 if softmax == "joint" else 1 / 1.3
-        assert relative_error(full, share * without) < 1e-3
+        # The sparse attention has the floor of 1e-6 in a sum of three weights of at least exp(-5).
+        assert relative_error(attended(layer, h, e, index, batch), share * without) < 5e-5
+        ones = h.index_fill(1, torch.tensor(0), 1.0)
+        layer.layer.attention.value.weight.data = torch.eye(CHANNELS).double()[:1].expand(CHANNELS, -1)
+        weights = attended(layer, ones, e, index, batch)  # sums of weights, as all values are one
+        torch.testing.assert_close(
+            weights, torch.full_like(weights, share), rtol=0, atol=1e-15 if softmax == "separate" else 1e-4
+        )
     single = attended(layer_of(), h[:1], e[:0], index[:, :0], batch[:1])
     assert torch.equal(single, torch.zeros_like(single))
+
+
+def half_precisions() -> list[Any]:
+    """Weights in half precision, and weights in float32 under autocast."""
+    return [
+        pytest.param(dtype, autocast, id=f"{str(dtype).removeprefix('torch.')}{', autocast' * autocast}")
+        for dtype in (torch.float16, torch.bfloat16)
+        for autocast in (False, True)
+    ]
+
+
+def attended_in_half(
+    attention: SpectralAttention, rows: list[Tensor], index: Tensor, dtype: torch.dtype, repeats: bool
+) -> Tensor:
+    """Attention over nodes, the feature of all edges, as an expansion or repeated, and that of missing pairs."""
+    own = attention.value.weight.dtype
+    h, edge, feature = (part.to(own) for part in rows)
+    e = edge.repeat(index.size(1), 1) if repeats else edge.expand(index.size(1), -1)
+    neighbourhoods = Neighbourhoods(index, torch.zeros(len(h), dtype=torch.int64), 1)
+    with torch.autocast("cpu", dtype) if own == torch.float32 else contextlib.nullcontext():
+        out = attention(h, e, neighbourhoods, missing_pairs(neighbourhoods, feature))
+    assert out.dtype == dtype
+    return out.double()
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["products", "gathers"])
+@pytest.mark.parametrize("gamma", [1e-8, 1e-5, 1e-2])
+@pytest.mark.parametrize(("dtype", "autocast"), half_precisions())
+def test_a_small_gamma_in_half_precision(dtype: torch.dtype, autocast: bool, gamma: float, repeats: bool) -> None:
+    """Values and gradients, nodes without edges by themselves: their sum of weights is gamma times some."""
+    index, rows = (
+        torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        [normal(5, CHANNELS, seed=1), *normal(2, CHANNELS, seed=2)],
+    )
+    rows = [part.to(dtype).double().requires_grad_() for part in rows]
+    attention = randomize_(SpectralAttention(CHANNELS, HEADS, True, gamma), scale=0.3).to(dtype).double()
+    h, edge, feature = rows
+    expected = dense_attention(attention, feature, h, edge.expand(4, -1), index, torch.zeros(5, dtype=torch.int64))
+    low = copy.deepcopy(attention).to(torch.float32 if autocast else dtype)
+    got = attended_in_half(low, rows, index, dtype, repeats)
+    for part in (slice(0, 3), slice(3, 5)):
+        assert relative_error(got[part], expected[part]) < 2 * torch.finfo(dtype).eps
+        grads = [torch.autograd.grad(out[part].sum(), rows, retain_graph=True) for out in (got, expected)]
+        for one, other in zip(*grads, strict=True):
+            assert float((one - other).abs().max()) < 16 * torch.finfo(dtype).eps * float(grads[1][0].abs().max())
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["products", "gathers"])
+@pytest.mark.parametrize("softmax", ["joint", "separate"])
+@pytest.mark.parametrize(("dtype", "autocast"), half_precisions())
+def test_logits_that_overflow_half_precision(dtype: torch.dtype, autocast: bool, softmax: str, repeats: bool) -> None:
+    """Those of edges are too large for float16, those of missing pairs too far below zero: all are clamped."""
+    attention = randomize_(SpectralAttention(CHANNELS, HEADS, True, 0.3, softmax=softmax)).to(dtype).double()
+    for name, weight in attention.named_parameters():
+        if not name.startswith("value"):
+            weight.data.fill_(-1.0 if name.startswith("missing_edge") else 1.0)
+    rows = [normal(3, CHANNELS, seed=1).abs() + 10, torch.full((CHANNELS,), 10.0), torch.full((CHANNELS,), 10.0)]
+    h, edge, feature = rows = [part.to(dtype).double().requires_grad_() for part in rows]
+    index = torch.tensor([[0, 1], [1, 0]])
+    expected = dense_attention(attention, feature, h, edge.expand(2, -1), index, torch.zeros(3, dtype=torch.int64))
+    low = copy.deepcopy(attention).to(torch.float32 if autocast else dtype)
+    got = attended_in_half(low, rows, index, dtype, repeats)
+    assert relative_error(got, expected) < 2 * torch.finfo(dtype).eps
+    grads = [torch.autograd.grad(out.sum(), h)[0] for out in (got, expected)]
+    assert relative_error(*grads) < 4 * torch.finfo(dtype).eps
+    # Forward mode and torch.func go another way.
+    point, direction = h.detach(), normal(3, CHANNELS, seed=5)
+    run = lambda h: attended_in_half(low, [h, edge, feature], index, dtype, repeats)  # noqa: E731
+    assert relative_error(torch.func.grad(lambda h: run(h).sum())(point), grads[0]) < torch.finfo(dtype).eps
+    assert bool(torch.func.jvp(run, (point,), (direction,))[1].isfinite().all())
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["products", "gathers"])
+@pytest.mark.parametrize(("dtype", "autocast"), half_precisions())
+def test_sums_over_many_nodes_in_half_precision(dtype: torch.dtype, autocast: bool, repeats: bool) -> None:
+    """700 weights of e^5 are more than float16 holds; they are equal, so that the output is the mean of the others."""
+    attention = randomize_(SpectralAttention(CHANNELS, HEADS, True, 0.1)).to(dtype).double()
+    for name in ("query", "key", "edge"):
+        getattr(attention, f"missing_{name}").weight.data.fill_(1.0)
+    rows = [normal(700, CHANNELS, seed=1).abs() + 1, torch.ones(CHANNELS), torch.ones(CHANNELS)]
+    rows = [part.to(dtype).double() for part in rows]
+    low = copy.deepcopy(attention).to(torch.float32 if autocast else dtype)
+    got = attended_in_half(low, rows, torch.tensor([[0, 1], [1, 0]]), dtype, repeats)
+    value = attention.value(rows[0])
+    expected = (value.sum(0) - value[2:]) / 699
+    assert relative_error(got[2:], expected) < 2 * torch.finfo(dtype).eps
 
 
 def test_gamma_is_learned_if_asked_for() -> None:
     assert "attention.log_gamma" in dict(
         make_attention("spectral", 8, 2, {**FULL, "learn_gamma": True}).named_parameters()
     )
-    fixed = make_attention("spectral", 8, 2, FULL)
-    assert "attention.log_gamma" not in fixed.state_dict()
-    assert float(fixed.attention.log_gamma.exp()) == pytest.approx(0.3)
+    assert "attention.log_gamma" not in make_attention("spectral", 8, 2, FULL).state_dict()
 
 
 def test_layers_share_the_feature_of_missing_edges() -> None:

@@ -108,6 +108,8 @@ class SpectralAttention(nn.Module):
     Missing edges are computed as batched products of padded graphs under a mask, ``O(heads num_nodes^2)`` a graph. So
     are edges that all have one feature, which ``e`` says by being the expansion of a single row; others are gathered.
 
+    In half precision the sums are divided in float32; with float16 they are computed in float32 too.
+
     Args:
         hidden_channels: width of node and edge features.
         heads: number of heads; divides ``hidden_channels``.
@@ -120,7 +122,7 @@ class SpectralAttention(nn.Module):
         ValueError: if an argument is out of range.
     """
 
-    log_gamma: Tensor
+    log_gamma: nn.Parameter | None
 
     def __init__(
         self,
@@ -144,26 +146,24 @@ class SpectralAttention(nn.Module):
         self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
         if full:
             self.missing_query, self.missing_key, self.missing_edge = (_linear(hidden_channels) for _ in range(3))
-        log_gamma = torch.tensor(math.log(gamma))
-        if full and learn_gamma:
-            self.log_gamma = nn.Parameter(log_gamma)
-        else:
-            self.register_buffer("log_gamma", log_gamma, persistent=False)
+        self.log_gamma = nn.Parameter(torch.tensor(math.log(gamma))) if learn_gamma else None
 
     def reset_parameters(self) -> None:
         """Draw the weights anew; gamma is what it was at first."""
         for part in self.children():
             reset_all(part)
-        with torch.no_grad():
-            self.log_gamma.fill_(math.log(self.gamma))
+        if self.log_gamma is not None:
+            with torch.no_grad():
+                self.log_gamma.fill_(math.log(self.gamma))
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs | None) -> Tensor:
         """Node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing ones, if they take part."""
         value = self.value(h)
+        dtype, value = value.dtype, value.to(_sum_dtype(value.dtype))
         if pairs is None:
             found, total = self._over_edges(h, e, value, neighbourhoods)
-            return (found / (total + FLOOR)).flatten(1)
-        gamma = self.log_gamma.exp().to(value.dtype)
+            return (found / (total + FLOOR)).to(dtype).flatten(1)
+        gamma = self.gamma if self.log_gamma is None else _precise(self.log_gamma).exp()
         if len(e) and e.stride(0) == 0:
             # The mean of equal rows, whose gradient is that of the one row spread evenly, and no table of zeros.
             found, total, other, rest = self._over_pairs(h, _mean(e), value, pairs, gamma)
@@ -173,19 +173,22 @@ class SpectralAttention(nn.Module):
             if self.softmax == "joint":
                 found, total = found + gamma * other, total + gamma * rest
         if self.softmax == "joint":
-            return (found / (total + FLOOR * (1 + gamma))).flatten(1)
+            return (found / (total + FLOOR * (1 + gamma))).to(dtype).flatten(1)
         total, rest = (torch.where(sums > 0, sums, 1.0) for sums in (total, rest))
-        return ((found / total + gamma * other / rest) / (1 + gamma)).flatten(1)
+        return ((found / total + gamma * other / rest) / (1 + gamma)).to(dtype).flatten(1)
 
     def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
-        """Weighted sums of values ``[num_nodes, heads, d]`` and of weights ``[num_nodes, heads, 1]`` over in-edges."""
+        """Weighted sums of values ``[num_nodes, heads, d]`` and of weights ``[num_nodes, heads, 1]`` over in-edges.
+
+        Both are in float32 at least.
+        """
         source, target = neighbourhoods.source, neighbourhoods.target
         query = target.gather(self.query(h) * self._scale(h))
         logits = (query * source.gather(self.key(h)) * self.edge(e)).unflatten(1, (self.heads, -1)).sum(2)
         weight = _weights(logits)
         values = source.gather(value).unflatten(1, (self.heads, -1))
         found = target.sum((values * weight.to(values.dtype).unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
-        return found, target.sum(weight).unsqueeze(2).to(found.dtype)
+        return _precise(found), target.sum(weight).unsqueeze(2)
 
     def _over_missing(self, h: Tensor, value: Tensor, pairs: MissingPairs) -> tuple[Tensor, Tensor]:
         """As :meth:`_over_edges`, over the pairs without an edge."""
@@ -198,12 +201,12 @@ class SpectralAttention(nn.Module):
         for mask, *padded in zip(pairs.missing, *map(pairs.rows.pad, rows), strict=True):
             q, k, v = (part.transpose(1, 2) for part in padded)
             weight = _masked_weights(q @ k.mT, mask.unsqueeze(1))
-            found.append((weight @ v).transpose(1, 2))
-        sums = pairs.rows.unpad(found) if found else _no_sums(rows)
+            found.append(_product(weight, v).transpose(1, 2))
+        sums = _precise(pairs.rows.unpad(found) if found else _no_sums(rows))
         return sums[..., :-1], sums[..., -1:]
 
     def _over_pairs(
-        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor
+        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor | float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Sums over edges that all have one feature, and over missing ones; the latter go into the former if joint."""
         ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
@@ -221,8 +224,8 @@ class SpectralAttention(nn.Module):
             weight = _pair_weights(q @ k.mT, missing_q @ missing_k.mT, mask)
             factors = [count + gamma * mask] if self.softmax == "joint" else [count, mask]
             for part, factor in zip(found, factors, strict=False):
-                part.append((weight * factor @ v).transpose(1, 2))
-        sums, others = (pairs.rows.unpad(part) if part else _no_sums(rows) for part in found)
+                part.append(_product(weight * factor, v).transpose(1, 2))
+        sums, others = (_precise(pairs.rows.unpad(part) if part else _no_sums(rows)) for part in found)
         return sums[..., :-1], sums[..., -1:], others[..., :-1], others[..., -1:]
 
     def _scale(self, h: Tensor) -> float:
@@ -239,22 +242,41 @@ def _mean(rows: Tensor) -> Tensor:
     return (rows.sum(0, dtype=torch.promote_types(rows.dtype, torch.float32)) / len(rows)).to(rows.dtype)
 
 
+def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """In what weights are summed: float16 holds neither those times a small gamma nor sums over large graphs."""
+    return torch.float32 if dtype == torch.float16 else dtype
+
+
+def _precise(x: Tensor) -> Tensor:
+    """In float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _product(weight: Tensor, values: Tensor) -> Tensor:
+    """Sums of weighted values in the dtype of both, which autocast would take back to float16."""
+    if not torch.is_autocast_enabled(values.device.type):
+        return weight @ values
+    with torch.autocast(values.device.type, enabled=False):
+        return weight @ values
+
+
 def _linear(channels: int) -> nn.Linear:
     return nn.Linear(channels, channels, bias=False)
 
 
 def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
-    """As :func:`_weights`, in the dtype of the logits, and zero where a mask is not set."""
+    """As :func:`_weights`, in the dtype in which they are summed, and zero where a mask is not set."""
     if is_transforming():
-        return _weights(logits).masked_fill(~mask, 0.0).to(logits.dtype)
+        return _weights(logits).masked_fill(~mask, 0.0).to(_sum_dtype(logits.dtype))
     weight: Tensor = _MaskedWeights.apply(logits, mask)  # type: ignore[no-untyped-call]
     return weight
 
 
 def _pair_weights(logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
-    """As :func:`_weights`, of the logits of edges or, where a mask is one, of other pairs."""
+    """As :func:`_weights`, of the logits of edges or, where a mask is one, of other pairs; in the dtype of the mask."""
     if is_transforming():
-        return _weights(torch.lerp(logits, missing_logits, mask)).to(logits.dtype)
+        mixed = torch.lerp(_clamped(logits), _clamped(missing_logits), mask.to(logits.dtype))
+        return _precise(mixed).exp().to(mask.dtype)
     weight: Tensor = _PairWeights.apply(logits, missing_logits, mask)  # type: ignore[no-untyped-call]
     return weight
 
@@ -264,14 +286,15 @@ class _MaskedWeights(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mask: Tensor) -> Tensor:
-        weight = _weights(logits).masked_fill_(~mask, 0.0).to(logits.dtype)
+        weight = _weights(logits).masked_fill_(~mask, 0.0).to(_sum_dtype(logits.dtype))
         ctx.save_for_backward(weight)
+        ctx.dtype = logits.dtype
         return weight
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (weight,) = ctx.saved_tensors
-        return _by_logits(grad, weight), None
+        return _by_logits(grad, weight).to(ctx.dtype), None
 
 
 class _PairWeights(torch.autograd.Function):
@@ -280,8 +303,11 @@ class _PairWeights(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
         # A mix with shares 0 and 1: torch.where takes ten times as long under a mask that is broadcast.
-        weight = _weights(torch.lerp(logits, missing_logits, mask)).to(logits.dtype)
+        # Logits are clamped before: zero times one that overflowed is not a number.
+        mixed = _clamped(logits).lerp_(_clamped(missing_logits), mask.to(logits.dtype))
+        weight = _precise(mixed).exp_().to(mask.dtype)
         ctx.save_for_backward(weight, mask)
+        ctx.dtype = logits.dtype
         return weight
 
     @staticmethod
@@ -289,7 +315,7 @@ class _PairWeights(torch.autograd.Function):
         weight, mask = ctx.saved_tensors
         grad = _by_logits(grad, weight)
         of_missing = grad * mask
-        return grad - of_missing, of_missing, None
+        return (grad - of_missing).to(ctx.dtype), of_missing.to(ctx.dtype), None
 
 
 def _by_logits(grad: Tensor, weight: Tensor) -> Tensor:
@@ -302,8 +328,11 @@ def _by_logits(grad: Tensor, weight: Tensor) -> Tensor:
 
 def _weights(logits: Tensor) -> Tensor:
     """Exponentials of clamped logits, in float32 at least."""
-    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp()
+    return _clamped(_precise(logits)).exp()
+
+
+def _clamped(logits: Tensor) -> Tensor:
+    return logits.clamp(-SCORE_BOUND, SCORE_BOUND)
 
 
 @register_attention("spectral")
