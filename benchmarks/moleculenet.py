@@ -58,21 +58,23 @@ LOOP = ["--lr", "5e-4", "--batch_size", "32", "--precision", "float32"]
 
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     "GIN": {
-        "scratch": {"bbbp": 0.658, "bace": 0.701, "clintox": 0.580, "tox21": 0.740},
-        "pretrained": {"bbbp": 0.688, "bace": 0.845, "clintox": 0.737, "tox21": 0.783},
+        "scratch": {"bbbp": 0.658, "bace": 0.701, "clintox": 0.580, "tox21": 0.740, "toxcast": 0.634},
+        "pretrained": {"bbbp": 0.688, "bace": 0.845, "clintox": 0.737, "tox21": 0.783, "toxcast": 0.665},
     },
-    "GINE, LPE": {"scratch": {"bbbp": 0.670, "bace": 0.763, "clintox": 0.824, "tox21": 0.763}},
-    "GINE, SPE": {"scratch": {"bbbp": 0.613, "bace": 0.677, "clintox": 0.641, "tox21": 0.709}},
+    "GINE, LPE": {"scratch": {"bbbp": 0.670, "bace": 0.763, "clintox": 0.824, "tox21": 0.763, "toxcast": 0.659}},
+    "GINE, SPE": {"scratch": {"bbbp": 0.613, "bace": 0.677, "clintox": 0.641, "tox21": 0.709, "toxcast": 0.593}},
     "(2,1)-GT, LPE": {
-        "scratch": {"bbbp": 0.703, "bace": 0.786, "clintox": 0.821, "tox21": 0.763},
-        "pretrained": {"bbbp": 0.679, "bace": 0.815, "clintox": 0.867, "tox21": 0.780},
+        "scratch": {"bbbp": 0.703, "bace": 0.786, "clintox": 0.821, "tox21": 0.763, "toxcast": 0.667},
+        "pretrained": {"bbbp": 0.679, "bace": 0.815, "clintox": 0.867, "tox21": 0.780, "toxcast": 0.642},
     },
     "(2,1)-GT, SPE": {
-        "scratch": {"bbbp": 0.694, "bace": 0.776, "clintox": 0.845, "tox21": 0.758},
-        "pretrained": {"bbbp": 0.703, "bace": 0.793, "clintox": 0.859, "tox21": 0.762},
+        "scratch": {"bbbp": 0.694, "bace": 0.776, "clintox": 0.845, "tox21": 0.758, "toxcast": 0.657},
+        "pretrained": {"bbbp": 0.703, "bace": 0.793, "clintox": 0.859, "tox21": 0.762, "toxcast": 0.637},
     },
 }
-"""ROC-AUC as https://arxiv.org/abs/2406.03148 prints it; its transformers are pretrained on PCQM4Mv2."""
+"""ROC-AUC as https://arxiv.org/abs/2406.03148 prints it; its transformers are pretrained on PCQM4Mv2.
+
+ToxCast is not among the sets that are run here."""
 
 
 def main() -> None:

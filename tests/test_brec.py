@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +69,18 @@ def test_no_network_is_beyond_its_bound() -> None:
         assert row["num_pairs"] == 400 and row["unreliable"] == row["beyond"] == 0, row["row"]
         for category, found in row["counts"].items():
             assert found <= ROWS[row["bound"]]["counts"][category], row["row"]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("GraphTransformer(GramTransformer)", 210),
+        ("(3,1)-GT local", 260),
+        ("(3,1)-GT(GramTransformer with pairs) local", 280),
+    ],
+)
+def test_networks_tell_apart_enough(name: str, least: int) -> None:
+    assert ROWS[name]["total"] >= least
 
 
 class OfGraph(nn.Module):
@@ -232,3 +245,24 @@ def test_real_pairs(brec: ModuleType, name: str, shared_data: Path) -> None:
         elif known in (0, len(own)):
             for pair in own[:3]:
                 assert brec.ORACLES[name](pair) == bool(known), category
+
+
+def test_isolated_nodes_of_real_pairs(brec: ModuleType, shared_data: Path) -> None:
+    pairs = brec.read_pairs(shared_data / "brec")
+    isolated = [
+        pair.category
+        for pair in pairs
+        if any(len(data.edge_index.unique()) < data.num_nodes for data in (pair.a, pair.b))
+    ]
+    assert Counter(isolated) == {"basic": 3, "extension": 3}
+
+
+def test_published_code_tries_what_3_wl_tells_apart(brec: ModuleType, shared_data: Path) -> None:
+    """Pairs 0 to 109 and 160 to 319, as BREC counts them: by category. Here those of at most 60 nodes."""
+    pairs = brec.read_pairs(shared_data / "brec")
+    ordered = [pair for category in CATEGORIES for pair in pairs if pair.category == category]
+    tried = {*range(110), *range(160, 320)}
+    assert len(tried) == ROWS["2-FWL"]["total"]
+    for number, pair in enumerate(ordered):
+        if pair.a.num_nodes <= 60:
+            assert brec.ORACLES["2-FWL"](pair) == (number in tried), number

@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence
 from tg_lpe.data import GraphSplits
-from tg_lpe.encoders import RandomWalk, SpectralEncoder
+from tg_lpe.encoders import LPE, RandomWalk, SpectralEncoder
 from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.hub.checkpoints import load
 from tg_lpe.models import tuple_transformer
@@ -287,10 +287,28 @@ def test_every_parameter_takes_part() -> None:
 
 
 def test_numbers_of_parameters_and_tokens_of_the_published_model() -> None:
-    """12 layers of width 768: 49.1 million parameters besides the tables of atoms and bonds."""
+    """12 layers of width 768: 49.1 million parameters besides the tables of atoms and bonds in the published code. Here
+    there are two square maps more, of the encoding and of atomic types.
+    """
+    d = 768
     with torch.device("meta"):
-        layers = nn.ModuleList(TokenLayer(768, 16) for _ in range(12))
-    assert sum(p.numel() for p in layers.parameters()) == 12 * (6 * 768**2 + 10 * 768)
+        model = TupleTransformer(5, None, 3, encoder=LPE(d, 96), hidden_channels=d, heads=16, num_layers=12)
+        published = nn.ModuleList(
+            [
+                *(nn.TransformerEncoderLayer(d, 16, dim_feedforward=d) for _ in range(12)),
+                *(nn.Linear(2, 2 * d), nn.Linear(2 * d, d), nn.Linear(d, 2 * d), nn.Linear(2 * d, d)),  # LPE
+                nn.Embedding(100, 16),  # of degrees
+                *(nn.Linear(2 * width, d) for width in (d, d, 16)),  # of a pair's features, encodings and degrees
+                *(nn.LayerNorm(d), nn.Embedding(1, d)),  # of tokens, the graph's token
+                *(nn.Linear(d, d), nn.LayerNorm(d), nn.Linear(d, 1)),  # the read-out
+            ]
+        )
+    expected = 96 + sum(p.numel() for p in published.parameters())  # LPE's epsilon
+    # Three biases of tokens there are here one, that of the encoding's map, and the row of equal nodes.
+    tables = [p.numel() for name, p in model.named_parameters() if name.endswith("_embedding.rows.weight")]
+    assert expected == 49_089_185 and sorted(tables) == [3 * d, 5 * d]
+    assert sum(p.numel() for p in model.parameters()) - sum(tables) == expected + 2 * d**2 == 50_268_833
+    assert model.pe_embedding.weight.shape == model.tokens.types.weight.shape == (d, d)
     graph = from_networkx(nx.path_graph(4))
     assert len(linked(graph, 2, 1)) == 4 + 2 * 3 and len(linked(graph, 3, 1)) == 34
 
