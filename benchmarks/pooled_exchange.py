@@ -1,6 +1,7 @@
 """What an exchange through one virtual node can do and what it cannot: three tasks on twelve nodes without edges.
 
-    python benchmarks/pooled_exchange.py [--quick] [--seeds N ...] [--json FILE]
+    python benchmarks/pooled_exchange.py [--quick] [--seeds N ...] [--tasks NAME ...] [--attentions NAME ...]
+        [--json FILE]
 
 - "mean": y_i = sqrt(N) mean_j(x_j[0:3]) . x_i[3:6] for normal x in six channels. One mean of the graph is enough.
 - "recall": every node has a random key, a value and the key of some node, whose value it shall return. A node has to
@@ -9,11 +10,13 @@
   mean of the graph could hold a value for each key.
 
 Two hybrid layers without message passing, 64 channels and 4 heads, read out at every node; AdamW at 3e-3 and a cosine
-schedule, fresh graphs at every step. The figure is R^2 on graphs that were not trained on.
+schedule, fresh graphs at every step. The figure is R^2 on graphs that were not trained on. Rows of the file that do not
+run now stay, with the machine they ran on where it was another.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from pathlib import Path
@@ -24,11 +27,21 @@ from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import GraphTransformer
-from tg_lpe.hub.files import write_json
+from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.training.run_folder import environment
 
 NODES, GRAPHS, STEPS, KEY = 12, 64, 700, 8
-ATTENTIONS = ("none", "primal", "dual", "ksvd", "sgformer", "performer", "softmax")
+ATTENTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("none", {}),
+    "primal": ("primal", {}),
+    "dual": ("dual", {}),
+    "dual, sum": ("dual", {"pooling": "sum"}),
+    "ksvd": ("ksvd", {}),
+    "sgformer": ("sgformer", {}),
+    "performer": ("performer", {}),
+    "softmax": ("softmax", {}),
+}
+"""Name and options of the attention of each row."""
 
 
 def mean_task(graphs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -69,6 +82,7 @@ TASKS = {
 def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]:
     """R^2 on 1,000 new graphs, and seconds of training."""
     draw, channels = TASKS[task]
+    name, options = ATTENTIONS[attention]
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = GraphTransformer(
@@ -79,8 +93,9 @@ def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]
         level="node",
         attention="hybrid",
         attention_options={
-            "global_attention": attention,
-            "local": "gatedgcn" if attention == "none" else "none",  # without edges it is a map of each node
+            "global_attention": name,
+            "global_options": options,
+            "local": "gatedgcn" if name == "none" else "none",  # without edges it is a map of each node
         },
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -113,20 +128,29 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few steps of one seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="(default: all)")
-    parser.add_argument("--attentions", nargs="+", choices=ATTENTIONS, default=ATTENTIONS, help="(default: all)")
+    parser.add_argument(
+        "--attentions", nargs="+", choices=list(ATTENTIONS), default=list(ATTENTIONS), help="(default: all)"
+    )
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/pooled_exchange.json")
     args = parser.parse_args()
     seeds, steps = (args.seeds[:1], 3) if args.quick else (args.seeds, STEPS)
-    rows = []
+    machine, file = environment(), Path(args.json)
+    before = read_json(file) if file.exists() else {"results": [], "machine": machine}
+    if other := {row["steps"] for row in before["results"]} - {steps}:
+        parser.error(f"{file} has rows of {sorted(other)} steps, these are of {steps}: give another --json FILE")
+    rows = {(row["task"], row["attention"]): row for row in before["results"]}
+    if before["machine"] != machine:
+        rows = {key: {"machine": before["machine"], **row} for key, row in rows.items()}
     for task in args.tasks:
         for attention in args.attentions:
             found = [run(task, attention, seed, steps) for seed in seeds]
             scores, seconds = [score for score, _ in found], [spent for _, spent in found]
             row = {"task": task, "attention": attention, "r2": statistics.mean(scores), "r2_by_seed": scores}
-            rows.append({**row, "seeds": seeds, "steps": steps, "seconds": statistics.mean(seconds)})
+            row |= {"seeds": seeds, "steps": steps, "seconds": statistics.mean(seconds)}
+            rows[task, attention] = row
             print(f"{task:18} {attention:10} R^2 {', '.join(f'{score:.3f}' for score in scores)}", flush=True)
-    machine = environment()
-    write_json(Path(args.json), {"results": rows, "machine": machine})
+    ordered = [rows[key] for key in itertools.product(TASKS, ATTENTIONS) if key in rows]
+    write_json(file, {"results": ordered, "machine": machine})
 
 
 if __name__ == "__main__":

@@ -11,8 +11,12 @@ import scipy.linalg
 import torch
 from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 from helpers import normal, randomize_, relative_error
+from pages import ROOT
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.nn import GINEConv, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
@@ -143,6 +147,7 @@ class TestHybrid(AttentionTestCase):
         {"global_options": {**PRIMAL, "regularizer": "none"}, "local": "none", "norm": "none"},
         {"global_attention": "ksvd", "local": "none", "global_options": {"num_rows": 6}},
         {"global_attention": "dual", "local": "none"},
+        {"global_attention": "dual", "local": "none", "global_options": {"edges": True}},
         {"global_attention": "dual", "local": "none", "global_options": {"edges": True, "pooling": "sum"}},
         {"global_attention": "softmax", "local": "none"},
         {"global_attention": "performer", "local": "none", "global_options": {"head_channels": 3}},
@@ -181,10 +186,10 @@ class TestHybrid(AttentionTestCase):
         return normed(layer.norm, y + second(first(y).clamp(min=0))), e
 
 
-def attention_of(name: str = "primal", seed: int = 0, **options: Any) -> tuple[Any, Any]:
+def attention_of(name: str = "primal", seed: int = 0, heads: int = HEADS, **options: Any) -> tuple[Any, Any]:
     """An attention over all nodes in float64 with random weights, and what its layers share."""
-    attention = GLOBAL_ATTENTIONS[name](CHANNELS, HEADS, **options)
-    shared = HybridLayer(CHANNELS, HEADS, global_attention=name, global_options=options).shared()
+    attention = GLOBAL_ATTENTIONS[name](CHANNELS, heads, **options)
+    shared = HybridLayer(CHANNELS, heads, global_attention=name, global_options=options).shared()
     return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
 
 
@@ -192,15 +197,16 @@ def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Neighbourhoods:
     return Neighbourhoods(edges, batch, int(batch[-1]) + 1)
 
 
+@pytest.mark.parametrize("heads", [HEADS, 1])
 @pytest.mark.parametrize("batch", [BATCH, torch.zeros_like(BATCH)])
-def test_layers_hand_on_the_virtual_node_as_algorithm_1_does(batch: Tensor) -> None:
+def test_layers_hand_on_the_virtual_node_as_algorithm_1_does(batch: Tensor, heads: int) -> None:
     """Three layers: outputs, f_X and the loss of both forms, and all gradients."""
     graph = graph_of(batch, EDGES[:, :0])
     gradients, inputs = {}, normal(len(batch), CHANNELS, seed=3)
     for form in ("folded", "published", "algorithm 1"):
         options = {**PRIMAL, "form": "folded" if form == "algorithm 1" else form}
-        layers = [attention_of(seed=seed, **options)[0] for seed in range(3)]
-        shared = attention_of(**options)[1]
+        layers = [attention_of(seed=seed, heads=heads, **options)[0] for seed in range(3)]
+        shared = attention_of(heads=heads, **options)[1]
         x, penalty = inputs.clone().requires_grad_(), torch.zeros(())
         if form == "algorithm 1":
             h, fx = x, shared.projection.expand(graph.num_graphs, -1, -1)
@@ -233,6 +239,25 @@ def test_the_virtual_node_is_bitwise_the_same_under_any_numbering() -> None:
         assert torch.equal(pooled(h, groups, pooling), pooled(h[order], groups, pooling))
 
 
+def test_means_keep_the_condition_of_f_as_graphs_grow() -> None:
+    """The median condition number of ``F_X`` at the start: some thousands with means, by ``N^2`` more with sums."""
+
+    def condition(n: int, pooling: str) -> float:
+        found = []
+        for seed in range(5):
+            torch.manual_seed(seed)
+            attention, shared = PrimalAttention(64, 4, pooling=pooling).double(), SharedProjection(30, 30).double()
+            graph = graph_of(torch.zeros(n, dtype=torch.int64), EDGES[:, :0])
+            state = attention(torch.randn(n, 64).double().relu(), graph, shared(graph))[1]
+            f = state.projection + state.node[0]
+            found.append(torch.linalg.cond(f.T @ f).detach())
+        return float(torch.stack(found).median())
+
+    means, sums = ([condition(n, pooling) for n in (23, 1_000, 10_000)] for pooling in ("mean", "sum"))
+    assert all(1e3 < value < 1e4 for value in means)
+    assert 1e5 < sums[0] < 1e7 < 1e8 < sums[1] < 1e10 and sums[2] / sums[1] == pytest.approx(100, rel=0.2)
+
+
 def test_doubling_a_graph_changes_sums_only() -> None:
     h = normal(4, CHANNELS, seed=1)
     for pooling in ("mean", "sum"):
@@ -244,6 +269,21 @@ def test_doubling_a_graph_changes_sums_only() -> None:
         )
         error = relative_error(twice, once)
         assert error < 1e-12 if pooling == "mean" else error > 1e-2
+
+
+@pytest.mark.parametrize(("num_rows", "heads"), [(5, 1), (5, 2), (CHANNELS, 4), (30, 2)])
+def test_weights_start_orthogonal_over_all_heads_together(num_rows: int, heads: int) -> None:
+    """``sum_h W_h W_h^T = I`` up to as many rows as channels; with more of them the columns are orthonormal."""
+    attention = PrimalAttention(CHANNELS, heads, rank=3, num_rows=num_rows).double()
+    for _ in range(2):
+        for weight in (attention.weight_e, attention.weight_r):
+            assert weight.shape == (num_rows, heads, CHANNELS // heads)
+            if num_rows <= CHANNELS:
+                product = sum(weight[:, head] @ weight[:, head].T for head in range(heads))
+            else:
+                product = weight.flatten(1).T @ weight.flatten(1)
+            assert relative_error(product, torch.eye(len(product))) < 1e-5  # drawn in float32
+        attention.reset_parameters()
 
 
 def values_of(attention: Any, state: PrimalState, h: Tensor, batch: Tensor) -> Tensor:
@@ -281,19 +321,43 @@ def test_regularizers_against_scores(regularizer: str) -> None:
     assert relative_error(state.penalty, 2.0 * expected) < 1e-12
 
 
-def test_stationarity_is_the_gradient() -> None:
-    """For one graph it is the squared gradient of J per graph over the squared weights, head by head."""
-    h, graph = normal(4, CHANNELS, seed=3), graph_of(torch.zeros(4, dtype=torch.int64), EDGES[:, :0])
+@pytest.mark.parametrize("batch", [[0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 2]])
+def test_stationarity_is_the_gradient(batch: list[int]) -> None:
+    """The squared gradient of J per graph over the squared weights, for each head and graph; the mean of these."""
+    h, graph = normal(len(batch), CHANNELS, seed=3), graph_of(torch.tensor(batch), EDGES[:, :0])
     attention, shared = attention_of(regularizer="stationarity", eta=1.0, **PRIMAL)
     state = attention(h, graph, shared(graph))[1]
     expected = []
-    for head, (e, r, trace, lambda_) in enumerate(values_of(attention, state, h, graph.batch)):
+    for number, (e, r, trace, lambda_) in enumerate(values_of(attention, state, h, graph.batch)):
+        head = number % HEADS
         value = (functional.softplus(lambda_) * (e.square().mean(0) + r.square().mean(0))).sum() / 2 - trace
         weights = (attention.weight_e, attention.weight_r)
         gradient = torch.autograd.grad(value, weights, retain_graph=True)
         squares = [sum(x[:, head].square().sum() for x in pair) for pair in (gradient, weights)]
         expected.append(squares[0] / squares[1])
     assert relative_error(state.penalty, torch.stack(expected).mean()) < 1e-12
+
+
+def test_no_regularizer_has_an_objective_of_zero() -> None:
+    attention, shared = attention_of(regularizer="none", eta=1.0, **PRIMAL)
+    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
+    state = attention(h, graph, shared(graph))[1]
+    assert not attention.shared().has_penalty
+    for found in (state.penalty, attention.objective(attention.features(h), graph, state)):
+        assert found.shape == () and found == 0 and not found.requires_grad
+
+
+@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
+def test_penalties_do_not_wait_for_the_device(regularizer: str) -> None:
+    """Seen by the profiler: as a dispatch mode, torch takes other formulas for gradients."""
+    attention, shared = attention_of(regularizer=regularizer, **PRIMAL)
+    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
+    _ = graph.max_nodes  # read once per batch
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        attention(h, graph, shared(graph))[1].penalty.backward()
+    operations = {event.key for event in profiled.key_averages()}
+    assert "aten::mm" in operations or "aten::bmm" in operations
+    assert not operations & {"aten::item", "aten::_local_scalar_dense", "aten::nonzero"}
 
 
 @pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
@@ -323,6 +387,37 @@ def test_rows_of_zeros_have_finite_gradients(dtype: torch.dtype) -> None:
             continue
         out.sum().backward()
         assert h.grad is None or bool(h.grad.isfinite().all()), name
+
+
+@pytest.mark.parametrize("name", ["primal", "dual", "ksvd"])
+def test_second_derivatives_where_a_node_is_zero(name: str) -> None:
+    """Reverse over reverse, against differences of gradients: features are smooth there, on a scale of 1e-6."""
+    attention, shared = attention_of(name, **(PRIMAL if name == "primal" else {}))
+    rows, direction = normal(len(BATCH), CHANNELS, seed=3), normal(len(BATCH), CHANNELS, seed=4)
+    rows[[1, 5]] = 0
+
+    def gradient(h: Tensor) -> Tensor:
+        out, state = attention(h, graph_of(), shared(graph_of()))
+        loss = out.sin().sum() if state is None else out.sin().sum() + state.penalty
+        return torch.autograd.grad(loss, h, create_graph=True)[0]
+
+    h, step = rows.requires_grad_(), 1e-10 * direction
+    found = torch.autograd.grad((gradient(h) * direction).sum(), h)[0]
+    differences = (gradient(h + step) - gradient(h - step)).detach() / 2e-10
+    assert float(differences[[1, 5]].abs().min()) > 1e10  # they do see the curvature at zero
+    assert all(relative_error(got, expected) < 1e-4 for got, expected in zip(found, differences, strict=True))
+
+
+def test_features_have_length_one_to_float32_under_autocast() -> None:
+    attention = attention_of()[0].float()
+    h = normal(len(BATCH), CHANNELS, seed=3).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        rows = torch.stack([attention.features.query(h), attention.features.key(h)], dim=1)
+        features = attention.features(h)
+    assert rows.dtype == torch.bfloat16 and features.dtype == torch.float32
+    expected = unit(rows.double().unflatten(2, (HEADS, -1))).transpose(1, 2)
+    assert relative_error(features, expected) < 1e-6
+    assert relative_error(expected.bfloat16().double(), expected) > 1e-4  # bfloat16 would show
 
 
 def test_autocast() -> None:
@@ -502,6 +597,52 @@ def test_relabelling_in_float32() -> None:
     (out, state), (moved, other) = (attention(rows, graph, shared(graph)) for rows in (h, h[order]))
     assert torch.equal(state.node, other.node)
     assert relative_error(moved, out[order]) < 1e-5 and relative_error(other.penalty, state.penalty) < 1e-5
+
+
+COUNTED: dict[str, tuple[str, dict[str, Any], Callable[[int, int, int], int]]] = {
+    "primal": ("primal", {"regularizer": "none"}, lambda d, p, s: 4 * d * d + 4 * d * p),
+    "primal, published form": ("primal", {"form": "published"}, lambda d, p, s: 4 * d * d + 8 * d * s),
+    "ksvd": ("ksvd", {}, lambda d, p, s: 4 * d * d + 12 * d * p),
+    "dual": ("dual", {}, lambda d, p, s: 6 * d * d + 12 * d * p),
+    "SGFormer": ("sgformer", {}, lambda d, p, s: 10 * d * d),
+}
+
+
+def operations(name: str, n: int, d: int, heads: int, **options: Any) -> int:
+    """Of a forward pass with one graph, by torch's counter."""
+    attention = GLOBAL_ATTENTIONS[name](d, heads, **options)
+    shared = HybridLayer(d, heads, global_attention=name, global_options=options).shared()
+    graph = graph_of(torch.zeros(n, dtype=torch.int64), EDGES[:, :0])
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter, sdpa_kernel(SDPBackend.MATH):
+        attention(torch.randn(n, d), graph, shared(graph))
+    return counter.get_total_flops()
+
+
+def operations_a_node(name: str, d: int, heads: int, **options: Any) -> int:
+    more, less = (operations(name, n, d, heads, **options) for n in (200, 100))
+    assert (more - less) % 100 == 0
+    return (more - less) // 100
+
+
+def test_operations_a_node_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "systems" / "primphormer.md").read_text(encoding="utf-8")
+    for title, (name, options, formula) in COUNTED.items():
+        for d, heads, rank in ((64, 4, 30), (48, 2, 10)):
+            options = {**options, "rank": rank} if name == "primal" else options
+            found = operations_a_node(name, d, heads, **options)
+            assert found == formula(d, d // heads, rank), title
+            row = next(line for line in page.splitlines() if line.startswith(f"| {title} | `"))
+            assert row.endswith(f"| {found:,} |") == (d == 64)
+    assert f"| Performer | counted, one graph of 20,000 nodes | {operations_a_node('performer', 64, 4):,} |" in page
+    assert operations("softmax", 100, 64, 4) == 100 * (32_768 + 256 * 100) and "| 32,768 + 256 `N` |" in page
+
+
+def test_operations_of_the_regularizer() -> None:
+    """Another ``4 d p`` in the folded form, in eval mode too."""
+    more, less = (operations_a_node("primal", 64, 4, regularizer=name) for name in ("code", "none"))
+    assert more - less == 4 * 64 * 16 == 4_096
+    assert operations_a_node("primal", 64, 4, eta=0.0) == less
 
 
 def saved_bytes_a_node(form: str, sizes: list[int]) -> float:

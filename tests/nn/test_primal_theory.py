@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import normal, relative_error
+from scipy.linalg import sqrtm
 from torch import Tensor
 from torch.nn import functional
 
@@ -268,6 +269,37 @@ def test_9_exact_solutions_without_singular_vectors(seed: int) -> None:
     assert relative_error(kernel @ h_r @ auto, h_e @ sigma) < 1e-12
     assert relative_error(kernel.T @ h_e @ auto, h_r @ sigma) < 1e-12
     assert bool((torch.linalg.eigvalsh(sigma) > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("ridge", "n", "low", "high"),
+    [
+        (1e-3, 10, 0.07, 0.09),
+        (1e-3, 20, 0.030, 0.036),
+        (1e-3, 50, 0.018, 0.022),
+        (1e-3, 200, 0.016, 0.018),
+        (1e-6, 10, 0.0022, 0.0028),
+        (1e-6, 20, 1e-6, 1e-4),
+        (1e-6, 200, 1e-6, 1e-4),
+    ],
+)
+def test_9_what_a_ridge_leaves_of_2_6(ridge: float, n: int, low: float, high: float) -> None:
+    """``ksvd`` with 16 features: the relative residual that its docstring states, a mean over ten draws."""
+    residuals, eye = [], torch.eye(16).double()
+    for seed in range(10):
+        phi_q, phi_k = (unit(normal(n, 16, seed=3 * seed + i)) for i in (0, 1))
+        f = orthonormal(16, 16, 3 * seed + 2)  # as it starts
+        auto, kernel = f.T @ f, phi_q @ phi_k.T / n
+        grams = torch.stack([phi_q.T @ phi_q, phi_k.T @ phi_k]) / n
+        e, r = (phi @ part for phi, part in zip((phi_q, phi_k), ksvd_maps(grams, auto, ridge), strict=True))
+        c_q, c_k, scale = (torch.from_numpy(sqrtm(x + ridge * eye)) for x in (*grams, auto))
+        # The square root of C_k^(1/2) C_q C_k^(1/2): these are the singular values of C_q^(1/2) C_k^(1/2).
+        _, singular, right = torch.linalg.svd(c_q @ c_k)
+        sigma = scale @ (right.T * singular @ right) @ scale
+        h_e, h_r = e @ torch.linalg.inv(sigma), r @ torch.linalg.inv(sigma)
+        rest = norm(kernel @ h_r @ auto - e, kernel.T @ h_e @ auto - r)
+        residuals.append(rest / norm(e, r))
+    assert low < sum(residuals) / len(residuals) < high
 
 
 def test_10_published_rank_one_and_folded_forms() -> None:
