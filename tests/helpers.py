@@ -65,6 +65,11 @@ class Graph:
         scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0)
         return scale[:, None] * laplacian * scale[None]
 
+    def published_laplacian(self, normalization: str | None) -> np.ndarray:
+        """``L``, or ``I - D^-1/2 A D^-1/2``, which has a one for a node without edges."""
+        laplacian = self.laplacian()
+        return laplacian if normalization is None else self.normalized_laplacian() + np.diag(np.diag(laplacian) == 0)
+
     def num_components(self) -> int:
         return nx.number_connected_components(self.networkx()) if self.num_nodes else 0
 

@@ -35,21 +35,11 @@ M = 5
 ERRATA = (ROOT / "docs" / "theory" / "errata_spectral_attention.md").read_text(encoding="utf-8")
 
 
-def laplacian(graph: Graph, normalization: str | None) -> np.ndarray:
-    """As published: ones on the diagonal of the normalised Laplacian, also of nodes without edges."""
-    combinatorial = graph.laplacian()
-    if normalization is None:
-        return combinatorial
-    degree = np.diag(combinatorial)
-    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
-    return np.eye(graph.num_nodes) - scale[:, None] * (np.diag(degree) - combinatorial) * scale
-
-
 def spaces_of(graph: Graph, normalization: str | None, k: int) -> list[tuple[float, np.ndarray]]:
     """Eigenvalue and eigenvectors of each whole eigenspace that the first ``k`` eigenvectors touch."""
     if not graph.num_nodes:
         return []
-    matrix = laplacian(graph, normalization)
+    matrix = graph.published_laplacian(normalization)
     values, vectors = np.linalg.eigh(matrix)
     gap = 1e-6 * (1.0 if normalization else np.diag(matrix).max(initial=0.0))
     starts = [i for i in range(len(values)) if i == 0 or values[i] - values[i - 1] > gap]
@@ -300,7 +290,7 @@ def test_a_change_of_basis_moves_the_published_form_alone() -> None:
     for solve, with_null in ((bottom_eigenvectors, True), (laplacian_eigenvectors, False)):
         turn = pairs_rotated(0.8, with_null)
         vectors, values = changed(solve, turn)(incidence(graph), len(turn))
-        there = laplacian(graph, "sym") @ vectors.numpy()
+        there = graph.published_laplacian("sym") @ vectors.numpy()
         np.testing.assert_allclose(there, (vectors * values).numpy(), rtol=0, atol=1e-14)  # still eigenvectors
         assert float((vectors - solve(incidence(graph), len(turn))[0]).abs().max()) > 0.1
     before, after = (
@@ -359,27 +349,28 @@ def test_a_chain_of_close_eigenvalues_is_one_eigenspace() -> None:
     torch.testing.assert_close(found.node[:, 1].square(), torch.full((2 * pairs,), 0.5, dtype=torch.float64))
 
 
-def test_null_vectors_and_nodes_without_edges() -> None:
-    graph = Graph(4, [(0, 1), (0, 2)], [1.0, 1.0])
-    vectors, values = laplacian_eigenvectors(incidence(graph), 5, keep_null=True)
-    expected = np.linalg.eigvalsh(laplacian(graph, "sym"))
+@pytest.mark.parametrize("which", ["bottom", "top"])
+def test_null_vectors_and_nodes_without_edges(which: str) -> None:
+    graph, step = Graph(4, [(0, 1), (0, 2)], [1.0, 1.0]), 1 if which == "bottom" else -1
+    vectors, values = laplacian_eigenvectors(incidence(graph), 5, keep_null=True, which=which)
+    expected = np.linalg.eigvalsh(graph.published_laplacian("sym"))[::step]
     np.testing.assert_allclose(values[0, :4].numpy(), expected, atol=1e-12)
     assert bool(values[0, 4].isnan()) and bool((vectors[:, 4] == 0).all())
     np.testing.assert_allclose(
-        laplacian(graph, "sym") @ vectors[:, :4].numpy(), vectors[:, :4].numpy() * expected, atol=1e-12
+        graph.published_laplacian("sym") @ vectors[:, :4].numpy(), vectors[:, :4].numpy() * expected, atol=1e-12
     )
-    _, values = laplacian_eigenvectors(incidence(graph), 4, normalization=None, keep_null=True)
-    np.testing.assert_allclose(values[0].numpy(), [0, 0, 1, 3], atol=1e-12)
-    with pytest.raises(ValueError, match="keep_null=True counts from the bottom of the spectrum, got which='top'"):
-        laplacian_eigenvectors(incidence(graph), 4, which="top", keep_null=True)
+    _, values = laplacian_eigenvectors(incidence(graph), 4, normalization=None, keep_null=True, which=which)
+    np.testing.assert_allclose(values[0].numpy(), [0, 0, 1, 3][::step], atol=1e-12)
 
 
-def test_a_grounded_component_has_no_null_vector() -> None:
+@pytest.mark.parametrize("which", ["bottom", "top"])
+def test_a_grounded_component_has_no_null_vector(which: str) -> None:
     plain = incidence(Graph(4, [(0, 1), (2, 3)], [1.0, 1.0]))
     graph = plain.with_conductances(plain.conductance, torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64))
     dense = np.array([[2.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, -1], [0, 0, -1, 1]])
-    vectors, values = laplacian_eigenvectors(graph, 4, normalization=None, keep_null=True)
-    np.testing.assert_allclose(values[0].numpy(), np.linalg.eigvalsh(dense), atol=1e-12)
+    vectors, values = laplacian_eigenvectors(graph, 4, normalization=None, keep_null=True, which=which)
+    expected = np.linalg.eigvalsh(dense)[:: 1 if which == "bottom" else -1]
+    np.testing.assert_allclose(values[0].numpy(), expected, atol=1e-12)
     np.testing.assert_allclose(dense @ vectors.numpy(), vectors.numpy() * values[0].numpy(), atol=1e-12)
 
 
@@ -430,7 +421,7 @@ def test_graphs_that_share_their_spectrum(row: str, normalization: str | None) -
     for n in range(4, 8):
         parts = [from_networkx(graph) for graph in atlas if len(graph) == n]
         _, values = bottom_eigenvectors(Incidence(**batch_of(parts).arguments()), n, normalization=normalization)
-        expected = np.linalg.eigvalsh(np.stack([laplacian(graph, normalization) for graph in parts]))
+        expected = np.linalg.eigvalsh(np.stack([graph.published_laplacian(normalization) for graph in parts]))
         np.testing.assert_allclose(values.numpy(), expected, atol=1e-13)
         counts = Counter(tuple(spectrum) for spectrum in expected.round(8).tolist())
         found.append(f"{sum(count for count in counts.values() if count > 1)} of {len(parts):,}")
@@ -469,7 +460,7 @@ def test_the_kernel_form_is_a_gram_read_out() -> None:
     encoder = SpectralKernel(8, 4, num_eigenpairs=12).double()
     encoder.node_net, encoder.edge_net = Powers().double(), Powers().double()
     for graph in (GRAPH, from_networkx(nx.barbell_graph(4, 2)), from_networkx(nx.cycle_graph(6))):
-        walk = np.eye(graph.num_nodes) - laplacian(graph, "sym")
+        walk = np.eye(graph.num_nodes) - graph.published_laplacian("sym")
         powers = np.stack([np.linalg.matrix_power(walk, t) for t in range(4)], -1)
         got = encode(encoder, graph)
         np.testing.assert_allclose(got.node[:, :4].numpy(), np.einsum("iit->it", powers), rtol=0, atol=9e-15)

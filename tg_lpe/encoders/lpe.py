@@ -22,7 +22,7 @@ class LPE(EigenpairEncoder):
     r"""Eigenvectors of the Laplacian with their eigenvalues, each through a perceptron, added up.
 
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, eq. (5): with the eigenvectors
-    :math:`V` of the ``num_eigenpairs`` smallest eigenvalues, null ones included,
+    :math:`V` of the ``num_eigenpairs`` smallest eigenvalues, null ones included, or of both ends of the spectrum,
 
     .. math:: \rho \Big( \sum_j \varphi(V_{vj}, \lambda_j + \epsilon_j) \Big),
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,8 +62,7 @@ def outer_eigenvectors(
     Args:
         graph: the batch.
         k: number of eigenvectors.
-        num_largest: how many of them, fewer than ``k``, are of the largest eigenvalues. Null vectors and those of nodes
-            without edges are not among these.
+        num_largest: how many of them, fewer than ``k``, are of the largest eigenvalues.
         normalization: of the Laplacian, ``None`` or ``"sym"``.
 
     Returns:
@@ -74,17 +73,15 @@ def outer_eigenvectors(
     bottom, smallest = bottom_eigenvectors(graph, k - num_largest, normalization=normalization)
     if not num_largest:
         return bottom, smallest
-    top, largest = laplacian_eigenvectors(graph, num_largest, normalization=normalization, which="top")
-    null = null_vectors(graph, normalization)
-    of_lone = smallest.new_zeros(smallest.shape).index_add(0, graph.batch, bottom**2 * null.is_lone.unsqueeze(1)) > 0.5
-    at_bottom = smallest.isfinite().sum(1) - null.counts[:, 0].clamp(max=k - num_largest) - of_lone.sum(1)
-    left = graph.ptr.diff() - null.counts.sum(1) - at_bottom
+    options: dict[str, Any] = {"normalization": normalization, "which": "top", "keep_null": True}
+    top, largest = laplacian_eigenvectors(graph, num_largest, **options)
+    left = graph.ptr.diff() - smallest.isfinite().sum(1)
     twice = torch.arange(num_largest, device=graph.device) >= left.unsqueeze(1)
-    top, largest = top.masked_fill(twice[graph.batch], 0.0), largest.masked_fill(twice, torch.nan)
+    top, largest = top.masked_fill(twice[graph.batch], 0.0), largest.masked_fill(twice, torch.nan).clamp(min=0.0)
     gap = DEGENERATE * _largest_entry(graph, normalization)
     meet = largest.nan_to_num(torch.inf).amin(1) - smallest.nan_to_num(-torch.inf).amax(1) <= gap
     if meet.any():
-        more, values = laplacian_eigenvectors(graph, k, normalization=normalization, which="top")
+        more, values = laplacian_eigenvectors(graph, k, **options)
         for number in meet.nonzero().flatten().tolist():
             own = slice(*graph.ptr[number : number + 2].tolist())
             value = largest[number].nan_to_num(torch.inf).min()

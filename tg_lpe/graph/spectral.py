@@ -90,8 +90,8 @@ def laplacian_eigenvectors(
         method: ``"dense"``, ``"iterative"`` (Lanczos' method, with a sparse factorisation where it needs one), or
             ``"auto"``: dense for components of up to 512 nodes, or up to ``8 k`` and 4,096.
         seed: of the first vectors of the iteration.
-        keep_null: whether to count the null vectors of the components too, each supported on its component; for
-            ``which="bottom"``. The eigenvalue of a node without edges is then that of ``I - D^-1/2 A D^-1/2``, 1, with
+        keep_null: whether to count the null vectors of the components too, each supported on its component. The
+            eigenvalue of a node without edges is then that of ``I - D^-1/2 A D^-1/2``, 1, with
             ``normalization="sym"``, as in published code, and 0 otherwise.
 
     Returns:
@@ -104,8 +104,6 @@ def laplacian_eigenvectors(
     """
     check_eigenvectors(k, normalization, which)
     check_method(method)
-    if keep_null and which != "bottom":
-        raise ValueError(f"keep_null=True counts from the bottom of the spectrum, got which={which!r}")
     parts = Components(graph)
     scale = _root_degrees(parts, normalization)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
@@ -126,7 +124,7 @@ def laplacian_eigenvectors(
             basis = basis / np.where(norm > 0, norm, 1.0)
         vectors[group.nodes], values[group.components] = basis, found
     if keep_null:
-        vectors, values = _with_null_vectors(parts, vectors, values, scale, normalization)
+        vectors, values = _with_null_vectors(parts, vectors, values, scale, normalization, which)
     if parts.count:
         vectors *= _canonical_signs(parts, vectors)
     if parts.count != graph.num_graphs or (parts.count > 1 and not (np.diff(parts.graph_of) > 0).all()):
@@ -178,10 +176,19 @@ def _null_vectors(parts: Components, scale: Array | None, normalization: str | N
 
 
 def _with_null_vectors(
-    parts: Components, vectors: Array, values: Array, scale: Array | None, normalization: str | None
+    parts: Components, vectors: Array, values: Array, scale: Array | None, normalization: str | None, which: str
 ) -> tuple[Array, Array]:
     """The first ``k`` eigenvectors of each component, the null vector of one without ground included."""
     null, first = _null_vectors(parts, scale, normalization)
+    if which == "top":  # the null vector comes last, where there is a column left
+        last = np.isfinite(values).sum(1)
+        has_room = last < values.shape[1]
+        if parts.graph.ground is not None:
+            has_room &= ~parts.grounded
+        rows = np.flatnonzero(has_room[parts.label])
+        vectors[rows, last[parts.label[rows]]] = null[rows]
+        values[has_room, last[has_room]] = first[has_room]
+        return vectors, values
     vectors = np.concatenate([null[:, None], vectors], axis=1)
     values = np.concatenate([first[:, None], values], axis=1)
     if parts.graph.ground is not None:  # a component with ground has no null vector: its columns move back by one
