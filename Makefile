@@ -106,13 +106,19 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 # A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
 SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
 
+# Compiles torch-scatter's files side by side and without symbols for a debugger: a third of the time. pip does so in a
+# folder of its own, hence the full path.
+SCATTER_CFG := $(CURDIR)/$(VENV)/build.cfg
+SCATTER_INSTALL := CFLAGS="$$CFLAGS -g0" DIST_EXTRA_CONFIG="$(SCATTER_CFG)" $(PIP) install -q -c constraints.txt --no-build-isolation
+
 # The package is there already: named so, pip adds what the extra lists and does not build it again.
 $(DEV_STAMP): $(STAMP)
 	$(PIP) install -q -c constraints.txt 'tg-lpe[dev]'
 	@$(SCATTER_WORKS) 2>/dev/null || { \
-		echo "Installing torch-scatter; the first time it is compiled, which takes about five minutes."; \
-		$(PIP) install -q -c constraints.txt --no-build-isolation torch-scatter && { $(SCATTER_WORKS) 2>/dev/null || \
-		$(PIP) install -q -c constraints.txt --no-build-isolation --no-deps --force-reinstall --no-cache-dir torch-scatter; } && \
+		echo "Installing torch-scatter; the first time it is compiled, which takes some minutes."; \
+		printf '[build_ext]\nparallel = %s\n' "$(WORKERS)" > "$(SCATTER_CFG)"; \
+		$(SCATTER_INSTALL) torch-scatter && { $(SCATTER_WORKS) 2>/dev/null || \
+		$(SCATTER_INSTALL) --no-deps --force-reinstall --no-cache-dir torch-scatter; } && \
 		$(SCATTER_WORKS); } || { \
 		$(PIP) uninstall -q -y torch-scatter 2>/dev/null; \
 		echo; echo "NOTE: torch-scatter could not be installed (see above; it needs a C++ compiler and Python's headers)."; \
