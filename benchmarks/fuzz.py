@@ -409,7 +409,7 @@ def main() -> None:
         work(args.worker, range(args.start, args.start + args.count), args.only, args.json)
         return
     if args.quick:
-        args.count, args.files = 20, 20
+        args.count, args.files = 8, 8
     result = empty_result()
     if args.json is not None and args.json.exists():
         result = read_json(args.json)

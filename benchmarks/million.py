@@ -142,7 +142,7 @@ def check(source: Path, out: Path) -> int:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="2,000 molecules")
+    parser.add_argument("--quick", action="store_true", help="400 molecules")
     parser.add_argument("--data", type=Path, nargs="+", help=".smi or .smi.xz files")
     parser.add_argument("--molecules", type=int, default=1_000_000, help="(default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="(default: %(default)s)")
@@ -155,7 +155,7 @@ def main() -> None:
     if args.in_memory is not None:
         print(json.dumps(in_memory(args.in_memory, args.molecules)))
         return
-    count, rows, sample = (2_000, 200, 500) if args.quick else (args.molecules, ROWS, min(SAMPLE, args.molecules))
+    count, rows, sample = (400, 40, 100) if args.quick else (args.molecules, ROWS, min(SAMPLE, args.molecules))
     files = args.data or [Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")]
     folder = args.folder or Path(tempfile.mkdtemp(prefix="tg_lpe-million-"))
     folder.mkdir(parents=True, exist_ok=True)

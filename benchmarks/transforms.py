@@ -70,12 +70,12 @@ def resistances_by_scipy(data: Data) -> NDArray[np.float64]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--quick", action="store_true", help="a few small graphs")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/transforms.json")
     args = parser.parse_args()
 
-    repeats, count, num_molecules = (5, 4, 512) if args.quick else (15, 20, 4096)
+    repeats, count, num_few, num_molecules = (2, 2, 32, 128) if args.quick else (15, 20, 128, 4096)
     peer = AddLaplacianEigenvectorPE(K, is_undirected=True)
     ours: dict[str, Any] = {
         f"AddLaplacianEigenvectors({K})": AddLaplacianEigenvectors(K),
@@ -96,7 +96,7 @@ def main() -> None:
         print(f"{what:60} {where:28} {1e6 * row['seconds']:9,.0f} us   {row['ratio']:6.2f}")
         return float(row["seconds"])
 
-    for size in SIZES:
+    for size in SIZES[:2] if args.quick else SIZES:
         graphs, where = random_graphs(size, count), f"{size} nodes, one at a time"
         reference = add("PyG AddLaplacianEigenvectorPE", where, count, one_by_one(peer, graphs), None)
         for name, transform in ours.items():
@@ -116,7 +116,7 @@ def main() -> None:
             AddEffectiveResistance(),
         ),
     ]
-    for where, edges in LARGE.items():
+    for where, edges in {"grid of 400 nodes": lambda: grid_edges(20)}.items() if args.quick else LARGE.items():
         index = edges()
         data = Data(edge_index=to_undirected(index), num_nodes=int(index.max()) + 1)
         for peer_name, large_peer, name, own in beside:
@@ -125,7 +125,7 @@ def main() -> None:
 
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
     molecules = [data for data in (train[i] for i in range(min(num_molecules, len(train)))) if data.num_nodes > K]
-    few, where = molecules[:128], "molecules, one at a time"
+    few, where = molecules[:num_few], "molecules, one at a time"
     reference = add("PyG AddLaplacianEigenvectorPE", where, len(few), one_by_one(peer, few), None)
     walk = AddPositionalEncoding(RandomWalk(16))
     walk_reference = add("PyG AddRandomWalkPE(16)", where, len(few), one_by_one(AddRandomWalkPE(16), few), None)
@@ -138,7 +138,7 @@ def main() -> None:
         one_by_one(walk, few),
         walk_reference,
     )
-    for size in (128, len(molecules)):
+    for size in (num_few, len(molecules)):
         part = molecules[:size]
         batch, where = Batch.from_data_list(part), f"molecules, batch of {len(part)}"
         for name, transform in ours.items():

@@ -130,7 +130,7 @@ def test_compiled_with_an_encoder(kind: str) -> None:
 def test_compiled_by_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     no_scatter(monkeypatch)
     torch.manual_seed(0)
-    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, **TYPES)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1, **TYPES)
     whole = compiled(copy.deepcopy(model), "inductor")
     for number, num_graphs in enumerate((3, 5)):
         batch = rings(num_graphs, seed=number)

@@ -584,6 +584,26 @@ def test_training_lowers_the_objective() -> None:
     assert penalties[-1] < 1e-3 < 0.1 * penalties[0]
 
 
+@pytest.mark.parametrize("form", ["folded", "published"])
+def test_a_prediction_alone_does_not_compute_the_objective(form: str) -> None:
+    def operations(regularizer: str, **asked: bool) -> tuple[int, Tensor]:
+        torch.manual_seed(0)
+        options = {"global_options": {"rank": 4, "form": form, "regularizer": regularizer}}
+        arguments: Any = {"hidden_channels": 8, "heads": 2, "num_layers": 2, "attention_options": options}
+        model = GraphTransformer(in_channels=3, attention="hybrid", **arguments).eval()
+        with FlopCounterMode(display=False) as counter:
+            out = model(normal(len(BATCH), 3, seed=1).float(), EDGES, batch=BATCH, num_graphs=GRAPHS, **asked)
+        return counter.get_total_flops(), out[0] if asked else out
+
+    (alone, out), (both, beside), (none, _) = (
+        operations("code"),
+        operations("code", return_penalty=True),
+        operations("none"),
+    )
+    assert alone == none and torch.equal(out, beside)
+    assert form == "published" or alone < both
+
+
 def test_a_single_graph_is_not_copied_to_be_padded() -> None:
     rows, graph = normal(5, 3), graph_of(torch.zeros(5, dtype=torch.int64), EDGES[:, :0])
     assert graph.pad(rows).data_ptr() == rows.data_ptr() and torch.equal(graph.unpad(graph.pad(rows)), rows)

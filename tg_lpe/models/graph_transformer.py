@@ -237,6 +237,7 @@ class GraphTransformer(FeatureModel):
         edge_index, batch = as_plain(edge_index), as_plain(batch)
         self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
         neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
+        neighbourhoods.needs_penalty = return_penalty
         if self.encoder is not None:
             # Made here, not in the encoder's forward(): there, torch.compile would break the graph a second time.
             n, graphs = neighbourhoods.num_nodes, neighbourhoods.num_graphs

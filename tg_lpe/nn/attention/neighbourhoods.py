@@ -28,6 +28,7 @@ class Neighbourhoods:
         source, target: the two rows of ``edge_index``, for gathers from nodes to edges and sums from edges to nodes.
         graphs: the graph of each node, for sums over graphs and gathers from graphs.
         num_nodes, num_edges, num_graphs: counts.
+        needs_penalty: whether anybody reads the penalty of the layers' state; a layer need not compute it otherwise.
 
     Raises:
         TypeError, ValueError: on a wrong type, dtype or shape; on the CPU, unless ``max_nodes`` says that the caller
@@ -43,6 +44,7 @@ class Neighbourhoods:
         self.source = RowGroups(self.edge_index[0], self.num_nodes, is_sorted=False)
         self.target = RowGroups(self.edge_index[1], self.num_nodes, is_sorted=True)
         self.graphs = RowGroups(batch, num_graphs, is_sorted=True)
+        self.needs_penalty = True
         self._pe: Tensor | None = None
         # Not functools.cached_property: up to Python 3.11 it takes a lock, which torch.compile cannot follow.
         self._edge_graphs: RowGroups | None = None

@@ -30,7 +30,7 @@ class PrimalState(NamedTuple):
     node: Tensor
     """``b``, the virtual node of each graph, ``[num_graphs, rank]``; zero before the first layer."""
     penalty: Tensor
-    """``eta`` times the sum of the regularisers of the layers so far, a scalar."""
+    """``eta`` times the sum of the regularisers of the layers so far, a scalar; zero where nobody reads it."""
 
 
 class SharedProjection(nn.Module):
@@ -233,7 +233,8 @@ class PrimalAttention(nn.Module):
             out = own + gate_e * through[:, 0] + gate_r * through[:, 1]
         out = out.transpose(0, 1).flatten(1)
         out += self.out.bias.repeat(self.heads)
-        return out, self.objective(features, neighbourhoods, state) if self._regularizes else None
+        needed = self._regularizes and neighbourhoods.needs_penalty
+        return out, self.objective(features, neighbourhoods, state) if needed else None
 
     def _published(
         self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState
@@ -245,7 +246,7 @@ class PrimalAttention(nn.Module):
         scores = torch.einsum("gmhtp,ghtps->gmhts", neighbourhoods.pad(features), projections)
         scores = neighbourhoods.unpad(scores)
         out = self.out(scores.flatten(2)).flatten(1)
-        if not self._regularizes:
+        if not (self._regularizes and neighbourhoods.needs_penalty):
             return out, None
         energy = (scores * self.lambda_.unsqueeze(1)).square().sum((2, 3)).sum() / _at_least_one(scores) / 2
         energy = parallel.mean(energy, scores.size(0))

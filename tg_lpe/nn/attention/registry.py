@@ -35,7 +35,8 @@ def register_attention(name: str) -> Callable[[L], L]:
     makes one module for all layers of a model, which asks its first. Called with the neighbourhoods, that module
     returns the first state of a batch, and the layers are ``forward(h, e, neighbourhoods, state)`` and return
     ``(h, e, state)``. If that module has an attribute ``has_penalty`` that is true, training adds the field
-    ``penalty`` of the last layer's state, a scalar, to its loss.
+    ``penalty`` of the last layer's state, a scalar, to its loss; at other times ``neighbourhoods.needs_penalty`` is
+    false.
 
     Raises:
         ValueError: if another class has that name.
