@@ -106,8 +106,8 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 # A wheel of torch-scatter that pip kept from another torch installs but does not load, hence a sum rather than an import.
 SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_add(torch.ones(2), torch.tensor([0, 0]))"
 
-# Compiles torch-scatter's files side by side and without symbols for a debugger: a third of the time. pip does so in a
-# folder of its own, hence the full path.
+# Compiles torch-scatter's files side by side and without symbols for a debugger, a good part of the time. pip does
+# so in a folder of its own, hence the full path.
 SCATTER_CFG := $(CURDIR)/$(VENV)/build.cfg
 SCATTER_INSTALL := CFLAGS="$$CFLAGS -g0" DIST_EXTRA_CONFIG="$(SCATTER_CFG)" $(PIP) install -q -c constraints.txt --no-build-isolation
 

@@ -32,6 +32,7 @@ from tg_lpe.training.run_folder import environment
 from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 
 K = 8
+SMALL = {"grid of 400 nodes": lambda: grid_edges(20)}
 SIZES = (10, 23, 30, 100, 300)
 LARGE = {
     "grid of 4,900 nodes": lambda: grid_edges(70),
@@ -116,7 +117,7 @@ def main() -> None:
             AddEffectiveResistance(),
         ),
     ]
-    for where, edges in {"grid of 400 nodes": lambda: grid_edges(20)}.items() if args.quick else LARGE.items():
+    for where, edges in (SMALL if args.quick else LARGE).items():
         index = edges()
         data = Data(edge_index=to_undirected(index), num_nodes=int(index.max()) + 1)
         for peer_name, large_peer, name, own in beside:
