@@ -4,7 +4,8 @@
 
 RUN is a folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs of one
 encoder and one number of epochs are the seeds of one point; runs that are not complete are left out. The figure is
-written beside the JSON file. With --keep, points of other encoders that are in that file stay there, unchecked.
+written beside the JSON file. With --keep, points of that file for other encoders or other numbers of epochs stay there,
+unchecked.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_budget.json)")
-    parser.add_argument("--keep", action="store_true", help="keep points of other encoders in the file")
+    parser.add_argument("--keep", action="store_true", help="keep the other points of the file")
     args = parser.parse_args()
     runs = [run for run in map(read_run, args.runs) if run.finished]
     if not runs:
@@ -52,8 +53,8 @@ def main() -> None:
     rows = points(runs)
     file = Path(args.json or f"benchmarks/results/{runs[0].source}_budget.json")
     if args.keep:
-        names = {row["row"] for row in rows}
-        rows += [row for row in read_json(file)["results"] if row["row"] not in names]
+        new = {(row["row"], row["epochs"]) for row in rows}
+        rows += [row for row in read_json(file)["results"] if (row["row"], row["epochs"]) not in new]
         rows.sort(key=lambda row: (row["row"], row["epochs"]))
     draw(rows, runs[0].source, file.with_suffix(".png"))
     write_json(file, {"set": runs[0].source, "results": rows})

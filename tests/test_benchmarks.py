@@ -7,6 +7,7 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,17 @@ def test_quick_figures_replace_no_results(tmp_path: Path, monkeypatch: pytest.Mo
     quick.parent.rmdir()
 
 
-def budget_figure(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / "_budget_figure.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def budget_figure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The script with these arguments, in this process."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    script = importlib.import_module("_budget_figure")
+
+    def call(*arguments: object) -> None:
+        monkeypatch.setattr(sys, "argv", ["_budget_figure.py", *map(str, arguments)])
+        script.main()
+
+    return call
 
 
 def write_run(folder: Path, encoder: str | None, epochs: int, seed: int, error: float | None, **settings: Any) -> Path:
@@ -69,7 +78,7 @@ def write_run(folder: Path, encoder: str | None, epochs: int, seed: int, error: 
     return folder
 
 
-def test_error_over_budget(tmp_path: Path) -> None:
+def test_error_over_budget(tmp_path: Path, budget_figure: Callable[..., None]) -> None:
     runs = [
         write_run(tmp_path / "a", "RandomWalk", 100, 0, 0.11),
         write_run(tmp_path / "b", "RandomWalk", 15, 0, 0.2),
@@ -79,8 +88,7 @@ def test_error_over_budget(tmp_path: Path) -> None:
         write_run(tmp_path / "f", None, 100, 0, None),
     ]
     out = tmp_path / "budget.json"
-    done = budget_figure(*runs, "--json", out)
-    assert done.returncode == 0, done.stderr
+    budget_figure(*runs, "--json", out)
     rows = json.loads(out.read_text())["results"]
     assert [(row["row"], row["epochs"], row["seeds"]) for row in rows] == [
         ("GramTransformer", 15, [0]),
@@ -93,9 +101,18 @@ def test_error_over_budget(tmp_path: Path) -> None:
     assert (tmp_path / "budget.png").read_bytes().startswith(b"\x89PNG")
 
     other = write_run(tmp_path / "g", "RandomWalk", 40, 0, 0.15, num_layers=2)
-    assert "differ in more than encoder, epochs and seed" in budget_figure(*runs, other, "--json", out).stderr
-    assert "are the same run" in budget_figure(*runs, runs[0], "--json", out).stderr
-    assert "none of these runs is complete" in budget_figure(runs[-1], "--json", out).stderr
+    with pytest.raises(ValueError, match="differ in more than encoder, epochs and seed"):
+        budget_figure(*runs, other, "--json", out)
+    with pytest.raises(ValueError, match="are the same run"):
+        budget_figure(*runs, runs[0], "--json", out)
+    with pytest.raises(SystemExit, match="none of these runs is complete"):
+        budget_figure(runs[-1], "--json", out)
+    assert json.loads(out.read_text())["results"] == rows
+
+    budget_figure(other, "--json", out, "--keep")
+    kept = json.loads(out.read_text())["results"]
+    assert [row for row in kept if row["epochs"] != 40] == rows
+    assert [(row["row"], row["epochs"]) for row in kept][2:] == [("random-walk", n) for n in (15, 40, 100)]
 
 
 def test_other_probes_or_pretraining_are_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
