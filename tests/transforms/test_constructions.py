@@ -667,6 +667,20 @@ def test_features_that_nothing_can_be_put_beside() -> None:
                 call(data)
 
 
+def test_integer_features_that_are_no_floats() -> None:
+    """24 bits of a float hold integers up to 2^24, and the even ones up to 2^25."""
+    transform = AddHeatKernelPE(attr_name=None)
+    data = data_of(SPECTRUM, x=torch.tensor([0, 1, -3, 2**24, 2**24 + 2, -(2**25)]))
+    torch.set_default_dtype(torch.float32)
+    for encoded in (transform(data), transform.encode_dataset([data], progress=False)[0]):
+        assert encoded.x[:, 0].long().equal(data.x)
+    data.x[3] += 1
+    for call in (transform, lambda d: transform.encode_dataset([d], progress=False)):
+        with pytest.raises(ValueError, match=r"as torch\.float32, which changes x=16777217 of torch\.int64;"):
+            call(data)
+    assert data.x.tolist() == [0, 1, -3, 2**24 + 1, 2**24 + 2, -(2**25)]
+
+
 @every_node_transform
 def test_batches_among_graphs_are_refused(name: str) -> None:
     transform, _ = NODE_TRANSFORMS[name]

@@ -112,7 +112,8 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
     """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside their features.
 
     Raises:
-        ValueError: if it has no name, and the features are no dense matrix with a row for each node, or a vector.
+        ValueError: if it has no name, and the features are no dense matrix with a row for each node, or a vector, or
+            they are integers that the encoding's type cannot hold.
     """
     if name is not None or x is None:
         return encoding
@@ -125,4 +126,10 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
         )
     x = x.unsqueeze(-1) if x.dim() == 1 else x
     dtype = torch.promote_types(x.dtype, encoding.dtype)
-    return torch.cat([x.to(dtype), encoding.to(dtype)], dim=-1)
+    floats = x.to(dtype)
+    if not x.is_floating_point() and (changed := floats.to(x.dtype) != x).any():
+        raise ValueError(
+            f"attr_name=None appends the encoding to x as {dtype}, which changes x={x[changed][0].item()} of {x.dtype};"
+            " attr_name='pe' writes it to data.pe"
+        )
+    return torch.cat([floats, encoding.to(dtype)], dim=-1)
