@@ -23,7 +23,9 @@ from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.hub.checkpoints import load
 from tg_lpe.models import tuple_transformer
 from tg_lpe.models.tuple_transformer import TupleTransformer
+from tg_lpe.nn import random_features
 from tg_lpe.nn import tokens as token_layers
+from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
 from tg_lpe.nn.tokens import FullAttention, MaskedAttention, TokenLayer
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.prediction import load as load_predictor
@@ -33,7 +35,7 @@ EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6], [1, 0, 1, 2, 1, 0, 4, 5, 5]])
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, nodes 3 and 7 have no edges
 SMALL = {"hidden_channels": 8, "num_layers": 2, "heads": 4}
 ORDERS = [(1, 1), (2, 1), (3, 1), (2, None)]
-ATTENTIONS = ["full", "local", "delta"]
+ATTENTIONS = ["full", "local", "delta", "performer"]
 LEVELS = ["graph", "node", "edge"]
 
 
@@ -185,6 +187,111 @@ def test_large_graphs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     assert bool((expected[1][[1, 4], 0] == 0).all()), "no neighbour, nothing taken over"
 
 
+# Attention by random features.
+
+
+def test_random_features_are_orthogonal_and_normal() -> None:
+    torch.manual_seed(0)
+    features = RandomFeatures(1200, 6)
+    for block in features.projection.split(6):
+        product = block @ block.T
+        assert bool((product - product.diagonal().diag()).abs().max() < 1e-4)
+    first = features.projection[::6]  # independent of each other
+    assert abs(float(first.mean())) < 0.1 and abs(float(first.square().mean()) - 1) < 0.1
+    assert torch.allclose(torch.cov(features.projection.T), torch.eye(6), atol=0.15)
+    drawn = [features.projection.clone()]
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        features.reset_parameters()
+        drawn.append(features.projection.clone())
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
+def by_random_features(rows: Tensor, batch: Tensor, projection: Tensor) -> Tensor:
+    """Eq. (4) of the Performers' paper, one token at a time."""
+    query, key, value = rows.unbind(1)
+    found = torch.zeros_like(query)
+    scale = rows.size(3) ** -0.25
+    for token, head in itertools.product(range(len(rows)), range(rows.size(2))):
+        seen = batch == batch[token]
+
+        def of(vector: Tensor) -> Tensor:
+            return torch.exp(projection @ (scale * vector) - (scale * vector) @ (scale * vector) / 2)
+
+        weights = torch.stack([of(query[token, head]) @ of(one) for one in key[seen, head]])
+        found[token, head] = weights @ value[seen, head] / weights.sum()
+    return found
+
+
+def test_attention_by_random_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the formula says, however graphs are cut, with its gradient; and the softmax in the limit."""
+    torch.manual_seed(0)
+    batch = torch.tensor([0] * 9 + [1] * 3 + [3] * 8)[torch.randperm(20)]
+    groups, features = RowGroups(batch, 4), RandomFeatures(10, 4).double()
+    rows = normal(20, 3, 2, 4).requires_grad_()
+    expected = by_random_features(rows, batch, features.projection)
+    slope = torch.autograd.grad(expected.sin().sum(), rows)[0]
+    for limit in (2**22, 70, 20, 1):
+        monkeypatch.setattr(random_features, "MAX_FEATURES", limit)
+        got = RandomFeatureAttention(groups, features)(rows)
+        assert relative_error(got, expected) < 1e-12
+        assert relative_error(torch.autograd.grad(got.sin().sum(), rows)[0], slope) < 1e-10
+    with torch.no_grad():
+        small, exact = 0.5 * rows, FullAttention(groups)(0.5 * rows)
+        errors = [
+            relative_error(RandomFeatureAttention(groups, RandomFeatures(number, 4).double())(small), exact)
+            for number in (16, 4096)
+        ]
+    assert errors[1] < 0.03 and errors[1] < errors[0] / 4
+
+
+@pytest.mark.parametrize("scale", [1e-3, 30.0, 1e4])
+def test_random_features_of_large_and_small_scores(scale: float) -> None:
+    """Finite, and within what the values are, where softmax weights are all equal or none but one."""
+    torch.manual_seed(0)
+    groups = RowGroups(torch.tensor([0, 0, 0, 1]), 2)
+    rows = normal(4, 3, 2, 4, dtype=torch.float32)
+    rows[:, :2] *= scale
+    rows.requires_grad_()
+    got = RandomFeatureAttention(groups, RandomFeatures(16, 4))(rows)
+    value = rows.detach()[:, 2]
+    assert bool(got.isfinite().all()) and torch.allclose(got[3], value[3])
+    assert bool((got[:3] <= value[:3].amax(0) + 1e-5).all() and (got[:3] >= value[:3].amin(0) - 1e-5).all())
+    got.sum().backward()
+    assert rows.grad is not None and bool(rows.grad.isfinite().all())
+    if scale < 1:
+        assert torch.allclose(got[:3], value[:3].mean(0).expand(3, -1, -1), atol=0.02)
+
+
+def test_no_weights_of_random_features_are_dropped() -> None:
+    with pytest.raises(ValueError, match=r"no attention weights that could be dropped, got dropout=0\.1"):
+        RandomFeatureAttention(RowGroups(torch.zeros(2, dtype=torch.int64), 1), RandomFeatures(3, 4))(
+            normal(2, 3, 1, 4), 0.1
+        )
+    with pytest.raises(ValueError, match="num_features must be an integer of at least 1, got 0"):
+        RandomFeatures(0, 4)
+
+
+def test_an_estimate_of_full_attention() -> None:
+    """The same weights, and nearly the same predictions with many random features; their vectors are kept too."""
+    torch.manual_seed(1)
+    full = TupleTransformer(encoder=gram(), **SMALL).double().eval()
+    errors = []
+    with torch.no_grad():
+        for layer in full.layers:
+            layer.query_key_value.weight.mul_(10)
+        for number in (16, 4096):
+            torch.manual_seed(0)
+            model = TupleTransformer(encoder=gram(), random_features=number, attention="performer", **SMALL).double()
+            assert model.load_state_dict(full.state_dict(), strict=False).missing_keys == ["kernel.projection"]
+            errors.append(relative_error(model.eval()(None, EDGES, batch=BATCH), full(None, EDGES, batch=BATCH)))
+    assert errors[1] < 0.03 and errors[1] < errors[0] / 3, errors
+    same = model.with_order(2, 1, out_channels=3)
+    assert torch.equal(same.kernel.projection, model.kernel.projection)
+    assert model.with_order(3, 1).kernel.projection.shape == (4096, 2)
+    assert model.with_order(3, 1, attention="full").kernel is None
+
+
 # What must not matter.
 
 
@@ -281,8 +388,8 @@ def test_every_parameter_takes_part() -> None:
         model = tuple_model(attention=attention, level=level, node_tokens=node_tokens, encoder=gram(), k=3).train()
         model(None, EDGES, batch=BATCH).square().sum().backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.any())]
-        # No tuple sees the graph's token unless attention is full, so nodes and edges are predicted without it.
-        allowed = {"graph_token.weight"} if level != "graph" and attention != "full" else set()
+        # No tuple sees the graph's token where heads are masked, so nodes and edges are predicted without it.
+        allowed = {"graph_token.weight"} if level != "graph" and attention in ("local", "delta") else set()
         assert set(unused) <= allowed, (attention, level, unused)
 
 
@@ -330,15 +437,16 @@ def test_weights_at_first() -> None:
 def test_reset_draws_the_weights_of_a_new_one() -> None:
     encoder = gram().config_dict()
 
-    def make() -> TupleTransformer:
+    def make(attention: str) -> TupleTransformer:
         torch.manual_seed(3)
-        return TupleTransformer(num_node_types=3, encoder=encoder, node_tokens="feed_forward", attention="local", k=3)
+        return TupleTransformer(num_node_types=3, encoder=encoder, node_tokens="feed_forward", attention=attention, k=3)
 
-    expected, model = make().state_dict(), randomize_(make())
-    torch.manual_seed(3)
-    model.reset_parameters()
-    for name, values in model.state_dict().items():
-        assert torch.equal(values, expected[name]), name
+    for attention in ("local", "performer"):
+        expected, model = make(attention).state_dict(), randomize_(make(attention))
+        torch.manual_seed(3)
+        model.reset_parameters()
+        for name, values in model.state_dict().items():
+            assert torch.equal(values, expected[name]), name
 
 
 def test_single_precision_and_bfloat16() -> None:
@@ -416,7 +524,7 @@ def test_gradients_reach_encoders_and_edge_weights() -> None:
     assert bool(model.encoder.pair_readout.weight.grad.any())
 
 
-@pytest.mark.parametrize("attention", ["full", "local"])
+@pytest.mark.parametrize("attention", ["full", "local", "performer"])
 def test_second_derivatives(attention: str) -> None:
     model, edges = tuple_model(attention=attention, encoder=gram()), torch.tensor([[0, 1, 2, 0], [1, 2, 3, 2]])
     weight = torch.tensor([1.0, 0.5, 2.0, 1.5], dtype=torch.float64, requires_grad=True)
@@ -519,7 +627,15 @@ def test_wrong_arguments() -> None:
     for options, message in (
         ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"s": 3}, "1 <= s <= k, got k=2, s=3"),
-        ({"attention": "edge"}, r"attention must be one of \('full', 'local', 'delta'\), got 'edge'"),
+        (
+            {"attention": "edge"},
+            r"attention must be one of \('full', 'local', 'delta', 'performer'\), got 'edge'",
+        ),
+        (
+            {"attention": "performer", "attention_dropout": 0.1},
+            r"attention='performer' has no weights that could be dropped, got attention_dropout=0\.1",
+        ),
+        ({"random_features": 0}, "random_features must be an integer of at least 1, got 0"),
         ({"pooling": "min"}, "pooling must be one of"),
         ({"node_tokens": "both"}, "node_tokens must be one of"),
         ({"level": "tuple"}, "level must be one of"),

@@ -19,12 +19,13 @@ from tg_lpe.models.base import Model
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
 from tg_lpe.nn.reset import reset_all
 from tg_lpe.nn.tokens import Attention, FullAttention, MaskedAttention, TokenLayer
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.tokenizers import TupleEmbedding, TupleTokens, node_pairs, tuple_tokens
 
-TOKEN_ATTENTIONS = ("full", "local", "delta")
+TOKEN_ATTENTIONS = ("full", "local", "delta", "performer")
 NODE_TOKENS = ("linear", "feed_forward")
 POOLINGS = ("token", "mean", "sum", "max")
 LEVELS = ("graph", "node", "edge")
@@ -69,7 +70,8 @@ class TupleTransformer(FeatureModel):
     node there in its place, and costs as much as there are such pairs: no score is computed for others. This is the
     exchange of the (k,s)-LWL, which bounds what the model tells apart. ``"delta"`` gives every second head the tuples
     with any node in that place. A softmax takes a mean of neighbours; their numbers are features of the tokens. The
-    graph's token sees all tokens and no token sees it.
+    graph's token sees all tokens and no token sees it. ``"performer"`` estimates what ``"full"`` computes, at a cost
+    that is linear in the number of tokens: what the paper takes for graphs of thousands of nodes.
 
     Args:
         num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as for
@@ -84,8 +86,8 @@ class TupleTransformer(FeatureModel):
         heads: attention heads.
         num_layers: layers.
         out_channels: number of predictions per graph, node or edge.
-        attention: ``"full"``, ``"local"`` or ``"delta"``, as above. There must be a head for each kind of neighbours,
-            ``k`` or ``2 k``.
+        attention: ``"full"``, ``"local"``, ``"delta"`` or ``"performer"``, as above. There must be a head for each kind
+            of neighbours, ``k`` or ``2 k``.
         node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
             and degree beside each other, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1)
             and (2).
@@ -94,8 +96,9 @@ class TupleTransformer(FeatureModel):
         level: ``"graph"`` for a prediction per graph; ``"node"``: from the token ``(v, .., v)`` and the mean of those
             that begin with ``v``; ``"edge"``: for each directed edge, from the token ``(u, v, .., v)``.
         dropout: share of the attention's output that is dropped in training.
-        attention_dropout: share of the attention weights that is dropped in training.
+        attention_dropout: share of the attention weights that is dropped in training. ``"performer"`` has none.
         drop_path: stochastic depth of the last layer; it grows linearly from the first.
+        random_features: number of random features of ``"performer"``, drawn once for all layers; 384 in the paper.
 
     Raises:
         ValueError: if arguments exclude each other or are out of range.
@@ -125,6 +128,7 @@ class TupleTransformer(FeatureModel):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         drop_path: float = 0.0,
+        random_features: int = 384,
     ) -> None:
         super().__init__()
         check_choice("attention", attention, TOKEN_ATTENTIONS)
@@ -133,6 +137,7 @@ class TupleTransformer(FeatureModel):
         check_choice("level", level, LEVELS)
         check_choice("pe_norm", pe_norm, ENCODING_NORMS)
         counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
+        counts["random_features"] = random_features
         given_widths = {"s": s, "pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
         counts |= {name: width for name, width in given_widths.items() if width is not None}
         for name, count in counts.items():
@@ -144,12 +149,17 @@ class TupleTransformer(FeatureModel):
         if level != "graph" and pooling != "token":
             raise ValueError(f"level={level!r} does not pool, got pooling={pooling!r}")
         check_heads(hidden_channels, heads)
-        num_kinds = {"full": 0, "local": k, "delta": 2 * k}[attention]
+        num_kinds = {"local": k, "delta": 2 * k}.get(attention, 0)
         if heads < num_kinds:
             raise ValueError(f"attention={attention!r} with k={k} needs at least {num_kinds} heads, got {heads}")
         check_share("dropout", dropout)
         check_share("attention_dropout", attention_dropout)
         check_share("drop_path", drop_path)
+        is_estimated = attention == "performer"
+        if is_estimated and attention_dropout:
+            raise ValueError(
+                f"attention='performer' has no weights that could be dropped, got attention_dropout={attention_dropout}"
+            )
         self.encoder = as_encoder(encoder)
         pe_channels, edge_pe_channels = encoding_widths(self.encoder, pe_channels, edge_pe_channels)
         if k == 1 and (num_edge_types, edge_dim, edge_pe_channels) != (None, None, None):
@@ -179,6 +189,7 @@ class TupleTransformer(FeatureModel):
             TokenLayer(channels, heads, dropout, attention_dropout, drop_path * (i + 1) / num_layers)
             for i in range(num_layers)
         )
+        self.kernel = RandomFeatures(random_features, channels // heads) if is_estimated else None
         self.readout = nn.Sequential(
             nn.Linear(channels, channels), nn.GELU(), nn.LayerNorm(channels), OutputLinear(channels, out_channels)
         )
@@ -257,18 +268,19 @@ class TupleTransformer(FeatureModel):
         h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
         h = torch.cat([h, self.graph_token.weight.to(h.dtype).expand(graph.num_graphs, -1)])
         graphs = self._graph_of_rows(graph, tokens)
-        attention = FullAttention(graphs) if attention is None else attention
+        if attention is None:
+            attention = FullAttention(graphs) if self.kernel is None else RandomFeatureAttention(graphs, self.kernel)
         for layer in self.layers:
             h = layer(h, attention, graphs)
         out: Tensor = self.readout(self._read(graph, tokens, h))
         return out
 
     def _attention(self, graph: Incidence, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:
-        """Which tokens attend to which, and how many neighbours of each kind a tuple has; ``None`` for full attention.
+        """Which tokens attend to which, and how many neighbours of each kind a tuple has; ``None`` where all do to all.
 
         The tokens of the graphs follow those of the tuples.
         """
-        if self.attention == "full":
+        if self.attention in ("full", "performer"):
             return None, None
         kinds = [
             neighbouring_tuples(graph, tokens.nodes.T, place, everywhere=everywhere)

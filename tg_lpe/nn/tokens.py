@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,26 @@ class Attention(ABC):
         """
 
 
+def padded_tokens(graphs: RowGroups, rows_at_once: Callable[[int], int]) -> tuple[PaddedRows, list[Tensor]]:
+    """Buckets of graphs with similar numbers of tokens, and which of their rows are tokens.
+
+    Args:
+        graphs: the graph of each token.
+        rows_at_once: rows of a bucket at most, given the tokens of the largest graph, which may have more.
+    """
+    sizes = graphs.ptr.diff()
+    largest = int(sizes.max()) if graphs.num_groups else 0
+    number = torch.arange(len(graphs.index), device=sizes.device)
+    number = number - graphs.ptr[graphs.sorted_index]
+    if graphs.order is not None:
+        number = torch.empty_like(number).index_copy(0, graphs.order, number)
+    max_rows = max(largest, rows_at_once(max(largest, 1)))
+    rows = PaddedRows(
+        graphs.ptr, graphs.index, number, largest, max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING
+    )
+    return rows, rows.are_nodes()
+
+
 class FullAttention(Attention):
     """Each token attends to all tokens of its graph: softmax attention of torch on padded buckets.
 
@@ -56,17 +76,8 @@ class FullAttention(Attention):
     """
 
     def __init__(self, graphs: RowGroups) -> None:
-        sizes = graphs.ptr.diff()
-        largest = int(sizes.max()) if graphs.num_groups else 0
-        number = torch.arange(len(graphs.index), device=sizes.device)
-        number = number - graphs.ptr[graphs.sorted_index]
-        if graphs.order is not None:
-            number = torch.empty_like(number).index_copy(0, graphs.order, number)
-        max_rows = max(largest, MAX_SCORES // max(largest, 1))
-        self.rows = PaddedRows(
-            graphs.ptr, graphs.index, number, largest, max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING
-        )
-        self.masks = [mask[:, None, None] for mask in self.rows.are_nodes()]
+        self.rows, masks = padded_tokens(graphs, lambda largest: MAX_SCORES // largest)
+        self.masks = [mask[:, None, None] for mask in masks]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
         """As :class:`Attention`."""

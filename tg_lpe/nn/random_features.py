@@ -1,0 +1,127 @@
+"""Softmax attention by positive random features: linear in the number of tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.arguments import check_count
+from tg_lpe.nn.tokens import Attention, padded_tokens
+from tg_lpe.ops.operator import checkpointed
+from tg_lpe.ops.segment import RowGroups
+
+MAX_FEATURES = 2**22
+"""Features of tokens that are computed at once, for each head: 16 MiB in float32."""
+
+FLOOR = 1e-30
+"""Added to the features of all keys: where a query and all keys have none in common, it takes the mean of all."""
+
+
+class RandomFeatures(nn.Module):
+    r"""Positive random features of the softmax kernel.
+
+    `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_, lemma 1 and section 2.4: ``exp(q^T k)``
+    is the mean of ``exp(w^T q - |q|^2 / 2) exp(w^T k - |k|^2 / 2)`` over normal vectors ``w``. Those drawn here are
+    orthogonal to each other, ``width`` at a time, which lowers the variance. They are not trained.
+
+    Args:
+        num_features: number of vectors.
+        width: their length, that of queries and keys.
+
+    Raises:
+        ValueError: if a number is no integer of at least 1.
+    """
+
+    projection: Tensor
+
+    def __init__(self, num_features: int, width: int) -> None:
+        super().__init__()
+        check_count("num_features", num_features)
+        check_count("width", width)
+        self.register_buffer("projection", torch.empty(num_features, width))
+        self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """What no part shows."""
+        return ", ".join(str(size) for size in self.projection.shape)
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors anew."""
+        num_features, width = self.projection.shape
+        device = self.projection.device
+        blocks = torch.randn(-(-num_features // width), width, width, device=device, dtype=torch.float32)
+        directions, upper = torch.linalg.qr(blocks)
+        # Without the signs, the orthogonal matrices would not be uniformly distributed.
+        directions = directions * upper.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
+        lengths = torch.randn(num_features, width, device=device, dtype=torch.float32).norm(dim=1, keepdim=True)
+        with torch.no_grad():
+            self.projection.copy_(lengths * directions.mT.flatten(0, 1)[:num_features])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logarithms of the features, ``[..., num_features]``, of queries or keys ``[..., width]``."""
+        return rows @ self.projection.to(rows.dtype).mT - rows.square().sum(-1, keepdim=True) / 2
+
+
+class RandomFeatureAttention(Attention):
+    r"""Each token attends to all tokens of its graph, by an estimate of the softmax that is linear in their number.
+
+    `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_, eq. (4). It approaches
+    :class:`~tg_lpe.nn.tokens.FullAttention` as the number of features grows, slowly where scores are large. Features
+    are computed in float32 at least, and of large graphs some tokens at a time, in the backward pass once more.
+
+    Args:
+        graphs: the graph of each token.
+        features: the random features, of the width of a head.
+    """
+
+    def __init__(self, graphs: RowGroups, features: RandomFeatures) -> None:
+        self.features, self.at_once = features, max(1, MAX_FEATURES // features.projection.size(0))
+        self.rows, masks = padded_tokens(graphs, lambda _: self.at_once)
+        self.masks = [mask[:, None, :, None] for mask in masks]
+
+    def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
+        """As :class:`~tg_lpe.nn.tokens.Attention`.
+
+        Raises:
+            ValueError: if weights are to be dropped: there are none.
+        """
+        if dropout:
+            raise ValueError(f"random features give no attention weights that could be dropped, got dropout={dropout}")
+        given = query_key_value.dtype
+        with torch.autocast(query_key_value.device.type, enabled=False):
+            rows = query_key_value.to(torch.promote_types(given, torch.float32))
+            found = []
+            for mask, padded in zip(self.masks, self.rows.pad(rows), strict=True):
+                query, key, value = padded.permute(2, 0, 3, 1, 4)
+                scale = query.size(-1) ** -0.25
+                found.append(self._attend(query * scale, key * scale, value, mask).transpose(1, 2).to(given))
+        return self.rows.unpad(found) if found else query_key_value[:, 0]
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        """One bucket, ``[num_graphs, heads, max_tokens, width]`` like queries, keys and values."""
+        values = torch.cat([value, mask.to(value.dtype).expand(*value.shape[:-1], 1)], -1)
+        mean_of_all = FLOOR * values.sum(2, keepdim=True)
+        at_once = max(1, self.at_once // query.size(0))
+        if query.size(2) <= at_once:
+            return self._mean(query, self._sums(key, values, mask)[0] + mean_of_all)
+        chunks = zip(*(rows.split(at_once, 2) for rows in (key, values, mask)), strict=True)
+        sums, peaks = zip(*(checkpointed(self._sums, *chunk) for chunk in chunks), strict=True)
+        peak = torch.stack(peaks).amax(0)
+        total = torch.stack([part * (own - peak).exp() for part, own in zip(sums, peaks, strict=True)]).sum(0)
+        total = total + mean_of_all
+        return torch.cat([checkpointed(self._mean, rows, total) for rows in query.split(at_once, 2)], 2)
+
+    def _sums(self, key: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums over keys of features times values, ``[num_graphs, heads, num_features, width + 1]``, and the logarithm
+        of what they are divided by, ``[num_graphs, heads, 1, 1]``.
+        """
+        logarithms = self.features(key).masked_fill(~mask, -torch.inf)
+        peak = logarithms.detach().amax((2, 3), keepdim=True).clamp(min=torch.finfo(key.dtype).min)
+        return (logarithms - peak).exp().mT @ values, peak
+
+    def _mean(self, query: Tensor, total: Tensor) -> Tensor:
+        """Means of the values, ``[num_graphs, heads, num_queries, width]``."""
+        logarithms = self.features(query)
+        weights = (logarithms - logarithms.detach().amax(3, keepdim=True)).exp()
+        found = weights @ total
+        return found[..., :-1] / found[..., -1:]
