@@ -295,6 +295,34 @@ def test_random_node_masks() -> None:
     assert torch.equal(masked.train_mask, random_node_masks(data, seed=3).train_mask)
 
 
+def test_node_masks_of_each_class() -> None:
+    y = torch.tensor([3] * 9 + [0] * 4 + [7] * 5)[torch.randperm(18, generator=torch.Generator().manual_seed(0))]
+    data = Data(x=torch.rand(18, 1), edge_index=EDGES, y=y)
+    state = torch.get_rng_state()
+    masked = random_node_masks(data, seed=3, val=1, test=2)
+    assert torch.equal(torch.get_rng_state(), state) and "val_mask" not in data
+    masks = [masked[f"{part}_mask"] for part in ("train", "val", "test")]
+    assert bool((torch.stack(masks).sum(0) == 1).all())
+    counts = [[int((y[mask] == one).sum()) for one in (0, 3, 7)] for mask in masks]
+    assert counts == [[1, 6, 2], [1, 1, 1], [2, 2, 2]]
+    again, other = (random_node_masks(data, seed, 1, 2) for seed in (3, 4))
+    assert torch.equal(masked.val_mask, again.val_mask) and not torch.equal(masked.test_mask, other.test_mask)
+    drawn = torch.stack([random_node_masks(data, seed, 1, 2).val_mask for seed in range(60)])
+    assert bool(drawn.any(0).all()), "every node may be drawn"
+    with pytest.raises(ValueError, match="val=2 and test=2 nodes of each class leave none of the 4 of class 0"):
+        random_node_masks(data, 3, 2, 2)
+    for wrong, form in ((None, "None"), (y.float(), r"torch\.float32 \[18\]"), (y[:3], r"torch\.int64 \[3\]")):
+        with pytest.raises(ValueError, match=rf"need a class of each node, y of int64 \[18\], got {form}"):
+            random_node_masks(Data(x=data.x, edge_index=EDGES, y=wrong), 3, 1, 2)
+    for given, message in (((0, 2), "val must be an integer of at least 1, got 0"), ((True, 2), "got True")):
+        with pytest.raises(ValueError, match=message):
+            random_node_masks(data, 3, *given)
+    with pytest.raises(ValueError, match=r"positive shares that add up to less than one, got 0\.2 and 5"):
+        random_node_masks(data, 3, 0.2, 5)
+    with pytest.raises(TypeError, match="seed must be an integer, got 'a'"):
+        random_node_masks(data, "a", 1, 2)  # type: ignore[arg-type]
+
+
 def test_whole() -> None:
     dataset = Stored([graph(3), graph(4)])
     assert whole(dataset) is dataset

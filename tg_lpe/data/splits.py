@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, node_slices, whole
 
@@ -240,15 +240,44 @@ def random_node_masks(data: Data, seed: int, val: float = 0.2, test: float = 0.2
     Args:
         data: the graph; not changed.
         seed: decides the draw; the global generator is not used.
-        val, test: shares of the nodes.
+        val, test: shares of the nodes; or both integers, numbers of nodes of each class of ``data.y``, as in the splits
+            of CS and Photo with 30 and 30 a class.
+
+    Raises:
+        TypeError: if ``seed`` is no integer.
+        ValueError: if nothing is left for training, of some class if they are integers, or ``y`` is no class of each
+            node.
     """
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
-    for part, rows in zip(PARTS, split_indices(num_nodes, seed, val, test), strict=True):
+    if isinstance(val, int) and isinstance(test, int):
+        parts: tuple[list[int] | Tensor, ...] = _of_each_class(data.y, num_nodes, seed, val, test)
+    else:
+        parts = split_indices(num_nodes, seed, val, test)
+    for part, rows in zip(PARTS, parts, strict=True):
         mask = torch.zeros(num_nodes, dtype=torch.bool)
         mask[rows] = True
         result[f"{part}_mask"] = mask
     return result
+
+
+def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:
+    """Nodes of the three splits, the last two with so many of each class."""
+    if not isinstance(seed, int):
+        raise TypeError(f"seed must be an integer, got {seed!r}")
+    for name, number in (("val", val), ("test", test)):
+        check_count(name, number)
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.shape != (num_nodes,):
+        form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
+        raise ValueError(f"val and test as integers need a class of each node, y of int64 [{num_nodes}], got {form}")
+    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+    order = order[torch.argsort(y.cpu()[order], stable=True)]
+    classes, sizes = torch.unique_consecutive(y.cpu()[order], return_counts=True)
+    if bool((few := sizes <= val + test).any()):
+        which, size = int(classes[few][0]), int(sizes[few][0])
+        raise ValueError(f"val={val} and test={test} nodes of each class leave none of the {size} of class {which}")
+    rank = torch.arange(num_nodes) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+    return order[rank >= val + test], order[rank < val], order[(rank >= val) & (rank < val + test)]
 
 
 def _update(state: hashlib._Hash, name: str, value: Tensor) -> None:
