@@ -12,8 +12,8 @@ STAMP := $(VENV)/.stamp-user
 DEV_STAMP := $(VENV)/.stamp-dev
 DOCS_STAMP := $(VENV)/.stamp-docs
 
-# The tests whose code runs differently without torch-scatter or without the C++ part. The processes of test_triton.py
-# clear both switches.
+# The tests whose code runs differently without torch-scatter or without the C++ part. Most of test_triton.py starts
+# processes that clear both switches.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models --ignore=tests/ops/test_triton.py
 # Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
 COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/hub tests/prediction tests/peers \

@@ -226,12 +226,13 @@ def by_random_features(rows: Tensor, batch: Tensor, projection: Tensor) -> Tenso
 def test_attention_by_random_features(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the formula says, however graphs are cut, with its gradient; and the softmax in the limit."""
     torch.manual_seed(0)
-    batch = torch.tensor([0] * 9 + [1] * 3 + [3] * 8)[torch.randperm(20)]
+    # Those of 12 and 11 tokens share a bucket, which is cut as that of 30 is.
+    batch = torch.tensor([0] * 12 + [1] * 30 + [3] * 11)[torch.randperm(53)]
     groups, features = RowGroups(batch, 4), RandomFeatures(10, 4).double()
-    rows = normal(20, 3, 2, 4).requires_grad_()
+    rows = normal(53, 3, 2, 4).requires_grad_()
     expected = by_random_features(rows, batch, features.projection)
     slope = torch.autograd.grad(expected.sin().sum(), rows)[0]
-    for limit in (2**22, 70, 20, 1):
+    for limit in (2**22, 240, 20, 1):
         monkeypatch.setattr(random_features, "MAX_FEATURES", limit)
         got = RandomFeatureAttention(groups, features)(rows)
         assert relative_error(got, expected) < 1e-12
@@ -246,21 +247,25 @@ def test_attention_by_random_features(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 30.0, 1e4])
-def test_random_features_of_large_and_small_scores(scale: float) -> None:
-    """Finite, and within what the values are, where softmax weights are all equal or none but one."""
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_random_features_of_large_and_small_scores(scale: float, dtype: torch.dtype) -> None:
+    """Eq. (4) in logarithms, whatever the features themselves would be."""
     torch.manual_seed(0)
-    groups = RowGroups(torch.tensor([0, 0, 0, 1]), 2)
-    rows = normal(4, 3, 2, 4, dtype=torch.float32)
+    groups, features = RowGroups(torch.tensor([0, 0, 0, 1]), 2), RandomFeatures(16, 4).to(dtype)
+    rows = normal(4, 3, 2, 4, dtype=dtype)
     rows[:, :2] *= scale
     rows.requires_grad_()
-    got = RandomFeatureAttention(groups, RandomFeatures(16, 4))(rows)
-    value = rows.detach()[:, 2]
-    assert bool(got.isfinite().all()) and torch.allclose(got[3], value[3])
-    assert bool((got[:3] <= value[:3].amax(0) + 1e-5).all() and (got[:3] >= value[:3].amin(0) - 1e-5).all())
+    got = RandomFeatureAttention(groups, features)(rows)
+    query, key, value = rows.detach().double().unbind(1)
+    of_query, of_key = (features(side.transpose(0, 1) * 4**-0.25) for side in (query, key))  # [heads, tokens, features]
+    scores = torch.logsumexp(of_query[:, :, None] + of_key[:, None], 3).transpose(0, 1)  # [tokens, heads, tokens]
+    scores = scores.masked_fill((torch.arange(4) < 3)[:, None, None] != (torch.arange(4) < 3), -torch.inf)
+    expected = torch.einsum("ihj,jhd->ihd", scores.softmax(2), value)
+    assert relative_error(got.double(), expected) < (1e-10 if dtype == torch.float64 else 1e-3)
     got.sum().backward()
     assert rows.grad is not None and bool(rows.grad.isfinite().all())
     if scale < 1:
-        assert torch.allclose(got[:3], value[:3].mean(0).expand(3, -1, -1), atol=0.02)
+        assert torch.allclose(got[:3], value[:3].mean(0).expand(3, -1, -1).to(dtype), atol=0.02)
 
 
 def test_no_weights_of_random_features_are_dropped() -> None:
@@ -286,10 +291,31 @@ def test_an_estimate_of_full_attention() -> None:
             assert model.load_state_dict(full.state_dict(), strict=False).missing_keys == ["kernel.projection"]
             errors.append(relative_error(model.eval()(None, EDGES, batch=BATCH), full(None, EDGES, batch=BATCH)))
     assert errors[1] < 0.03 and errors[1] < errors[0] / 3, errors
-    same = model.with_order(2, 1, out_channels=3)
-    assert torch.equal(same.kernel.projection, model.kernel.projection)
-    assert model.with_order(3, 1).kernel.projection.shape == (4096, 2)
-    assert model.with_order(3, 1, attention="full").kernel is None
+    for kept in (model.with_order(2, 1, out_channels=3), model.with_order(3, 1)):
+        assert torch.equal(kept.kernel.projection, model.kernel.projection)
+    assert model.with_order(2, 1, random_features=7).kernel.projection.shape == (7, 2)
+    for here, there in (("full", "performer"), ("performer", "full")):
+        before = tuple_model(encoder=gram(), attention=here, random_features=5)
+        started = tuple_model(encoder=gram(), attention=there, random_features=5, out_channels=2)
+        started.start_from(before)
+        changed = before.with_order(2, 1, attention=there, out_channels=2)
+        for name, values in before.state_dict().items():
+            for after in (started.state_dict(), changed.state_dict()):
+                assert name[:7] in ("readout", "kernel.") or torch.equal(after[name], values), name
+    before = tuple_model(encoder=gram(), attention="performer", random_features=5)
+    started = tuple_model(encoder=gram(), attention="performer", random_features=5, k=3)
+    assert not torch.equal(started.kernel.projection, before.kernel.projection)
+    started.start_from(before)
+    assert torch.equal(started.kernel.projection, before.kernel.projection)
+
+
+def test_random_features_are_saved(tmp_path: Path) -> None:
+    model = tuple_model(attention="performer", random_features=9, num_node_types=3)
+    model.save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    assert torch.equal(loaded.kernel.projection, model.kernel.projection)
+    x = torch.arange(8) % 3
+    assert torch.equal(loaded(x, EDGES, batch=BATCH), model(x, EDGES, batch=BATCH))
 
 
 # What must not matter.

@@ -674,11 +674,12 @@ def test_integer_features_that_are_no_floats() -> None:
     torch.set_default_dtype(torch.float32)
     for encoded in (transform(data), transform.encode_dataset([data], progress=False)[0]):
         assert encoded.x[:, 0].long().equal(data.x)
-    data.x[3] += 1
-    for call in (transform, lambda d: transform.encode_dataset([d], progress=False)):
-        with pytest.raises(ValueError, match=r"as torch\.float32, which changes x=16777217 of torch\.int64;"):
-            call(data)
-    assert data.x.tolist() == [0, 1, -3, 2**24 + 1, 2**24 + 2, -(2**25)]
+    for wrong, dtype in ((2**24 + 1, "int64"), (2**53 + 1, "int64"), (2**31 - 1, "int32")):
+        data.x = torch.tensor([0, 1, -3, wrong, 2**24 + 2, -(2**25)], dtype=getattr(torch, dtype))
+        for call in (transform, lambda d: transform.encode_dataset([d], progress=False)):
+            with pytest.raises(ValueError, match=rf"as torch\.float32, which changes x={wrong} of torch\.{dtype};"):
+                call(data)
+        assert data.x.shape == (6,) and int(data.x[3]) == wrong
 
 
 @every_node_transform

@@ -234,14 +234,13 @@ def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1)
     return tuple(sorted(part) for part in bounds)
 
 
-def random_node_masks(data: Data, seed: int, val: float = 0.2, test: float = 0.2) -> Data:
+def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float | int = 0.2) -> Data:
     """A copy of a graph with a random ``train_mask``, ``val_mask`` and ``test_mask``, 60/20/20 by default.
 
     Args:
         data: the graph; not changed.
         seed: decides the draw; the global generator is not used.
-        val, test: shares of the nodes; or both integers, numbers of nodes of each class of ``data.y``, as in the splits
-            of CS and Photo with 30 and 30 a class.
+        val, test: shares of the nodes; or both integers, numbers of nodes of each class of ``data.y``.
 
     Raises:
         TypeError: if ``seed`` is no integer.

@@ -52,8 +52,11 @@ OF_FEATURES = {
 }
 """Arguments that change the weights of one part."""
 
-OF_ANY_ORDER = ("token_norm", "layers")
+OF_ANY_ORDER = ("token_norm", "layers", "kernel")
 """Parts that know nothing of the order."""
+
+ALL_TO_ALL = ("full", "performer")
+"""Attentions with the same weights."""
 
 
 @register
@@ -71,7 +74,7 @@ class TupleTransformer(FeatureModel):
     exchange of the (k,s)-LWL, which bounds what the model tells apart. ``"delta"`` gives every second head the tuples
     with any node in that place. A softmax takes a mean of neighbours; their numbers are features of the tokens. The
     graph's token sees all tokens and no token sees it. ``"performer"`` estimates what ``"full"`` computes, at a cost
-    that is linear in the number of tokens: what the paper takes for graphs of thousands of nodes.
+    that is linear in the number of tokens, for graphs of thousands of nodes.
 
     Args:
         num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as for
@@ -98,7 +101,7 @@ class TupleTransformer(FeatureModel):
         dropout: share of the attention's output that is dropped in training.
         attention_dropout: share of the attention weights that is dropped in training. ``"performer"`` has none.
         drop_path: stochastic depth of the last layer; it grows linearly from the first.
-        random_features: number of random features of ``"performer"``, drawn once for all layers; 384 in the paper.
+        random_features: number of random features of ``"performer"``, drawn once for all layers.
 
     Raises:
         ValueError: if arguments exclude each other or are out of range.
@@ -344,9 +347,10 @@ class TupleTransformer(FeatureModel):
         """This model for tuples of another order: its layers, and all else drawn anew.
 
         Order transfer, section 4.2: train with few tokens, go on with many. The layers and the norm before them keep
-        their weights bit by bit; the encoder, the tokens and the read-out start anew. With the same order, only the
-        read-out does, for another task, if ``changes`` are of the task, of dropout and of the sizes of features alone;
-        and the embeddings of those features.
+        their weights bit by bit, and random features as many as before are the same; the encoder, the tokens and the
+        read-out start anew. With the same order, only the
+        read-out does, for another task, if ``changes`` are of the task, of dropout and of the sizes of features alone,
+        or between ``"full"`` and ``"performer"``; and the embeddings of those features.
 
         Args:
             k, s: the order.
@@ -369,11 +373,16 @@ class TupleTransformer(FeatureModel):
             model = self.made_anew(**changes, k=k, s=s)
         weight = self.token_norm.weight
         model = model.to(weight.device, weight.dtype).train(self.training)
-        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= OF_NO_WEIGHT | set(OF_FEATURES)
+        allowed = OF_NO_WEIGHT | set(OF_FEATURES) | {"random_features"}
+        if self.attention in ALL_TO_ALL and model.attention in ALL_TO_ALL:
+            allowed.add("attention")
+        same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= allowed
         anew = {*self.head, *(OF_FEATURES[name] for name in changes if name in OF_FEATURES)}
-        body = (name for name, _ in self.named_children() if name not in anew)
-        for name in body if same_order else OF_ANY_ORDER:
-            copy_tensors(model.get_submodule(name), self.get_submodule(name))
+        if not model._has_kernel_of(self):
+            anew.add("kernel")
+        for name in [name for name, _ in self.named_children()] if same_order else OF_ANY_ORDER:
+            if name not in anew:
+                copy_tensors(model.get_submodule(name), self.get_submodule(name))
         return model
 
     def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
@@ -398,7 +407,20 @@ class TupleTransformer(FeatureModel):
         for name in KEPT:
             if here[name] != there[name]:
                 raise ValueError(f"the layers do not fit: {name} is {here[name]} here and {there[name]} there")
-        self._copy_parts(other, (name for name in OF_ANY_ORDER if name not in fresh))
+        left_out = {*fresh, *(() if self._has_kernel_of(other) else ("kernel",))}
+        self._copy_parts(other, (name for name in OF_ANY_ORDER if name not in left_out))
+
+    def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:
+        """As :meth:`Model.copy_weights <tg_lpe.models.Model.copy_weights>`; random features that one of the models does
+        not have, or more of, stay as they are.
+        """
+        has_same = not isinstance(other, TupleTransformer) or self._has_kernel_of(other)
+        super().copy_weights(other, left_out if has_same else (*left_out, "kernel"))
+
+    def _has_kernel_of(self, other: TupleTransformer) -> bool:
+        """Whether both models have random features, and the same number of them."""
+        kernels = self.kernel, other.kernel
+        return None not in kernels and len({kernel.projection.shape for kernel in kernels if kernel is not None}) == 1
 
     def _copy_parts(self, other: TupleTransformer, names: Iterable[str]) -> None:
         for name in names:

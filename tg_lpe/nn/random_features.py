@@ -13,9 +13,6 @@ from tg_lpe.ops.segment import RowGroups
 MAX_FEATURES = 2**22
 """Features of tokens that are computed at once, for each head: 16 MiB in float32."""
 
-FLOOR = 1e-30
-"""Added to the features of all keys: where a query and all keys have none in common, it takes the mean of all."""
-
 
 class RandomFeatures(nn.Module):
     r"""Positive random features of the softmax kernel.
@@ -100,28 +97,30 @@ class RandomFeatureAttention(Attention):
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """One bucket, ``[num_graphs, heads, max_tokens, width]`` like queries, keys and values."""
         values = torch.cat([value, mask.to(value.dtype).expand(*value.shape[:-1], 1)], -1)
-        mean_of_all = FLOOR * values.sum(2, keepdim=True)
         at_once = max(1, self.at_once // query.size(0))
         if query.size(2) <= at_once:
-            return self._mean(query, self._sums(key, values, mask)[0] + mean_of_all)
+            return self._mean(query, *self._sums(key, values, mask))
         chunks = zip(*(rows.split(at_once, 2) for rows in (key, values, mask)), strict=True)
         sums, peaks = zip(*(checkpointed(self._sums, *chunk) for chunk in chunks), strict=True)
         peak = torch.stack(peaks).amax(0)
-        total = torch.stack([part * (own - peak).exp() for part, own in zip(sums, peaks, strict=True)]).sum(0)
-        total = total + mean_of_all
-        return torch.cat([checkpointed(self._mean, rows, total) for rows in query.split(at_once, 2)], 2)
+        total = torch.stack([part * (own - peak).exp().mT for part, own in zip(sums, peaks, strict=True)]).sum(0)
+        return torch.cat([checkpointed(self._mean, rows, total, peak) for rows in query.split(at_once, 2)], 2)
 
     def _sums(self, key: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over keys of features times values, ``[num_graphs, heads, num_features, width + 1]``, and the logarithm
-        of what they are divided by, ``[num_graphs, heads, 1, 1]``.
+        of what they are divided by, the largest of each feature, ``[num_graphs, heads, 1, num_features]``.
         """
         logarithms = self.features(key).masked_fill(~mask, -torch.inf)
-        peak = logarithms.detach().amax((2, 3), keepdim=True).clamp(min=torch.finfo(key.dtype).min)
+        # A part of a graph may be all padding.
+        peak = logarithms.detach().amax(2, keepdim=True).clamp(min=torch.finfo(key.dtype).min)
         return (logarithms - peak).exp().mT @ values, peak
 
-    def _mean(self, query: Tensor, total: Tensor) -> Tensor:
-        """Means of the values, ``[num_graphs, heads, num_queries, width]``."""
-        logarithms = self.features(query)
+    def _mean(self, query: Tensor, total: Tensor, peak: Tensor) -> Tensor:
+        """Means of the values, ``[num_graphs, heads, num_queries, width]``.
+
+        The feature with the largest weight of a query has a sum of at least one, so that nothing is divided by zero.
+        """
+        logarithms = self.features(query) + peak
         weights = (logarithms - logarithms.detach().amax(3, keepdim=True)).exp()
         found = weights @ total
         return found[..., :-1] / found[..., -1:]

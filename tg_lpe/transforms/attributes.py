@@ -127,9 +127,14 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
     x = x.unsqueeze(-1) if x.dim() == 1 else x
     dtype = torch.promote_types(x.dtype, encoding.dtype)
     floats = x.to(dtype)
-    if not x.is_floating_point() and (changed := floats.to(x.dtype) != x).any():
+    if not (x.is_floating_point() or x.is_complex()) and (changed := _differs(floats, x)).any():
         raise ValueError(
             f"attr_name=None appends the encoding to x as {dtype}, which changes x={x[changed][0].item()} of {x.dtype};"
             " attr_name='pe' writes it to data.pe"
         )
     return torch.cat([floats, encoding.to(dtype)], dim=-1)
+
+
+def _differs(floats: Tensor, integers: Tensor) -> Tensor:
+    """Where a float is not the integer; on some devices, the ends of an integer's range come back from a float."""
+    return (floats.double() != integers.double()) | (floats.to(integers.dtype) != integers)
