@@ -283,7 +283,7 @@ class TupleTransformer(FeatureModel):
 
         The tokens of the graphs follow those of the tuples.
         """
-        if self.attention in ("full", "performer"):
+        if self.attention in ALL_TO_ALL:
             return None, None
         kinds = [
             neighbouring_tuples(graph, tokens.nodes.T, place, everywhere=everywhere)
@@ -347,10 +347,10 @@ class TupleTransformer(FeatureModel):
         """This model for tuples of another order: its layers, and all else drawn anew.
 
         Order transfer, section 4.2: train with few tokens, go on with many. The layers and the norm before them keep
-        their weights bit by bit, and random features as many as before are the same; the encoder, the tokens and the
-        read-out start anew. With the same order, only the
-        read-out does, for another task, if ``changes`` are of the task, of dropout and of the sizes of features alone,
-        or between ``"full"`` and ``"performer"``; and the embeddings of those features.
+        their weights bit by bit, and random features stay the same if their number does; the encoder, the tokens and
+        the read-out start anew. With the same order, only the read-out does, for another task, if ``changes`` are of
+        the task, of dropout, between ``"full"`` and ``"performer"`` and of the sizes of features alone; and the
+        embeddings of those features.
 
         Args:
             k, s: the order.
@@ -419,8 +419,9 @@ class TupleTransformer(FeatureModel):
 
     def _has_kernel_of(self, other: TupleTransformer) -> bool:
         """Whether both models have random features, and the same number of them."""
-        kernels = self.kernel, other.kernel
-        return None not in kernels and len({kernel.projection.shape for kernel in kernels if kernel is not None}) == 1
+        if self.kernel is None or other.kernel is None:
+            return False
+        return self.kernel.projection.shape == other.kernel.projection.shape
 
     def _copy_parts(self, other: TupleTransformer, names: Iterable[str]) -> None:
         for name in names:

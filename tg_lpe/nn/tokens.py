@@ -50,8 +50,8 @@ def padded_tokens(graphs: RowGroups, rows_at_once: Callable[[int], int]) -> tupl
 
     Args:
         graphs: the graph of each token.
-        rows_at_once: rows of a bucket at most, given the number of tokens of the largest graph. A graph of more tokens
-            is a bucket by itself.
+        rows_at_once: rows of a bucket, given the number of tokens of the largest graph; or as many as that, if it is
+            more.
     """
     sizes = graphs.ptr.diff()
     largest = int(sizes.max()) if graphs.num_groups else 0

@@ -136,5 +136,6 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
 
 
 def _differs(floats: Tensor, integers: Tensor) -> Tensor:
-    """Where a float is not the integer; on some devices, the ends of an integer's range come back from a float."""
+    """Where a float is not the integer; on some processors, the ends of an integer's range come back from a float."""
+    floats, integers = floats.cpu(), integers.cpu()  # not every device has float64
     return (floats.double() != integers.double()) | (floats.to(integers.dtype) != integers)
