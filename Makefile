@@ -12,9 +12,8 @@ STAMP := $(VENV)/.stamp-user
 DEV_STAMP := $(VENV)/.stamp-dev
 DOCS_STAMP := $(VENV)/.stamp-docs
 
-# The tests whose code runs differently without torch-scatter or without the C++ part. Most of test_triton.py starts
-# processes that clear both switches.
-PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models --ignore=tests/ops/test_triton.py
+# The tests whose code runs differently without torch-scatter or without the C++ part.
+PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 # Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
 COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/hub tests/prediction tests/peers \
 	tests/encoders/test_contract.py tests/training/test_train.py tests/training/test_resume.py tests/test_cli.py
@@ -38,7 +37,7 @@ help:
 	@echo "make lint   set up, then ruff, mypy and import-linter"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
-	@echo "make gpu    set up, then what a GPU is asked for; docs/tutorials/gpu.md has its variables"
+	@echo "make gpu    set up, then the tests of devices, throughput and training steps on DEVICE=cuda"
 	@echo "make setup  only the set-up"
 	@echo "make clean  remove caches and build products; keeps .venv and runs"
 	@echo "Variables:  PYTHON=$(PYTHON) (makes .venv)  WORKERS=$(WORKERS) (test processes; 0 for none)"
@@ -84,9 +83,12 @@ bench: $(DEV_STAMP)
 
 DEVICE ?= cuda
 
+# With QUICK=1 the figures of the scripts stay in a temporary folder.
 gpu: $(DEV_STAMP)
-	$(BIN)/python benchmarks/_gpu.py --device $(DEVICE) $(if $(QUICK),--quick) $(if $(DATA),--data $(DATA)) \
-		$(if $(MINUTES),--minutes $(MINUTES))
+	TG_LPE_TEST_DEVICE=$(DEVICE) $(PYTEST) tests/test_devices.py $(if $(QUICK),-k test_transform)
+	@set -e; for name in throughput training; do \
+		$(BIN)/python benchmarks/$$name.py --device $(DEVICE) \
+			$(if $(QUICK),--quick,--json benchmarks/results/gpu_$$name.json $(if $(DATA),--data $(DATA))); done
 
 clean:
 	rm -rf build dist docs/_build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -303,18 +303,6 @@ def k_row(entry: dict[str, Any]) -> list[str] | None:
     return [entry["encoding"], str(entry["k"]), *shares, *scores]
 
 
-def gpu_tests_row(entry: dict[str, Any]) -> list[str]:
-    """A file of tests that benchmarks/_gpu.py ran."""
-    return [entry["file"], str(entry["passed"]), str(entry["skipped"])]
-
-
-def gpu_kernels_row(entry: dict[str, Any]) -> list[str]:
-    """An encoder of benchmarks/_kernels.py."""
-    errors = [f"{entry[name]:.1e}" for name in ("error", "error_torch")]
-    answers = ["yes" if entry[name] else "no" for name in ("gradient", "repeats_equal")]
-    return [entry["what"], answers[0], *errors, answers[1], f"{entry['times_faster']:.1f}"]
-
-
 BREC_CATEGORIES = {
     "basic": 60,
     "simple regular": 50,
@@ -434,11 +422,6 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
         k_row,
     ),
-    "gpu_kernels": (
-        ["", "gradient", "error", "torch's error", "same bits in all runs", "times faster than torch"],
-        gpu_kernels_row,
-    ),
-    **dict.fromkeys(("gpu_tests", "gpu_tests_triton"), (["tests", "passed", "skipped"], gpu_tests_row)),
     "large_graph_error": (
         ["graph", "method", "error, nodes", "edges"],
         large_graph_error_row,
@@ -446,9 +429,8 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
 FORMATS["zinc12k_budget, short"] = (FORMATS["zinc12k_budget"][0], short_budget_row)
-FORMATS["gpu_table2"] = FORMATS["table2"]
-for name in ("throughput", "training"):
-    FORMATS |= {f"gpu_{name}{suffix}": FORMATS[name] for suffix in ("", "_triton")}
+for name in ("throughput", "training", "table2"):
+    FORMATS[f"gpu_{name}"] = FORMATS[name]
 
 
 def main() -> None:

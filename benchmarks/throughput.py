@@ -33,7 +33,6 @@ from tg_lpe import Incidence, LinearTransformerPE
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.hub.files import write_json
-from tg_lpe.ops import triton
 from tg_lpe.training.run_folder import environment
 
 K = 8
@@ -162,7 +161,6 @@ def main() -> None:
             "k": K,
             "num_graphs": len(graphs),
             "data": "zinc" if args.data else "nci",
-            "triton": triton.enabled,
             "results": results,
             "machine": machine,
         },

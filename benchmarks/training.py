@@ -38,7 +38,6 @@ from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_po
 
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.hub.files import write_json
-from tg_lpe.ops import triton
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, resolved_precision
@@ -179,8 +178,8 @@ def variants_on(device: torch.device) -> dict[str, tuple[str, bool, dict[str, An
     for row, (name, (padding, options)) in itertools.product(("none", "GramTransformer"), VARIANTS.items()):
         if options is not None and device.type == "cpu":
             options = {"dynamic": options["dynamic"], "backend": "aot_eager"}  # traced; compiling takes minutes
-        if options is not None and "mode" in options and row != "none" and not triton.enabled:
-            print(f"left out: {row}, {name}: without TG_LPE_TRITON=1 sizes inside the encoder differ between batches")
+        if options is not None and "mode" in options and row != "none":
+            print(f"left out: {row}, {name}: sizes inside the encoder differ between batches")
             continue
         result[f"{row}, {name}"] = row, padding, options
     return result
@@ -385,7 +384,6 @@ def main() -> None:
             "batch_size": BATCH,
             "data": "zinc" if args.data else "nci",
             "precision": precision,
-            "triton": triton.enabled,
             "seconds_none": none,
             "results": results,
             "machine": machine,

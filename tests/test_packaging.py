@@ -147,7 +147,7 @@ def test_a_user_gets_no_tools_of_development(pure: Path) -> None:
     required = metadata(pure).get_all("Requires-Dist", [])
     user = [line for line in required if "extra ==" not in line or re.search(r'extra == "(all|molecules|plot)"', line)]
     assert any("molecules" in line for line in user)
-    for tool in ("pytest", "ruff", "mypy", "sphinx", "ipykernel", "twine", "triton", "lint", "test", "dev", "docs"):
+    for tool in ("pytest", "ruff", "mypy", "sphinx", "ipykernel", "twine", "lint", "test", "dev", "docs"):
         assert not any(re.search(rf"\b{tool}\b", line.partition(";")[0]) for line in user), tool
 
 

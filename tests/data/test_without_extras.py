@@ -13,7 +13,7 @@ BLOCKER = """
 import importlib.machinery, sys
 
 class WithoutExtras(importlib.machinery.PathFinder):
-    absent = {"rdkit", "ogb", "torch_scatter", "sklearn", "pandas", "matplotlib", "triton", "pyarrow", "ray"}
+    absent = {"rdkit", "ogb", "torch_scatter", "sklearn", "pandas", "matplotlib", "pyarrow", "ray"}
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -75,8 +75,8 @@ EVERYTHING_ELSE = """
 import importlib, pkgutil
 import tg_lpe
 
-# Molecules, Triton, and the library that is no Python module.
-needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.training.score", "tg_lpe.ops.triton")
+# Molecules, and the library that is no Python module.
+needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.training.score")
 for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda name: None):
     if not module.name.startswith(needs_more) and "._library" not in module.name:
         importlib.import_module(module.name)

@@ -18,9 +18,10 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components, component
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.operator import host_array
-from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials, supports
+from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
 
 __all__ = [
     "DENSE_LIMIT",
@@ -312,7 +313,7 @@ def random_walk_probabilities(
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
     adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()
     if not is_dense(graph.max_nodes, method, WALK_NODES):
-        if method == "auto" and supports(adjacency, graph.max_nodes):
+        if method == "auto" and cpu.supports(adjacency):
             return _walks_of_large_graphs(graph, adjacency, steps, with_edges)
         nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
         every = torch.arange(graph.num_nodes, device=graph.device)

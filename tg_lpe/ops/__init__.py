@@ -14,7 +14,7 @@ One module per operation holds its contract, its reference in torch and the choi
 
 :mod:`~tg_lpe.ops.blas` keeps threads of numpy and scipy off small matrices.
 
-The backends :mod:`tg_lpe.ops.cpu` (C++) and :mod:`tg_lpe.ops.triton` (NVIDIA GPUs) have a module of the same name for
-each operation they implement, with functions of the same names, arguments and shapes. Every operation is registered
-with ``torch.library`` as ``torch.ops.tg_lpe.NAME``, see :mod:`tg_lpe.ops.operator`.
+:mod:`tg_lpe.ops.cpu` (C++) has a module of the same name for each operation that it implements, with functions of the
+same names, arguments and shapes. Every operation is registered with ``torch.library`` as ``torch.ops.tg_lpe.NAME``, see
+:mod:`tg_lpe.ops.operator`.
 """

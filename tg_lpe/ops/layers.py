@@ -11,37 +11,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.ops import cpu, triton
+from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import layers as cpu_layers
 from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients, signature
 from tg_lpe.ops.structures import AdjacencyRows, FixedLayers, LayerStack, ScaledLaplacian
-from tg_lpe.ops.triton import layers as triton_layers
 
 MAX_COLUMNS = cpu_layers.MAX_COLUMNS
 """Columns of ``Phi`` that the C++ takes."""
 
 
 def supports(phi: Tensor, max_nodes: int, gradient: bool = False) -> bool:
-    """Whether a backend computes :func:`layers` of such values.
+    """Return whether the C++ computes :func:`layers` of such values.
 
     Args:
         phi: ``Phi_0``, ``[num_nodes, k]``.
         max_nodes: nodes of the largest graph.
-        gradient: whether a gradient is needed, which backends have for normalised layers with diagonal weights.
+        gradient: whether a gradient is needed; the C++ has it for normalised layers with diagonal weights.
     """
-    return _backend(phi, max_nodes, gradient) is not None
-
-
-def _backend(phi: Tensor, max_nodes: int, gradient: bool) -> Any:
-    for package, backend in ((triton, triton_layers), (cpu, cpu_layers)):
-        if not package.supports(phi):
-            continue
-        fits = package is cpu or max_nodes <= backend.TRAINED_NODES
-        if not gradient and phi.size(-1) <= backend.MAX_COLUMNS and fits:
-            return backend
-        if gradient and phi.size(-1) <= backend.TRAINED_COLUMNS and max_nodes <= backend.TRAINED_NODES:
-            return backend
-    return None
+    if not cpu.supports(phi):
+        return False
+    if not gradient:
+        return phi.size(-1) <= cpu_layers.MAX_COLUMNS
+    return phi.size(-1) <= cpu_layers.TRAINED_COLUMNS and max_nodes <= cpu_layers.TRAINED_NODES
 
 
 def layers(
@@ -131,8 +122,8 @@ def _laplacian(fields: Sequence[Any]) -> ScaledLaplacian:
 
 def _run(*arguments: Any) -> Tensor:
     given = _Arguments(*arguments)
-    backend = _backend(given.phi, given.max_nodes, False)
-    return (_reference if backend is None else backend.layers)(given.phi, given.fixed, given.readout)
+    run = cpu_layers.layers if supports(given.phi, given.max_nodes) else _reference
+    return run(given.phi, given.fixed, given.readout)
 
 
 def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
@@ -186,10 +177,9 @@ _layers = Operator(f"layers({signature(_Arguments)}) -> Tensor", _run, _fake)
 def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
     """The result, and what the gradient reads of it."""
     given = _Arguments(*arguments)
-    backend = _backend(given.phi, given.max_nodes, True)
-    if backend is None:
+    if not supports(given.phi, given.max_nodes, gradient=True):
         return _reference(given.phi, given.fixed, None), *(given.phi.new_empty(0) for _ in range(3))
-    out, kept = backend.layers_forward(given.phi, given.fixed)
+    out, kept = cpu_layers.layers_forward(given.phi, given.fixed)
     return out, *kept
 
 
@@ -197,7 +187,7 @@ def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
     given = _Arguments(*arguments)
     phi, num_layers, num_graphs = given.phi, given.residual.shape[0], given.ptr.shape[0] - 1
     shapes: list[tuple[int, ...]] = [(0,)] * 3
-    if _backend(phi, given.max_nodes, True) is cpu_layers:
+    if supports(phi, given.max_nodes, gradient=True):
         width = cpu_layers.TRAINED_COLUMNS
         shapes = [(num_layers, phi.shape[0], width), (num_graphs, num_layers, width, width)]
         shapes.append((num_graphs, num_layers, width))
@@ -218,7 +208,7 @@ def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
     if grad_out is None:
         return none
     given = _Arguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
-    if torch.is_grad_enabled() or _backend(given.phi, given.max_nodes, True) is None:
+    if torch.is_grad_enabled() or not supports(given.phi, given.max_nodes, gradient=True):
         return tuple(reference_gradients(_reference_training, given, [grad_out]))
     phi, residual, similarity, left = _layers_gradient(grad_out, *given, *saved[count:])
     return none._replace(phi=phi, residual=residual, similarity=similarity, left=left)
@@ -232,8 +222,7 @@ def _reference_training(*arguments: Any) -> Tensor:
 def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     *own, chain, gram, norm = arguments
     given = _Arguments(*own)
-    backend = _backend(given.phi, given.max_nodes, True)
-    return backend.layers_backward(given.phi, given.fixed, (chain, gram, norm), grad_out)
+    return cpu_layers.layers_backward(given.phi, given.fixed, (chain, gram, norm), grad_out)
 
 
 def _fake_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:

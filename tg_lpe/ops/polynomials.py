@@ -6,8 +6,7 @@ layer is the diagonal and the entries at the edges. The gradient is the same rec
 pass over each dense matrix of each layer several times, so it is written out.
 
 There are two ways to compute them. :func:`dense_polynomials` multiplies the dense matrices of graphs of similar size,
-on any device. :func:`matrix_polynomials` takes whole batches: in C++ it passes over the edges of one graph after the
-other, in Triton one program holds the matrix of one graph.
+on any device. :func:`matrix_polynomials` takes whole batches and passes over the edges of one graph after the other.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from tg_lpe.ops import cpu, triton
+from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import polynomials as cpu_polynomials
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import Operator, checkpointed, is_transforming, reference_gradients
 from tg_lpe.ops.structures import Recurrence
-from tg_lpe.ops.triton import polynomials as triton_polynomials
 
 BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
 """``alpha`` and ``gamma`` of ``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}``."""
@@ -40,13 +38,6 @@ COLUMN_VALUES = 2**22
 """Values of a few columns that the reference takes together: bounds memory."""
 
 
-def supports(adjacency: Tensor, max_nodes: int) -> bool:
-    """Whether a backend computes :func:`matrix_polynomials` of such values on graphs of so many nodes."""
-    if triton.supports(adjacency):
-        return max_nodes <= triton_polynomials.MAX_NODES
-    return cpu.supports(adjacency)
-
-
 def is_faster(adjacency: Tensor, num_nodes: int, max_nodes: int) -> bool:
     """Whether :func:`matrix_polynomials` beats :func:`dense_polynomials` on a batch.
 
@@ -55,10 +46,10 @@ def is_faster(adjacency: Tensor, num_nodes: int, max_nodes: int) -> bool:
         num_nodes: of the batch.
         max_nodes: of its largest graph.
     """
-    if not supports(adjacency, max_nodes):
+    if not cpu.supports(adjacency):
         if max_nodes <= DENSE_NODES:
             return False
-    elif triton.supports(adjacency) or max_nodes <= SMALL_NODES:
+    elif max_nodes <= SMALL_NODES:
         return True
     # The mean degree stands for the densest graph's: a wrong guess on a mixed batch costs time; the result is the same.
     return 2 * adjacency.size(-1) <= SPARSE_DENSITY * num_nodes * max_nodes
@@ -97,18 +88,10 @@ def matrix_polynomials(
     return _matrix_polynomials(adjacency, tail, head, ptr, num_nodes, max_nodes, *BASES[basis], num_layers)
 
 
-def _backend(adjacency: Tensor, max_nodes: int) -> Any:
-    if triton.supports(adjacency) and max_nodes <= triton_polynomials.MAX_NODES:
-        return triton_polynomials
-    return cpu_polynomials if cpu.supports(adjacency) else None
-
-
 def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     recurrence = Recurrence(*arguments)
-    backend = _backend(adjacency, recurrence.max_nodes)
-    if backend is not None:
-        found: tuple[Tensor, Tensor] = backend.matrix_polynomials(adjacency, recurrence)
-        return found
+    if cpu.supports(adjacency):
+        return cpu_polynomials.matrix_polynomials(adjacency, recurrence)
     if is_transforming():  # derivatives go through what is computed here
         return _reference(adjacency, recurrence)
     by_scipy = adjacency.device.type == "cpu" and adjacency.dtype in (torch.float32, torch.float64)
@@ -195,14 +178,14 @@ def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _matrix_polynomials_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     inputs = *ctx.saved_tensors, *ctx.arguments
-    if torch.is_grad_enabled() or _backend(inputs[0], ctx.arguments[1]) is None:
+    if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
         return tuple(reference_gradients(lambda p, *flat: _reference(p, Recurrence(*flat)), inputs, grads))
     return _matrix_polynomials_gradient(*inputs, *grads), *[None] * (len(inputs) - 1)
 
 
 def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
     recurrence, grads = Recurrence(*arguments[:-2]), arguments[-2:]
-    return _backend(adjacency, recurrence.max_nodes).matrix_polynomials_backward(adjacency, recurrence, *grads)
+    return cpu_polynomials.matrix_polynomials_backward(adjacency, recurrence, *grads)
 
 
 _ARGUMENTS = (
