@@ -15,8 +15,9 @@ from latex2mathml.converter import convert
 from sphinx.addnodes import desc_signature, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.util import inspect
+from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
+from torch.nn import Module
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -126,7 +127,7 @@ def resolve_reference(
     )  # a type that has no page is named, without a link
 
 
-def describe_constructor(
+def check_signature(
     app: Sphinx,
     what: str,
     name: str,
@@ -134,19 +135,15 @@ def describe_constructor(
     options: Any,
     signature: str | None,
     returns: str | None,
-) -> tuple[str | None, str | None] | None:
-    """A class's arguments are those of ``__init__``, where a mixin's ``__new__`` takes any."""
-    if what != "class" or signature != "(*args, **kwargs)" or obj.__init__ is object.__init__:
+) -> tuple[str, None] | None:
+    """Warn of a class of this package whose page would not show its arguments."""
+    if what != "class" or not getattr(obj, "__module__", "").startswith("tg_lpe"):
         return None
-    own = inspect.signature(obj.__init__, bound_method=True)
-    if {parameter.kind.name for parameter in own.parameters.values()} <= {
-        "VAR_POSITIONAL",
-        "VAR_KEYWORD",
-    }:
-        return "()", None  # of torch's Module
-    return inspect.stringify_signature(
-        own, show_return_annotation=False, unqualified_typehints=True
-    ), None
+    if obj.__init__ in (Module.__init__, object.__init__):
+        return "()", None
+    if signature is not None and "*args" in signature:
+        logging.getLogger(__name__).warning("%s shows %s for its arguments", name, signature)
+    return None
 
 
 def separate_attributes(
@@ -197,7 +194,7 @@ def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("missing-reference", resolve_reference)
-    app.connect("autodoc-process-signature", describe_constructor)
+    app.connect("autodoc-process-signature", check_signature)
     app.connect(
         "autodoc-process-docstring", separate_attributes, priority=400
     )  # before Napoleon

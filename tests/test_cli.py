@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import lzma
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,35 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
     assert "default: null" not in text, "an option without a default says what its absence means"
 
 
-def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])
-    assert stopped.value.code == 2 and "one of {train,pretrain,encode,predict,show" in capsys.readouterr().err
+    assert stopped.value.code == 0 and "usage: tg-lpe" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["train", "pretrain", "encode", "predict", "show", "report"])
+def test_arguments_that_are_missing_are_named_without_the_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2 and "required: " in error and f"{command}." not in error, error
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "zoo"])
+def test_help_is_without_markup(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert "`" not in shown and not re.search(r":(class|func|meth|mod):", shown)
+
+
+def test_a_source_that_is_no_file_of_molecules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "graphs.pt").touch()
+    assert "GraphSplits.of" in refused(capsys, "train", str(tmp_path / "graphs.pt"))
+    said = refused(capsys, "train", "zinc", "--data", str(tmp_path / "nowhere"))
+    assert "--data" in said and "'nci'" not in said
 
 
 def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

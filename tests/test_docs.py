@@ -88,3 +88,10 @@ def headings(page: Path) -> set[str]:
     """What follows ``#`` in a link to each heading."""
     titles = re.findall(r"^#+ (.+)$", without_code(page), flags=re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_of_a_page_needs_no_test_framework(page: Path) -> None:
+    assert not any("pytest" in block for block in python_blocks(page))
+    text = page.read_text(encoding="utf-8")
+    assert "NeighborLoader" not in text or "pyg-lib" in text, "which NeighborLoader needs"

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     is_first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
     logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
-    given = list(sys.argv[1:] if argv is None else argv)
+    given = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     command, args = _parse(given)
     try:
         COMMANDS[command][1](args)

@@ -5,16 +5,36 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from argparse import HelpFormatter
+from argparse import Action, HelpFormatter
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models.registry import DEFAULT_MODEL
 
 _TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"}
+
+
+class PlainHelp(DefaultHelpFormatter):
+    """Help without the markup of the docstrings that it comes from."""
+
+    def start_section(self, heading: str | None) -> None:
+        super().start_section(heading and plain(heading))
+
+    def add_text(self, text: str | None) -> None:
+        super().add_text(text and plain(text))
+
+    def _expand_help(self, action: Action) -> str:
+        return plain(super()._expand_help(action))
+
+
+def plain(text: str) -> str:
+    """Strip the markup of reStructuredText: quotes of literals, roles, links."""
+    text = re.sub(r"`([^`<]*?)\s*<([^`>]*)>`_", r"\1 (\2)", text)
+    text = re.sub(r":\w+:`~?(?:[^`]*\.)?([^`.]+)`", r"\1", text)
+    return re.sub(r"`+([^`]*)`+", r"\1", text)
 
 
 class Parser(ArgumentParser):
@@ -27,14 +47,15 @@ class Parser(ArgumentParser):
     """All options of the command, and the words that were given: what error messages name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": PlainHelp, **kwargs})
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """Without the default null: the text of such an option says what its absence means."""
         return re.sub(r",\s+default:\s+null|\s+\(default:\s+null\)", "", super().format_help(formatter))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        message = message.replace(f"required: {self.command.rpartition(' ')[2]}.", "required: ")
+        if "are required: " in message:  # jsonargparse puts the command before all names but the first
+            message = message.replace(f"{self.command.rpartition(' ')[2]}.", "")
         print(
             f"{self.command}: {_in_words(message, Parser.flags)}\nAll options: {self.command} --help", file=sys.stderr
         )

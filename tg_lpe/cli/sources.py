@@ -91,11 +91,18 @@ def load_data(
             f"the source is one of {', '.join((*SOURCES, *GENERATED))}, or a folder or file that exists; "
             f"got {args.source!r}"
         )
+    if args.source.endswith((".pt", ".pth")):
+        raise ValueError(
+            f"the source {args.source} must be a .smi, .csv or .npz file or a folder; graphs of PyTorch Geometric are "
+            "trained on in Python, by tg_lpe.training.train with GraphSplits.of(train, val, test)"
+        )
     if args.data not in (None, args.source) and (not named or args.source == "nci"):
         takes = ", ".join(source for source in SOURCES if source != "nci")
         raise ValueError(f"--data {args.data} would have no effect with {args.source}; it belongs to {takes}")
     if args.data is None and named and args.source != "nci":
         raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
+    if args.data is not None and not Path(args.data).exists():
+        raise ValueError(f"--data {args.data} must be a folder that exists")
     before = None if start is None else features_of(start.data)
     features: Any = args.features or before or ("ogb" if args.source == "molhiv" else "types")
     if start is not None and before is None:

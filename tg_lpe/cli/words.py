@@ -102,7 +102,7 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     if command == "show":  # which trains nothing, so that a name can only mean the encoder as it is
         words = [
             "--pretrained" if word == "--encoder" and _is_checkpoint(after) else word
-            for word, after in zip(words, [*words[1:], ""], strict=True)
+            for word, after in zip(words, [*words[1:], ""], strict=False)
         ]
     if command == "train":
         words = [*_default_task(words, contents), *words]

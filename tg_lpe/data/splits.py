@@ -52,6 +52,16 @@ class GraphSplits:
         spec: sizes of their features.
         target: what their labels are.
         split: how the data was divided, such as ``{"kind": "random", "seed": 0}``; ``None`` if that is not known.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.data import GraphSplits
+        >>> edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
+        >>> graphs = [Data(x=torch.rand(3, 2), edge_index=edge_index, y=torch.rand(1)) for _ in range(10)]
+        >>> splits = GraphSplits.of(graphs[:6], graphs[6:8], graphs[8:], level="graph")
+        >>> len(splits.train), splits.spec.in_channels
+        (6, 2)
     """
 
     train: InMemoryDataset

@@ -30,6 +30,15 @@ class HeatKernel(NodeEdgeEncoder):
 
     Raises:
         ValueError: without times, with a negative or infinite one, or if another argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe import AddPositionalEncoding
+        >>> from tg_lpe.encoders import HeatKernel
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddPositionalEncoding(HeatKernel(times=(1.0, 4.0)))(ring).pe.shape
+        torch.Size([6, 2])
     """
 
     def __init__(

@@ -43,6 +43,15 @@ class LaplacianEigenvectors(ComputedEncoder):
 
     Raises:
         ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe import AddPositionalEncoding
+        >>> from tg_lpe.encoders import LaplacianEigenvectors
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddPositionalEncoding(LaplacianEigenvectors(k=3))(ring).pe.shape
+        torch.Size([6, 3])
     """
 
     def __init__(

@@ -27,6 +27,15 @@ class RandomWalk(NodeEdgeEncoder):
 
     Raises:
         ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe import AddPositionalEncoding
+        >>> from tg_lpe.encoders import RandomWalk
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddPositionalEncoding(RandomWalk(steps=4))(ring).pe.shape
+        torch.Size([6, 4])
     """
 
     name = "random_walk"

@@ -177,8 +177,9 @@ class Incidence:
             )
         raise ValueError(
             f"edge_weight must agree between all directed edges that mean the same undirected one, got {got}; "
-            "reduce='add' adds up parallel edges, reduce='mean' averages; for a model or a training, which have no "
-            "reduce, merge the edges in the data, as torch_geometric.utils.coalesce does"
+            "reduce='add' adds up parallel edges, reduce='mean' averages, edge_weight=None ignores weights; for a "
+            "model or a training, which have no reduce, merge the edges in the data, as "
+            "torch_geometric.utils.coalesce does"
         )
 
     @classmethod

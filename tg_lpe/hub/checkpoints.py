@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
@@ -91,6 +91,16 @@ class CheckpointMixin(
     _not_jsonable: Mapping[str, str] = {}
     _modules_in_config: tuple[str, ...] = ()
     """Arguments that may be modules, whose configuration :meth:`config_dict` of the class adds itself."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the constructor's own arguments: tools prefer ``__new__``, which takes any."""
+        super().__init_subclass__(**kwargs)
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()
+        if cls.__init__ in (nn.Module.__init__, object.__init__):
+            parameters = []
+        cls.__signature__ = inspect.Signature(parameters)
+
+    __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         """Take down the constructor's arguments, and which of them a configuration cannot hold."""

@@ -56,7 +56,10 @@ class Registry(Mapping[str, Any]):
         try:
             return self._entries[name]
         except (KeyError, TypeError):
-            raise ValueError(f"{self.kind} must be one of {list(self._entries)}, got {name!r}") from None
+            raise ValueError(
+                f"{self.kind} must be one of {list(self._entries)}, got {name!r}; a class of your own is known "
+                "once its module is imported: import it, or say --import MODULE on the command line"
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._entries

@@ -85,6 +85,16 @@ class GraphTransformer(FeatureModel):
     Raises:
         ValueError: if arguments exclude each other, a choice is unknown, or the attention layer has no such option.
         TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
+
+    Example:
+        >>> import torch
+        >>> from tg_lpe import GramTransformer, GraphTransformer
+        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # two triangles, nodes of three types
+        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3]])
+        >>> batch = torch.tensor([0, 0, 0, 1, 1, 1])
+        >>> model = GraphTransformer(num_node_types=3, encoder=GramTransformer(out_channels=8))
+        >>> model(x, edge_index, batch=batch).shape
+        torch.Size([2, 1])
     """
 
     def __init__(

@@ -106,6 +106,16 @@ class TupleTransformer(FeatureModel):
     Raises:
         ValueError: if arguments exclude each other or are out of range.
         TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
+
+    Example:
+        >>> import torch
+        >>> from tg_lpe.models import TupleTransformer
+        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # two triangles, nodes of three types
+        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3]])
+        >>> batch = torch.tensor([0, 0, 0, 1, 1, 1])
+        >>> model = TupleTransformer(num_node_types=3, k=2, s=1, hidden_channels=16, num_layers=2)
+        >>> model(x, edge_index, batch=batch).shape
+        torch.Size([2, 1])
     """
 
     def __init__(

@@ -60,11 +60,18 @@ class FeatureEmbedding(nn.Module):
             ValueError: if features are missing, not expected, or of another shape or dtype.
         """
         what = self.feature.what
-        if self.expects_feature != (feature is not None):
-            built, given = ("for", "none were") if self.expects_feature else ("without", "some were")
-            raise ValueError(f"the model was built {built} {what} features, but {given} given")
+        name, width = ("x", "in_channels") if what == "node" else ("edge_attr", "edge_dim")
         if feature is not None and not isinstance(feature, Tensor):
             raise TypeError(f"{what} features must be a tensor, got {type(feature).__name__}")
+        if feature is None and self.expects_feature:
+            raise ValueError(f"the model was built for {what} features, but none were given: {name} is missing")
+        if feature is not None and not self.expects_feature:
+            is_real = feature.is_floating_point()
+            option = f"{width}={feature.size(-1)}" if is_real else f"num_{what}_types=, the number of categories"
+            raise ValueError(
+                f"the model was built without {what} features, but some were given: make it with {option}, or call it "
+                f"with {name}=None"
+            )
         self.feature.check(feature, num_rows, checks)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:

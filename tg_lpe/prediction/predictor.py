@@ -107,6 +107,12 @@ class Predictor:
 
     Raises:
         ValueError: if the model is in training mode, or does not belong to the task.
+
+    Example:
+        >>> from tg_lpe import zoo
+        >>> predictor = zoo.load("transformer-zinc12k")
+        >>> predictor.predict(["CC(=O)Nc1ccc(O)cc1", "c1ccccc1"]).values.shape
+        torch.Size([2, 1])
     """
 
     def __init__(self, model: nn.Module, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:

@@ -122,6 +122,12 @@ class TrainConfig(LoopConfig):
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
         recalibrate: number of training graphs over which the statistics of batch norms are taken anew before each
             evaluation, for it and for the weights that are kept; 0 for the running statistics.
+
+    Example:
+        >>> from tg_lpe.training import TrainConfig
+        >>> config = TrainConfig(epochs=50, lr=1e-3, seed=1)
+        >>> config.epochs, config.batch_size
+        (50, 128)
     """
 
     encoder_lr: float = 1e-2

@@ -48,6 +48,10 @@ class GraphTransform(BaseTransform, ABC):
     A subclass implements :meth:`compute`. Works on ``Data`` and ``Batch``, and on ``HeteroData`` if ``hetero`` says
     how, without gradient, and changes none of them.
 
+    Edges count in both directions: an edge that is listed one way only is encoded as if it were listed both ways. Where
+    directions matter, keep them as edge features or node features (degrees in and out, for instance), which models and
+    attention layers read beside the encoding.
+
     Args:
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. ``"edge_weight"`` need
             not be there; another name must be an attribute of the graph, or of some graph of a dataset.
@@ -105,6 +109,8 @@ class GraphTransform(BaseTransform, ABC):
             return data
         if isinstance(data, HyperGraphData):
             raise TypeError(f"{name} takes graphs, got HyperGraphData; {EXPAND}")
+        if isinstance(data, Sequence | InMemoryDataset):
+            raise TypeError(f"{name} takes one graph, got {type(data).__name__}; encode_dataset takes several")
         if not isinstance(data, Data):
             raise TypeError(
                 f"{name} takes Data or Batch of one node type, got {type(data).__name__}; hetero='whole' encodes "

@@ -23,6 +23,8 @@ from tg_lpe.transforms.computed import ComputedTransform
 class AddEffectiveResistance(ComputedTransform):
     """Adds effective resistances (functional name: ``add_effective_resistance``).
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         pairs: ``"edges"``: ``data[attr_name]``, ``[num_edges]``, one value for each column of ``edge_index``; or
             ``"all"`` pairs of nodes of a graph, ``[num_nodes^2]``, with the pairs in ``data[attr_name + "_index"]``,
@@ -40,6 +42,14 @@ class AddEffectiveResistance(ComputedTransform):
         ValueError: on other ``pairs``, an unknown method, a name that means something else to PyG, or a ``tolerance``
             that is not positive.
         TypeError: if ``attr_name`` is no string.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddEffectiveResistance
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddEffectiveResistance()(ring).effective_resistance.shape
+        torch.Size([6])
     """
 
     def __init__(

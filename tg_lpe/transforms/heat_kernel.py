@@ -23,6 +23,8 @@ class AddHeatKernelPE(ComputedTransform):
     How much heat is left at a node some time after it was put there: it tells neighbourhoods of all sizes apart, has
     neither signs nor bases to choose, and follows its nodes under any relabelling.
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         times: diffusion times ``s``, the temperatures of the paper.
         attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` to append to ``data.x``.
@@ -36,6 +38,14 @@ class AddHeatKernelPE(ComputedTransform):
 
     Raises:
         ValueError: without times, with a negative one, on an unknown method, or if ``tolerance`` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddHeatKernelPE
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddHeatKernelPE(times=(1.0, 4.0))(ring).heat_kernel_pe.shape
+        torch.Size([6, 2])
     """
 
     def __init__(

@@ -21,6 +21,8 @@ class AddLaplacianEigenvectors(ComputedTransform):
     Defined on every graph: the null vector of each component is left out, columns that a graph does not have are zero.
     See :func:`tg_lpe.graph.spectral.laplacian_eigenvectors`, which says what is done about signs.
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         k: number of eigenvectors.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
@@ -41,6 +43,14 @@ class AddLaplacianEigenvectors(ComputedTransform):
 
     Raises:
         ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddLaplacianEigenvectors
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddLaplacianEigenvectors(k=3)(ring).laplacian_eigenvectors.shape
+        torch.Size([6, 3])
     """
 
     def __init__(

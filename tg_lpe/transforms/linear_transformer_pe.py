@@ -30,6 +30,8 @@ class LinearTransformerPE(AddPositionalEncoding):
     Columns have variance one on molecules. They are larger on dense graphs, and by far where edge weights are far from
     one: divide weights by their mean, and normalise what goes into a model of your own.
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         k: number of columns to write for each node, the encoder's first; all of them, 16 of the shipped encoder, if
             absent.
@@ -43,6 +45,14 @@ class LinearTransformerPE(AddPositionalEncoding):
         ValueError: if ``k`` is no integer, the encoder has fewer than ``k`` channels, or none for edges where they are
             to be encoded.
         TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe import LinearTransformerPE
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> LinearTransformerPE(k=8)(ring).linear_transformer_pe.shape
+        torch.Size([6, 8])
     """
 
     def __init__(

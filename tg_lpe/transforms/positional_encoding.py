@@ -29,6 +29,8 @@ class AddPositionalEncoding(GraphTransform):
     in any batch. Reads ``edge_index``, ``num_nodes``, edge weights where there are some, and ``x`` or ``edge_attr`` if
     the encoder does. :meth:`encode_dataset` encodes whole datasets in large batches.
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         encoder: the encoder. A frozen copy is taken: training it further later, or moving it, changes nothing here.
         attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``. Not written
@@ -45,6 +47,15 @@ class AddPositionalEncoding(GraphTransform):
         ValueError: if edges are to be encoded and the encoder does not encode them, or it encodes edges alone and
             they are not to be, both attributes have one name, PyG would read a name as one of node numbers, or
             ``reduce`` is given and the encoder reads no edge weights.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe import AddPositionalEncoding
+        >>> from tg_lpe.encoders import RandomWalk
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddPositionalEncoding(RandomWalk(steps=4), attr_name="walks")(ring).walks.shape
+        torch.Size([6, 4])
     """
 
     def __init__(

@@ -20,6 +20,8 @@ class AddResistiveEmbeddingPE(ComputedTransform):
     Squared distances between nodes of a component are about their effective resistances; see
     :class:`tg_lpe.encoders.ResistiveEmbedding`.
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         k: number of columns.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
@@ -34,6 +36,14 @@ class AddResistiveEmbeddingPE(ComputedTransform):
 
     Raises:
         ValueError: if ``k`` is below one, on an unknown method, or if another argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddResistiveEmbeddingPE
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddResistiveEmbeddingPE(k=4)(ring).resistive_embedding_pe.shape
+        torch.Size([6, 4])
     """
 
     def __init__(

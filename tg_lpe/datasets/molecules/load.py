@@ -329,7 +329,7 @@ def _open(source: str | Path, train_files: Sequence[str]) -> tuple[dict[str, lis
     """The source's files per split (or under `all`), and the atom types that it fixes."""
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi") if source == "nci" else Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"there is no folder or file {path}; the one source with a name of its own is 'nci'")
+        raise FileNotFoundError(f"there is no folder or file {path}, and the one set that needs none is 'nci'")
     if not path.is_dir():
         return {"all": [SourceFile.read(path)]}, None
     stems = {"train": tuple(train_files), "val": ("val",), "test": ("test",)}

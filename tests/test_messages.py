@@ -1,0 +1,58 @@
+"""Errors name the argument that mends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, GraphTransformer, LinearTransformerPE
+from tg_lpe.encoders import make_encoder
+
+RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
+WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: GraphTransformer()(torch.rand(3, 2), RING), "in_channels=2"),
+        (lambda: GraphTransformer()(torch.zeros(3, dtype=torch.int64), RING), "num_node_types="),
+        (lambda: GraphTransformer(in_channels=2)(torch.rand(3, 2), RING, torch.rand(6, 4)), "edge_dim=4"),
+        (lambda: GraphTransformer(in_channels=2)(None, RING, num_nodes=3), "x is missing"),
+        (lambda: LinearTransformerPE(8)([Data(edge_index=RING, num_nodes=3)]), "encode_dataset"),
+        (
+            lambda: AddPositionalEncoding(GramTransformer(8))(Data(edge_index=RING, edge_weight=WEIGHTS, num_nodes=3)),
+            "edge_weight=None",
+        ),
+        (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
+    ],
+)
+def test_what_to_write_is_named(call: Callable[[], Any], named: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=named):
+        call()
+
+
+def test_that_directions_are_dropped_is_said_where_it_is_so() -> None:
+    from tg_lpe import transforms
+
+    one_way, both = RING[:, :3], RING
+    encode = LinearTransformerPE(8)
+    values = [encode(Data(edge_index=index, num_nodes=3)).linear_transformer_pe for index in (one_way, both)]
+    torch.testing.assert_close(*values)
+    for name in transforms.__all__:
+        assert "irections" in (getattr(transforms, name).__doc__ or ""), name
+
+
+def test_an_encoder_of_ones_own_shows_its_arguments() -> None:
+    import inspect
+
+    class Own(Encoder):
+        def __init__(self, k: int = 3) -> None:
+            super().__init__()
+
+    for cls in (Own, type("Sub", (Own,), {})):
+        assert str(cls.__signature__) == "(k: 'int' = 3)" and inspect.signature(cls) == cls.__signature__
