@@ -178,30 +178,6 @@ def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("option", "instead"),
-    [
-        ("--pe laplacian", "--encoder none, LaplacianEigenvectors"),
-        ("--pe-dim 3", "--encoder.steps 16"),
-        ("--pe_dim=3", "--encoder.steps 16"),
-        ("--probes identity", "--encoder.probes KIND"),
-        ("--no-edge-pe", "--edge_encoding false"),
-        ("--pe-norm", "--model.pe_norm true"),
-        ("--channels 64", "--model.hidden_channels N"),
-        ("--num-layers 3", "--model.num_layers N"),
-        ("--encoder-layers 3", "--encoder.num_layers N"),
-        ("--no-ground", "--encoder.ground false"),
-    ],
-)
-def test_options_of_the_first_release_say_what_to_write(
-    option: str, instead: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["train", "nci", *option.split()])
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and "release 0.1" in error and instead in error
-
-
-@pytest.mark.parametrize(
     ("command", "said"),
     [
         ("train nci --encoder GramTransformer --pretrained gram-k8", "--encoder and --pretrained exclude each other"),

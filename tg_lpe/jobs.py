@@ -210,8 +210,6 @@ class EncodingJob:
         reader = None if self.reader is None else asdict(self.reader)
         if reader is not None and self.reader is not None:
             reader["vocabulary"] = None if self.reader.vocabulary is None else list(self.reader.vocabulary)
-            if not self.reader.canonical:
-                del reader["canonical"]  # as manifests of earlier versions, which had none
         inputs = [
             {"name": file.name, "rows": rows, "sha256": digest_of_file(file)}
             for file, rows in zip(self._files, self._rows, strict=True)

@@ -377,69 +377,6 @@ def test_tasks_are_not_ranked_together(make_run: MakeRun) -> None:
     assert [len(group.variants) for group in compare(runs)] == [1, 1, 1]
 
 
-# The settings of a run of release 0.1.0, word for word.
-SETTINGS_0_1_0 = {
-    **{"epochs": 3, "batch_size": 128, "lr": 0.001, "schedule": "one-cycle", "warmup": 0.1, "halve_every": 800},
-    **{"clip": 1.0, "precision": "auto", "seed": 0, "pe": "linear-transformer", "pe_dim": 6, "probes": "features"},
-    **{"k": 8, "encoder": None, "encoder_lr": 0.01, "weight_decay": 0.01, "channels": 128, "heads": 8},
-    **{"num_layers": 4, "readout": "mlp"},
-}
-
-
-OLD_GRAM = {
-    **{"class": "GramTransformer", "probes": "identity", "num_filters": 4, "num_layers": 16},
-    **{"edge_out_channels": 6, "out_channels": 6},
-}
-
-
-@pytest.mark.parametrize(
-    ("old", "same"),
-    [
-        ({"pe": "none"}, {"encoder": NONE}),
-        ({"pe": "laplacian"}, {"encoder": {**LAPLACIAN, "edge_out_channels": 0}}),
-        ({"pe": "random-walk", "pe_dim": 9, "edge_pe": True}, {"encoder": {**WALK, "steps": 9}}),
-        ({}, {"encoder": {**FEATURES, "out_channels": 6}}),
-        ({"probes": "identity", "edge_pe": True, "num_filters": 4}, {"encoder": OLD_GRAM}),
-        ({"encoder": "eigen-k8"}, {"encoder": FEATURES, "pretrained": "eigen-k8"}),
-    ],
-    ids=str,
-)
-def test_runs_of_the_first_release_are_rows_among_others(
-    make_run: MakeRun, page: Callable[..., Page], old: dict[str, Any], same: dict[str, Any]
-) -> None:
-    then = {"pooling": "mean", "attention": "edge", "pe_norm": False}
-    folders = [
-        make_run("old", test=0.3),
-        make_run("same", test=0.5, seed=1, **then, **same, result={"encoder_parameters": 232}),
-        make_run("c", test=0.6, **{**then, **same, "pooling": "sum"}),
-    ]
-    target = {"target": {"columns": ["y"], "level": "graph", "computed": None}}
-    for folder in folders[1:]:
-        config = json.loads((folder / "config.json").read_text())
-        config["data"] |= target
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    before = {"train": {**SETTINGS_0_1_0, **old}, "data": DATA}
-    (folders[0] / "config.json").write_text(json.dumps(before), encoding="utf-8")
-    (group,) = compare([read_run(folder) for folder in folders])
-    assert [[run.name for run in variant.runs] for variant in group.variants] == [["old", "same"], ["c"]]
-    assert "0.4000 ± 0.1414" in page(*folders).text
-
-
-def test_folders_of_the_first_release_are_read(page: Callable[..., Page]) -> None:
-    folders = sorted((Path(__file__).parents[1] / "fixtures" / "layout_1" / "runs").iterdir())
-    runs = [read_run(folder) for folder in folders]
-    training, pretraining = compare(runs)
-    labels = {variant.label: variant.test.mean for variant in training.variants}
-    assert labels == {
-        "LaplacianEigenvectors": pytest.approx(2.4828088),
-        "GramTransformer": pytest.approx(2.5186325),
-        "RandomWalk": pytest.approx(2.6553126),
-        "none": pytest.approx(2.6718921),
-    }
-    assert [variant.label for variant in pretraining.variants] == ["GramTransformer, heat kernels"]
-    assert "Lowest test MAE: LaplacianEigenvectors" in page(*folders).text
-
-
 @pytest.mark.parametrize(
     ("encoder", "name"), [("eigen-k8", "eigen-k8"), ("runs/pretrain/encoder", "pretrain"), ("encoder", "encoder")]
 )
@@ -494,13 +431,6 @@ def test_other_data_is_not_ranked_together(make_run: MakeRun, other: dict[str, A
     assert [group.source for group in groups] == ["zinc", other.get("source", "zinc (2)")]
     assert all(group.best is None and group.difference(group.variants[0]) is None for group in groups)
     assert not any(line.startswith("* ") for line in comparison_table(runs).splitlines())
-
-
-def test_split_drawn_by_the_seed(make_run: MakeRun) -> None:
-    means = [{"source": "my/molecules.smi", "normalization": {"logp_mean": mean}} for mean in (1.0, 1.1)]
-    runs = [read_run(make_run(f"a{seed}", seed=seed, test=0.3, data=data)) for seed, data in enumerate(means)]
-    assert [len(group.variants) for group in compare(runs)] == [1]
-    assert "The split was drawn by the seed" in comparison_table(runs)
 
 
 def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:

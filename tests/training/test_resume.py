@@ -133,20 +133,6 @@ def test_a_stopped_run_goes_on_to_the_same_end(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_runs_of_the_first_release_are_left_to_it(
-    molecules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = Path(__file__).parents[1] / "fixtures" / "layout_1" / "runs" / "none"
-    shutil.copytree(old, tmp_path / "old")
-    before = {file.name: file.read_bytes() for file in (tmp_path / "old").iterdir()}
-    assert main(arguments(molecules, tmp_path / "cache", tmp_path / "old", "--encoder", "none", "--resume")) == 1
-    said = capsys.readouterr().err
-    assert "holds a run of release 0.1" in said and "pip install 'tg-lpe==0.1.*'" in said
-    after = {file.name: file.read_bytes() for file in (tmp_path / "old").iterdir() if file.name != ".lock"}
-    assert after == before
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_a_refused_run_draws_no_curve(undisturbed: tuple[Path, Path], molecules: Path, tmp_path: Path) -> None:
     """The folder is another run's, which may be writing there."""
     expected, cache = undisturbed

@@ -43,37 +43,6 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 SWITCHES = ("--quiet", "--resume", "--strict", "--canonical", "--print_config", "--print-config")
 """Options without a value."""
 
-_MODEL = "say --model.{}".format
-_CLASS = "say --encoder CLASS --encoder.{}, if the class has this argument".format
-_ENCODERS = "say --encoder none, LaplacianEigenvectors, RandomWalk, GramTransformer, ..."
-RENAMED = {
-    "pe": _ENCODERS,
-    "pe_dim": "say --encoder CLASS with its own argument, such as RandomWalk --encoder.steps 16",
-    "edge_pe": "say --edge_encoding true",
-    "no_edge_pe": "say --edge_encoding false",
-    "pe_norm": _MODEL("pe_norm true"),
-    "no_pe_norm": _MODEL("pe_norm false"),
-    "probes": _CLASS("probes KIND"),
-    "num_filters": _CLASS("num_filters N"),
-    "encoder_layers": _CLASS("num_layers N"),
-    "num_squarings": _CLASS("num_squarings N"),
-    "basis": _CLASS("basis NAME"),
-    "conductances": _CLASS("learned_conductances true|false"),
-    "ground": _CLASS("ground true"),
-    "no_ground": _CLASS("ground false"),
-    "end_features": _CLASS("end_features true"),
-    "no_end_features": _CLASS("end_features false"),
-    "k": _CLASS("k N"),
-    "update_incidence": _CLASS("update_incidence true"),
-    "attention": _MODEL("attention NAME"),
-    "channels": _MODEL("hidden_channels N"),
-    "heads": _MODEL("heads N"),
-    "num_layers": "say --model.num_layers N for the graph transformer, --encoder.num_layers N for the encoder",
-    "readout": _MODEL("readout NAME"),
-    "pooling": _MODEL("pooling NAME"),
-}
-"""Options of release 0.1 in ``train`` and ``pretrain``, and what to write instead."""
-
 
 def as_option(name: str, value: object) -> str:
     """An argument as the command line has it, for :meth:`tg_lpe.arguments.ArgumentError.told`."""
@@ -88,7 +57,7 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
     """Arguments as the parser knows them: underscores in options, import paths for the names of classes.
 
     Raises:
-        ValueError: if an option is of release 0.1, or a class is unknown.
+        ValueError: if a class is unknown.
         ImportError: if a module that ``--import`` names cannot be imported.
     """
     words = _respelled(command, argv)
@@ -120,11 +89,7 @@ def normalized(command: str, argv: Sequence[str]) -> list[str]:
 
 
 def _respelled(command: str, argv: Sequence[str]) -> list[str]:
-    """Arguments with underscores in their options, and ``--model`` under the name that the parser has for it.
-
-    Raises:
-        ValueError: if an option is of release 0.1.
-    """
+    """Arguments with underscores in their options, and ``--model`` under the name that the parser has for it."""
     words: list[str] = []
     for word in argv:
         if command == "train" and word.partition("=")[0] == "--model":
@@ -134,10 +99,6 @@ def _respelled(command: str, argv: Sequence[str]) -> list[str]:
             words.append(f"--print_config{equals}{value}")
         elif option.startswith("--"):
             option = "--" + option[2:].replace("-", "_")
-            if command in ("train", "pretrain") and option[2:] in RENAMED:
-                raise ValueError(
-                    f"{word.partition('=')[0]} was an option of release 0.1; instead, {RENAMED[option[2:]]}"
-                )
             words += [option, value] if equals else [option]
         else:
             words.append(word)

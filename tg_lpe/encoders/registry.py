@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.hub.checkpoints import CLASSES, load, read_config
-from tg_lpe.hub.layouts import Kind, kind_of, upgrade
+from tg_lpe.hub.layouts import Kind, kind_of
 from tg_lpe.hub.registry import Registry
 
 E = TypeVar("E", bound=type[Encoder])
@@ -76,7 +76,7 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
     """
     if not isinstance(config, Mapping):
         raise TypeError(f"an encoder must be a tg_lpe.Encoder or its configuration, got {type(config).__name__}")
-    arguments = upgrade(dict(config))
+    arguments = dict(config)
     if "class" not in arguments:
         raise ValueError(f"an encoder's configuration must have a 'class', one of {list(ENCODERS)}, got {config!r}")
     cls = ENCODERS[arguments.pop("class")]

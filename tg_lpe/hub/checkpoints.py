@@ -28,7 +28,6 @@ from torch.nn.modules.module import (
 
 from tg_lpe.hub import zoo
 from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
-from tg_lpe.hub.layouts import upgrade
 from tg_lpe.hub.registry import Registry
 
 CONFIG = "config.json"
@@ -307,7 +306,7 @@ def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:
     cls = CLASSES.get(config.get("class", ""))
     if cls is not None and DTYPE not in inspect.signature(cls).parameters:
         config.pop(DTYPE, None)
-    return upgrade(config)
+    return config
 
 
 def _verified_config(folder: Path) -> dict[str, Any]:
@@ -318,7 +317,7 @@ def _verified_config(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"checkpoint {folder} was truncated or altered: its files do not match the digest in {CONFIG} ({expected})"
         )
-    return upgrade(config)
+    return config
 
 
 def find_folder(name_or_dir: str | Path, **download: Any) -> Path:

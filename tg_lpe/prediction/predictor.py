@@ -325,8 +325,7 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
         device: where to compute.
 
     Raises:
-        ValueError: if there is no such checkpoint, it is damaged, unfinished or of release 0.1, or it holds no model
-            that predicts.
+        ValueError: if there is no such checkpoint, it is damaged or unfinished, or it holds no model that predicts.
     """
     run = RunFolder(name_or_dir)
     if str(name_or_dir) not in zoo.names() and run.config.is_file():
@@ -336,8 +335,6 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
             return _of_run(run, config, device)
         if kind is Kind.PRETRAINING:
             raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
-        if kind is Kind.EARLIER_RUN:
-            raise ValueError(f"{run.path} holds a run of release 0.1, which this release can report but not load")
     folder = find_folder(name_or_dir)
     config = checkpoints.read_config(folder)
     if config.get("class") in ENCODERS:

@@ -14,7 +14,6 @@ from typing import Any
 from tg_lpe.data.splits import PARTS
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import MODELS
-from tg_lpe.report.earlier import target_of
 from tg_lpe.report.figures import BLUE, ENCODING_COLORS, SPARE_COLORS
 from tg_lpe.report.runs import DATA_SIZES, NOT_SETTINGS, UNNAMED, Run
 from tg_lpe.report.values import DASH, figure_form, figure_text, first_of, mapping_in, number_in, text_in
@@ -215,6 +214,13 @@ def _data_key(run: Run) -> str:
     return json.dumps([run.kind, run.source, *(run.data.get(name) for name in names), *what], sort_keys=True)
 
 
+def target_of(data: Mapping[str, Any]) -> list[Any]:
+    """Return the columns of the labels, or what they were computed as; empty if the folder does not say."""
+    target = mapping_in(data, "target")
+    computed = target.get("computed")
+    return [computed, None] if computed is not None else list(target.get("columns") or [])
+
+
 def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs that are alike in all words about their data, by the digest of it, if that tells any two of them apart.
 
@@ -263,7 +269,7 @@ def _options(name: str, value: Any) -> dict[str, Any]:
 
 
 def _defaults(run: Run) -> dict[str, Any]:
-    """Settings that a training has if its folder, perhaps of an earlier release, does not say them."""
+    """Settings that a training has if its folder does not say them."""
     if run.kind != "train":
         return {}
     loop = {name: value for name, value in TrainConfig().to_dict().items() if name != "epochs"}  # which all runs say

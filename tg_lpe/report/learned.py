@@ -31,7 +31,7 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
         description: what stands for it where the picture is not seen.
 
     Returns:
-        ``(<svg> element, caption)`` of each table; none if the run is unfinished or of release 0.1, or its encoder has
+        ``(<svg> element, caption)`` of each table; none if the run is unfinished, or its encoder has
         nothing to tell, was kept as it was, or has a class that is not known here.
     """
     if run.settings.get("encoder_lr") == 0:
@@ -66,7 +66,7 @@ def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
     try:
         encoder = make_encoder(run.encoder)
         encoder.load_state_dict(own or weights)
-    except (ValueError, RuntimeError):  # a class that is not imported here, or arguments of release 0.1
+    except (ValueError, RuntimeError):  # a class that is not imported here, or other arguments
         return []
     return encoder.learned()
 

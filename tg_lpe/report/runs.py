@@ -11,7 +11,6 @@ from tg_lpe.data import DataSpec
 from tg_lpe.hub.files import read_object
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
-from tg_lpe.report.earlier import upgrade_run
 from tg_lpe.report.values import first_of, mapping_in, number_in, text_in
 from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
@@ -146,7 +145,6 @@ def read_run(path: str | Path) -> Run:
     config = read_object(folder.config)
     result = read_object(folder.result) if folder.result.is_file() else None
     rows = [row for row in read_metrics(folder.metrics) if isinstance(row, dict)] if folder.metrics.is_file() else []
-    config = upgrade_run(config)
     kind = "pretrain" if _is_pretraining(config, result, rows) else "train"
     loop, data = config.get("loop"), config.get("data")
     if not isinstance(loop, dict) or not isinstance(data, dict):

@@ -126,9 +126,7 @@ def notes_on(group: Group) -> list[str]:
 def _split_by_seed(runs: Sequence[Run]) -> bool:
     """Whether runs on one data set have different splits of it, as far as their folders say."""
     drawn = {json.dumps(run.data["split"], sort_keys=True) for run in runs if run.data.get("split")}
-    # Earlier folders do not hold the split; what is measured on the training set differs where the split does.
-    earlier = [[run.data.get("normalization"), run.data.get("atom_types")] for run in runs if not run.data.get("split")]
-    return len(drawn) > 1 or len({json.dumps(measured, sort_keys=True) for measured in earlier}) > 1
+    return len(drawn) > 1
 
 
 def _machine(run: Run) -> str:

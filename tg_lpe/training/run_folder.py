@@ -30,7 +30,7 @@ LOOPS = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": K
 """Settings of the loop by command."""
 
 LAYOUT = 2
-"""Of ``config.json``. Layout 1 (release 0.1) has no entry ``layout``, and all settings in one flat object."""
+"""Version of the format of ``config.json``."""
 
 _LOGGER = logging.getLogger("tg_lpe.training")
 
@@ -79,8 +79,8 @@ class RunFolder:
             Whether there is something to go on with.
 
         Raises:
-            ValueError: if the folder holds a run and ``resume`` is not set, or holds one of other settings or of an
-                earlier release, a part of one, or another ``config.json``, or another process uses the folder.
+            ValueError: if the folder holds a run and ``resume`` is not set, or holds one of other settings, a
+                part of one, or another ``config.json``, or another process uses the folder.
         """
         self._lock()
         self._remove_leftovers()
@@ -107,11 +107,6 @@ class RunFolder:
                 folder=...,
             )
         if there:
-            if kind is Kind.EARLIER_RUN:
-                raise ValueError(
-                    f"{self.path} holds a run of release 0.1, which this release can report but not resume: go on with "
-                    "it in tg-lpe 0.1 (pip install 'tg-lpe==0.1.*'), or choose another folder"
-                )
             if changed := _differences(before, json.loads(json.dumps(config))):
                 raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
         else:

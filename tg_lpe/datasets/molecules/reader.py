@@ -62,8 +62,7 @@ class MoleculeReader:
     @staticmethod
     def repairs(data: Mapping[str, Any]) -> bool:
         """Whether the molecules that a description is of were read with QM9's clean-up."""
-        # Descriptions of earlier releases name the data set alone.
-        return bool(data.get("repair_radicals", data.get("source") == "qm9"))
+        return bool(data.get("repair_radicals", False))
 
     def read(
         self, smiles: Iterable[str], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None

@@ -38,13 +38,10 @@ OK, MALFORMED = 0, 1
 INSTRUCTIONS = ("any", "avx2", "avx512")
 """Sets of instructions of x86-64 processors that there are versions for, and values of ``TG_LPE_INSTRUCTIONS``."""
 
-SWITCHES = ("TG_LPE_NO_CPU_KERNELS", "TG_LPE_NO_NATIVE")
-"""Environment variables that switch the library off; the second is the name of earlier releases."""
-
 
 def _load() -> ctypes.CDLL | None:
     """The library beside this file, or ``None`` where there is none that works."""
-    if any(os.environ.get(name, "") not in ("", "0") for name in SWITCHES):
+    if os.environ.get("TG_LPE_NO_CPU_KERNELS", "") not in ("", "0"):
         return None
     if (given := os.environ.get("TG_LPE_INSTRUCTIONS", "")) not in ("", *INSTRUCTIONS):
         raise ValueError(f"TG_LPE_INSTRUCTIONS must be one of {INSTRUCTIONS}, got {given!r}")
