@@ -1,6 +1,6 @@
 # Each target does the set-up it needs, and no more: a virtual environment in .venv with the versions of constraints.txt.
 # `make demo` installs what a user needs; `make test` and `make docs` add to it. They need Python 3.11 or newer and, for
-# the compiled part and torch-scatter, a C++ compiler.
+# the compiled part, a C++ compiler. `make test-all` compiles torch-scatter as well.
 
 PYTHON ?= $(shell for p in python3.11 python3; do "$$p" -c '' >/dev/null 2>&1 && echo "$$p" && break; done)
 WORKERS ?= 2
@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 STAMP := $(VENV)/.stamp-user
 DEV_STAMP := $(VENV)/.stamp-dev
+SCATTER_STAMP := $(VENV)/.stamp-scatter
 DOCS_STAMP := $(VENV)/.stamp-docs
 
 # The tests whose code runs differently without torch-scatter or without the C++ part.
@@ -27,11 +28,12 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-oldest test-newest sanitize lint docs bench gpu clean
+.PHONY: help setup demo test test-all test-rest test-oldest test-newest sanitize lint docs bench gpu clean
 
 help:
 	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
-	@echo "make test   set up, then run every test, and those that use torch-scatter or compiled code once more without"
+	@echo "make test   set up, then run the quick tests, which cover every public promise"
+	@echo "make test-all   these and the rest: theory, fuzzing, packaging, notebooks, more examples, and without compiled parts"
 	@echo "make test-oldest, make test-newest   quick tests with the oldest and newest versions that setup.cfg allows"
 	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make lint   set up, then ruff, mypy and import-linter"
@@ -47,10 +49,13 @@ demo: $(STAMP)
 
 test: $(DEV_STAMP)
 	$(PYTEST)
-ifneq ($(PLAIN_TESTS),)
-	@echo "Once more without torch-scatter and without the C++ part:"
+
+test-all: test test-rest
+
+test-rest: $(SCATTER_STAMP)
+	$(PYTEST) --tests=rest
+	@echo "The quick tests once more without torch-scatter and without the C++ part:"
 	TG_LPE_NO_SCATTER=1 TG_LPE_NO_CPU_KERNELS=1 $(PYTEST) $(PLAIN_TESTS)
-endif
 
 PYTHON_OLDEST ?= python3.10
 PYTHON_NEWEST ?= $(PYTHON)
@@ -117,6 +122,9 @@ SCATTER_INSTALL := CFLAGS="$$CFLAGS -g0" DIST_EXTRA_CONFIG="$(SCATTER_CFG)" $(PI
 # The package is there already: named so, pip adds what the extra lists and does not build it again.
 $(DEV_STAMP): $(STAMP)
 	$(PIP) install -q -c constraints.txt 'tg-lpe[dev]'
+	@touch $@
+
+$(SCATTER_STAMP): $(DEV_STAMP)
 	@$(SCATTER_WORKS) 2>/dev/null || { \
 		echo "Installing torch-scatter; the first time it is compiled, which takes some minutes."; \
 		printf '[build_ext]\nparallel = %s\n' "$(WORKERS)" > "$(SCATTER_CFG)"; \

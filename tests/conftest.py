@@ -1,4 +1,8 @@
-"""Fixtures of all tests."""
+"""Which tests run, how many examples they try, and fixtures of all tests.
+
+``pytest`` runs the quick tests. ``--tests=rest`` runs those that it leaves out: what is marked ``slow``, the folders
+``theory``, ``fuzz`` and ``slow``, and every property once more with more examples. ``--tests=all`` runs everything.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.hub.checkpoints import CLASSES
@@ -14,7 +19,41 @@ from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.training.tasks import TASKS
 
+TESTS = Path(__file__).resolve().parent
+SLOW_FOLDERS = {"theory", "fuzz", "slow"}
+
+ALWAYS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("quick", max_examples=6, derandomize=True, **ALWAYS)
+settings.register_profile("all", max_examples=40, **ALWAYS)
+
 REGISTRIES = (ENCODERS, CLASSES, ATTENTIONS, GLOBAL_ATTENTIONS, NORMS, TASKS)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tests", choices=("quick", "rest", "all"), default="quick", help="which tests run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("quick" if config.getoption("tests") == "quick" else "all")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select the tests of ``--tests``. A slow file or folder that the command line names is run, too."""
+    tests = config.getoption("tests")
+    named = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+    chosen, others = [], []
+    for item in items:
+        is_slow = (
+            not SLOW_FOLDERS.isdisjoint(item.path.relative_to(TESTS).parts)
+            or item.get_closest_marker("slow") is not None
+        )
+        is_named = item.path in named or any(path in item.path.parents and path.name in SLOW_FOLDERS for path in named)
+        is_property = hasattr(getattr(item, "function", None), "hypothesis")
+        is_chosen = {"quick": not is_slow or is_named, "rest": is_slow or is_property, "all": True}[tests]
+        (chosen if is_chosen else others).append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = chosen
 
 
 @pytest.fixture(autouse=True)

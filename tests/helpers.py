@@ -9,14 +9,15 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tg_lpe import Encoder, Encoding, Incidence
 
-few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-fewer = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings()
+"""As many examples as the profile has (conftest.py)."""
+fewer = settings(max_examples=settings().max_examples // 3)
 
 
 @dataclass
