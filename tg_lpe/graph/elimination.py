@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from scipy.sparse import csc_matrix
 from scipy.sparse.linalg import spilu
+from tqdm import tqdm
 
 from tg_lpe.graph.components import Array
-from tg_lpe.ops.blas import threads_for
+from tg_lpe.graph.progress import shown, warn_if_long
+from tg_lpe.ops.blas import one_thread
+from tg_lpe.ops.operator import without_transforms
 
 LARGEST_FRONT = 16384
 """Nodes of a front at most: 2 GiB a matrix, of which up to six are held at a time."""
@@ -19,6 +25,15 @@ LEAF_ROUNDS = 16
 
 BLOCK = 48
 """Nodes of a front that reach the nodes after them in one product of matrices."""
+
+STRIPE = 512
+"""Rows of a symmetric product that are computed at once; fronts of fewer nodes are left to numpy."""
+
+MERGED = 0.75
+"""Share of a front that the border of one below it is, from which on they become one."""
+
+PRODUCTS_A_SECOND = 1e10
+"""Multiplications of large matrices that one thread makes, for estimates."""
 
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -88,10 +103,20 @@ class Elimination:
                 f"to each other, which takes up to {6 * 8 * self.largest**2 / 2**30:.0f} GiB; at most {LARGEST_FRONT} "
                 "are allowed"
             )
-        with threads_for(self.largest):
-            self._eliminate()
+        self._work = float(sum(len(front.nodes) * len(front.every) ** 2 for front in self.fronts))
+        # Resistances take about as long again.
+        self._seconds = self._work / (PRODUCTS_A_SECOND * torch.get_num_threads())
+        warn_if_long(2 * self._seconds, "ResistiveEmbedding, whose distances are resistances up to a few percent")
+        with self._watched() as bar:
+            self._eliminate(bar)
 
-    def _eliminate(self) -> None:
+    @contextmanager
+    def _watched(self) -> Iterator[tqdm]:
+        """One pass over the fronts: numpy on one thread, since large products are left to torch and its threads."""
+        with one_thread(), without_transforms(), shown(self._work, self._seconds) as bar:
+            yield bar
+
+    def _eliminate(self, bar: tqdm) -> None:
         """Fronts from the first to the last, which pass on what they leave behind."""
         left: dict[Front, Array] = {}
         weights = self.weights / self._unit
@@ -105,11 +130,11 @@ class Elimination:
                 child.place = self._place[child.border]
                 w[child.place[:, None], child.place] += left.pop(child)
             through = self._through[every]
-            front.total = _take_away(w, count, through)
+            front.total = _take_away(w, count, through, bar)
             self._through[every] = through
             front.shares = np.triu(w[:count], 1)
             if len(front.border):
-                left[front] = w[count:, count:].copy()
+                left[front] = _symmetric(w[count:, count:])
             del w
 
     def resistances(self) -> tuple[Array, Array]:
@@ -121,14 +146,14 @@ class Elimination:
         edges, to_last, sums = np.zeros(len(self.tail)), np.zeros(self.num_nodes), np.zeros(self.num_nodes)
         # A front waits with the resistances of the front above it, which are dropped after its last child.
         waiting: list[tuple[Front, Array]] = [(self.fronts[-1], np.zeros((0, 1)))]
-        with threads_for(self.largest):
+        with self._watched() as bar:
             while waiting:
                 front, above = waiting.pop()
                 count, every = len(front.nodes), front.every
                 # The last column is the last node of all, whether it is in this front or not.
                 found = np.zeros((len(every), len(every) + 1))
                 found[count:, count:] = above[front.place[:, None], np.append(front.place, -1)]
-                _put_back(front, found)
+                _put_back(front, found, bar)
                 to_last[front.nodes] = found[:count, -1]
                 own = sums[every]
                 for node in reversed(front.inner):
@@ -145,19 +170,19 @@ class Elimination:
         """Resistances of all pairs of nodes, ``[n, n]``."""
         out = np.zeros((self.num_nodes, self.num_nodes))
         done = np.zeros(0, dtype=np.int64)
-        with threads_for(self.num_nodes):
+        with self._watched() as bar:
             for front in reversed(self.fronts):
                 count, columns = len(front.nodes), np.concatenate([front.every, done])
                 found = np.zeros((len(front.every), len(columns)))
                 found[count:, count:] = out[front.border[:, None], columns[count:]]
-                _put_back(front, found)
+                _put_back(front, found, bar)
                 out[front.nodes[:, None], columns] = found[:count]
                 out[columns[:, None], front.nodes] = found[:count].T
                 done = np.concatenate([done, front.nodes])
         return out / self._unit
 
 
-def _take_away(w: Array, count: int, through: Array) -> Array:
+def _take_away(w: Array, count: int, through: Array, bar: tqdm) -> Array:
     """Takes the first nodes of a front away.
 
     Args:
@@ -165,6 +190,7 @@ def _take_away(w: Array, count: int, through: Array) -> Array:
             the diagonal, and the rest to the conductances that are left.
         count: how many.
         through: currents into the nodes, ``[s]``, which are changed to those when the first nodes pass theirs on.
+        bar: shows progress.
 
     Returns:
         Conductance of each node to all after it, ``[count]``.
@@ -181,30 +207,66 @@ def _take_away(w: Array, count: int, through: Array) -> Array:
             w[node + 1 : last, node + 1 :] += row[: last - node - 1, None] * share
             given[node - first] = row[last - node - 1 :]
             row[:] = share
-        w[last:, last:] += given.T @ w[first:last, last:]
+        _add_symmetric(w[last:, last:], given, w[first:last, last:])
+        bar.update((last - first) * len(w) ** 2)
     return total
 
 
-def _put_back(front: Front, found: Array) -> None:
+def _symmetric(w: Array) -> Array:
+    """A copy that repeats what is above the diagonal below it."""
+    out = w.copy()
+    for begin in range(0, len(w), STRIPE):
+        end = begin + STRIPE
+        out[begin:end, begin:end] = np.triu(w[begin:end, begin:end], 1)
+        out[begin:end, begin:end] += out[begin:end, begin:end].T
+        out[end:, begin:end] = w[begin:end, end:].T
+    return out
+
+
+def _add_symmetric(to: Array, left: Array, right: Array) -> None:
+    """Adds ``left^T @ right``, which is symmetric, in place: on and above the diagonal, and some of it below."""
+    if len(to) <= STRIPE:
+        to += left.T @ right
+        return
+    out, first, second = torch.from_numpy(to), torch.from_numpy(left), torch.from_numpy(right)
+    for begin in range(0, len(to), STRIPE):
+        out[begin : begin + STRIPE, begin:].addmm_(first[:, begin : begin + STRIPE].mT, second[:, begin:])
+
+
+def _put_back(front: Front, found: Array, bar: tqdm) -> None:
     """Resistances between the nodes of a front, and from them to further nodes.
 
     Args:
         front: the front.
         found: ``[a + b, a + b + c]``, known but for the first ``a`` rows and columns, which are filled in; the last
             ``c`` columns are any nodes that are taken away later, those of the border too.
+        bar: shows progress.
     """
     count, size = front.shares.shape
     for last in range(count, 0, -BLOCK):
         first = max(last - BLOCK, 0)
-        outside = front.shares[first:last, last:] @ found[last:, last:]
+        width = last - first
+        # Rows of these nodes: the means over the nodes after the block, then step by step the resistances themselves.
+        rows = np.zeros((width, found.shape[1] - first))
+        rows[:, width:] = _product(front.shares[first:last, last:], found[last:, last:])
         for node in reversed(front.inner[first:last]):
-            share = front.shares[node, node + 1 :]
-            mean = np.empty(found.shape[1] - node - 1)
-            mean[: last - node - 1] = share @ found[node + 1 :, node + 1 : last]
-            mean[last - node - 1 :] = outside[node - first] + share[: last - node - 1] @ found[node + 1 : last, last:]
-            mean += 1 / front.total[node] - share @ mean[: len(share)] / 2
-            found[node, node + 1 :] = mean
-            found[node + 1 :, node] = mean[: size - node - 1]
+            own, at = front.shares[node, node + 1 :], node - first
+            inside, outside = own[: width - at - 1], own[width - at - 1 :]
+            row, later = rows[at, at + 1 :], rows[at + 1 :]
+            row[: width - at - 1] = later[:, width : size - first] @ outside
+            row += inside @ later[:, at + 1 :]
+            row += 1 / front.total[node] - own @ row[: len(own)] / 2
+            rows[at + 1 :, at] = row[: width - at - 1]
+        found[first:last, first:] = rows
+        found[last:size, first:last] = rows[:, width : size - first].T
+        bar.update(width * found.size)
+
+
+def _product(left: Array, right: Array) -> Array:
+    """``left @ right`` on torch's threads where it is worth them."""
+    if len(right) <= STRIPE:
+        return left @ right
+    return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
 
 
 def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Front]:
@@ -238,6 +300,7 @@ def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Fr
             borders[-1] = _NONE
             break
         below[border[0]].append(column)
+    columns, front_of = _merged(columns, borders, front_of)
     fronts = [Front(node_at[own], node_at[borders[own[-1]]]) for own in columns]
     for own, front in zip(columns, fronts, strict=True):
         if len(front.border):
@@ -252,6 +315,30 @@ def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Fr
     conductance = np.bincount(tail, weights, num_nodes) + np.bincount(head, weights, num_nodes)
     root.nodes = root.every = root.nodes[np.argsort(conductance[root.nodes], kind="stable")]
     return _postorder(root)
+
+
+def _merged(columns: list[list[int]], borders: list[Array], front_of: Array) -> tuple[list[list[int]], Array]:
+    """Fronts whose border is most of the front above become part of it: copies of many that are alike take longer.
+
+    Args:
+        columns: of each front, in the order in which they are taken away.
+        borders: of each column.
+        front_of: front of each column.
+
+    Returns:
+        The fronts that are left, and the front of each column.
+    """
+    for front in sorted(range(len(columns)), key=lambda front: columns[front][-1]):  # each before the one above
+        own, border = columns[front], borders[columns[front][-1]]
+        if len(border):
+            above = columns[front_of[border[0]]]
+            if len(border) >= MERGED * (len(above) + len(borders[above[-1]])):
+                above[:0], columns[front] = own, []
+    columns = [own for own in columns if own]
+    front_of = np.empty_like(front_of)
+    for number, own in enumerate(columns):
+        front_of[own] = number
+    return columns, front_of
 
 
 def _postorder(root: Front) -> list[Front]:

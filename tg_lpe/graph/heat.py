@@ -7,18 +7,27 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.sparse import eye
 from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, heat_columns, heat_terms, is_dense, stacked_eigh
+from tg_lpe.graph.solvers import (
+    DENSE_LIMIT,
+    check_method,
+    heat_series,
+    heat_terms,
+    is_dense,
+    polynomial_entries,
+    stacked_eigh,
+)
 from tg_lpe.ops.blas import threads_for
 
 HEAT_NODES = 1024
 """Nodes of a component up to which ``method="auto"`` computes all its eigenvectors, whatever its edges and weights."""
 
-COLUMNS = 256
-"""Columns of a kernel that are computed at once."""
+FASTER = "smaller times, since the work grows with the root of the largest; or RandomWalk, for walks of few steps"
+"""What a warning recommends for large graphs."""
 
 EDGE_VALUES = 2**22
 """Products of edges, nodes and times that are held at once for the entries at the edges, at most (32 MiB)."""
@@ -60,16 +69,17 @@ def heat_kernel_entries(
 
 
 def _is_dense_faster(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> bool:
-    """Whether ``n^3`` is less than the series takes: terms, times columns, times entries of ``L`` and vectors."""
+    """Whether ``n^3`` is less than the series takes: terms times columns times entries of ``L`` and vectors."""
     if part.size > DENSE_LIMIT:
         return False
     entries = part.size + 2 * len(part.tail)
-    return part.size**2 < heat_terms(times, _bound(parts, part)) * (entries + (3 + len(times)) * part.size)
+    return part.size**2 < heat_terms(times, _bound(parts, part)) * (entries + 2 * part.size)
 
 
 def _bound(parts: Components, part: ComponentGroup) -> float:
-    """A bound of the eigenvalues of a component."""
-    return 2 * float(parts.diagonal[part.nodes[0]].max())
+    """A bound of the eigenvalues of a component: the largest sum of degrees of two neighbours (Anderson, Morley)."""
+    diagonal = parts.diagonal[part.nodes[0]]
+    return float((diagonal[part.tail] + diagonal[part.head]).max() if len(part.tail) else diagonal.max())
 
 
 def _dense(parts: Components, group: ComponentGroup, times: tuple[float, ...], with_edges: bool) -> tuple[Array, Array]:
@@ -101,17 +111,9 @@ def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:
 def _iterated(
     parts: Components, part: ComponentGroup, times: tuple[float, ...], with_edges: bool
 ) -> tuple[Array, Array]:
-    laplacian = part.sparse_matrix(parts.diagonal)
-    bound = _bound(parts, part)
-    nodes, edges = np.zeros((part.size, len(times))), np.zeros((len(part.tail), len(times)))
-    order = np.argsort(part.tail, kind="stable")
-    for first in range(0, part.size, COLUMNS):
-        columns = np.arange(first, min(first + COLUMNS, part.size))
-        found = heat_columns(laplacian, times, columns, bound)
-        nodes[columns] = found[:, columns, columns - first].T
-        if not with_edges:
-            continue
-        begin, end = np.searchsorted(part.tail[order], (first, first + COLUMNS))
-        mine = order[begin:end]
-        edges[mine] = found[:, part.head[mine], part.tail[mine] - first].T
-    return nodes, edges
+    """Entries ``[size, num_times]`` at the nodes of one component, and at edges, by Chebyshev's series."""
+    bound = max(_bound(parts, part), 1e-300)
+    matrix = (part.sparse_matrix(parts.diagonal) / (bound / 2) - eye(part.size)).tocsr()
+    tail, head = (part.tail, part.head) if with_edges else (part.tail[:0], part.head[:0])
+    nodes, edges = polynomial_entries(matrix, heat_series(times, bound), True, tail, head, FASTER)
+    return nodes, edges if with_edges else np.zeros((len(part.tail), len(times)))

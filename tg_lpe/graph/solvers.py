@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from scipy.special import ellipj, ellipkm1, ive
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
-from tg_lpe.ops.blas import threads_for
+from tg_lpe.graph.progress import shown, warn_if_long
+from tg_lpe.ops.blas import one_thread, threads_for
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 from tg_lpe.ops.operator import without_transforms
 
@@ -31,6 +33,21 @@ DENSE_SIZE = 512
 
 SAME_EIGENVALUE = 1e-12
 """Difference of eigenvalues, over the largest, below which one is as good as the other."""
+
+COLUMNS = 32
+"""Columns of a matrix polynomial that are computed at once: those of some thousand rows stay in a processor's cache."""
+
+TERMS = 256
+"""Terms of a polynomial whose entries are held at once."""
+
+ROUNDING = 1e-16
+"""Sum of the coefficients of a series that are left out, at most."""
+
+WORTH_A_THREAD = 3e8
+"""Multiplications from which on threads share the columns: a tenth of a second of them."""
+
+PRODUCTS_A_SECOND = 2e9
+"""Multiplications by entries of a sparse matrix that one thread makes, for estimates."""
 
 LANCZOS_RESTARTS = 60
 """Restarts of Lanczos' method on the matrix itself, after which it is factored if no eigenvector was found."""
@@ -251,32 +268,66 @@ def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: fl
     return vectors
 
 
-def heat_columns(laplacian: csr_matrix, times: tuple[float, ...], columns: Array, bound: float) -> Array:
-    """Columns of ``exp(-s L)`` by Chebyshev's series, to rounding.
+def polynomial_entries(
+    matrix: csr_matrix,
+    series: Array,
+    chebyshev: bool,
+    tail: Array,
+    head: Array,
+    faster: str,
+    columns: Array | None = None,
+) -> tuple[Array, Array]:
+    """Polynomials of a sparse symmetric matrix ``P``, read on the diagonal and at edges.
+
+    Some columns at a time go through all powers, few enough for the processor's cache, on as many threads as torch has.
 
     Args:
-        laplacian: ``L``, ``[n, n]``.
-        times: ``s``.
-        columns: which columns.
-        bound: at least the largest eigenvalue.
+        matrix: ``P``, ``[n, n]``.
+        series: coefficients of each polynomial, ``[num_polynomials, num_terms]``.
+        chebyshev: whether they are those of Chebyshev's polynomials ``T_k(P)``, instead of powers ``P^k``.
+        tail, head: the entries that are wanted besides the diagonal, ``[num_edges]``; those of other tails than
+            ``columns`` are zero.
+        faster: what a warning recommends where this takes long.
+        columns: which are computed, ascending; all if absent.
 
     Returns:
-        ``[num_times, n, num_columns]``.
+        ``[n, num_polynomials]`` and ``[num_edges, num_polynomials]``.
     """
-    n, half = laplacian.shape[0], max(bound, 1e-300) / 2
-    shifted = (laplacian / half - eye(n)).tocsr()
-    terms = heat_terms(times, bound)
-    weights = np.array([_heat_series(s * half, terms) for s in times])
-    previous, current = np.zeros((n, len(columns))), np.zeros((n, len(columns)))
-    current[columns, np.arange(len(columns))] = 1.0
-    out = weights[:, 0, None, None] * current
-    for term in range(1, terms):
-        product = shifted @ current
-        previous, current = current, product if term == 1 else 2 * product - previous
-        for number in range(len(times)):
-            if abs(weights[number, term]) > 1e-18:
-                out[number] += weights[number, term] * current
-    return out
+    n, terms = matrix.shape[0], series.shape[1]
+    nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
+    order = np.argsort(tail, kind="stable")
+    first_edge = np.searchsorted(tail[order], np.arange(n + 1))
+    step = 2 * matrix if chebyshev else matrix
+
+    def read(own: Array) -> None:
+        mine = np.concatenate([order[first_edge[node] : first_edge[node + 1]] for node in own])
+        width = len(own)
+        places = np.concatenate([own * width + np.arange(width), head[mine] * width + np.searchsorted(own, tail[mine])])
+        before, now = np.zeros((n, width)), np.zeros((n, width))
+        now[own, np.arange(width)] = 1.0
+        found = np.zeros((len(series), len(places)))
+        for start in range(0, terms, TERMS):
+            values = np.empty((min(TERMS, terms - start), len(places)))
+            for term in range(start, start + len(values)):
+                now.take(places, out=values[term - start])
+                if term + 1 < terms:
+                    after = (step if term else matrix) @ now
+                    if chebyshev and term:
+                        after -= before
+                    before, now = now, after
+            found += series[:, start : start + TERMS] @ values
+        nodes[own], edges[mine] = found[:, :width].T, found[:, width:].T
+
+    columns = np.arange(n) if columns is None else columns
+    blocks = np.split(columns, range(COLUMNS, len(columns), COLUMNS)) if len(columns) else []
+    work = float(matrix.nnz + 2 * n) * len(columns) * terms
+    threads = torch.get_num_threads() if work > WORTH_A_THREAD else 1
+    seconds = work / (PRODUCTS_A_SECOND * threads)
+    warn_if_long(seconds, faster)
+    with one_thread(), shown(work, seconds) as bar, ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(read, blocks) if threads > 1 else map(read, blocks):
+            bar.update(work / len(blocks))
+    return nodes, edges
 
 
 def heat_terms(times: tuple[float, ...], bound: float) -> int:
@@ -285,10 +336,23 @@ def heat_terms(times: tuple[float, ...], bound: float) -> int:
     return int(10 + 9 * math.sqrt(x) + min(x, 40.0))
 
 
-def _heat_series(x: float, terms: int) -> Array:
-    """The coefficients ``(2 - [j = 0]) (-1)^j exp(-x) I_j(x)``."""
-    j = np.arange(terms)
-    return np.where(j == 0, 1.0, 2.0) * (-1.0) ** j * ive(j, x)
+def heat_series(times: tuple[float, ...], bound: float) -> Array:
+    """Coefficients of ``exp(-s L)`` by Chebyshev's polynomials of ``2 L / bound - 1``, to rounding.
+
+    They are ``(2 - [j = 0]) (-1)^j exp(-x) I_j(x)`` with ``x = s bound / 2``.
+
+    Args:
+        times: ``s``.
+        bound: at least the largest eigenvalue.
+
+    Returns:
+        ``[num_times, num_terms]``.
+    """
+    j = np.arange(heat_terms(times, bound))
+    x = np.array(times)[:, None] * bound / 2
+    series = np.where(j == 0, 1.0, 2.0) * (-1.0) ** j * ive(j, x)
+    rest = np.abs(series).max(0)[::-1].cumsum()[::-1]
+    return series[:, : max(1, int((rest > ROUNDING).sum()))]
 
 
 def inverse_root(laplacian: csr_matrix, b: Array, lower: float, upper: float, tolerance: float) -> Array:

@@ -17,7 +17,14 @@ from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.graph.components import Array, ComponentGroup, Components, component_labels, null_dimension
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.graph.solvers import (
+    DENSE_LIMIT,
+    check_method,
+    is_dense,
+    polynomial_entries,
+    sparse_eigenvectors,
+    stacked_eigh,
+)
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.operator import host_array
@@ -46,13 +53,16 @@ WALK_NODES = 2048
 """Nodes of a graph up to which powers of its adjacency matrix are written out, by ``method="auto"``."""
 
 WALK_VISITS = 2**12
-"""Edges around a node that are looked at in a larger graph."""
+"""Edges around a node that are looked at in a larger graph, at least."""
 
-COLUMNS_A_ROW = 40
-"""Columns of all powers that take as long as one row of sparse powers."""
+VISIT_PRODUCTS = 64
+"""Products of the matrix with a column that take as long as one edge around a node."""
 
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
+
+FASTER_WALKS = "fewer steps, since the edges around a node within half of them are looked at"
+"""What a warning recommends for large graphs."""
 
 SYMMETRIC = 1e-6
 """An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
@@ -295,8 +305,8 @@ def random_walk_probabilities(
         graph: the batch.
         steps: number of steps.
         method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
-            to 2,048 nodes. Above, the compiled part takes the edges around a node if 4,096 of them suffice, as in a
-            grid, and else products of the matrix with columns of the identity; without it, sparse powers.
+            to 2,048 nodes. Above, the compiled part takes the edges around a node where they are few, as in a grid or
+            for few steps, and else products of the matrix with columns of the identity; without it, sparse powers.
         with_edges: whether the values at the edges are wanted; zero otherwise.
 
     Returns:
@@ -316,8 +326,7 @@ def random_walk_probabilities(
         if method == "auto" and cpu.supports(adjacency):
             return _walks_of_large_graphs(graph, adjacency, steps, with_edges)
         nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
-        every = torch.arange(graph.num_nodes, device=graph.device)
-        _sparse_walks(graph, adjacency, every, nodes, edges if with_edges else None)
+        _sparse_walks(graph, adjacency, nodes, edges if with_edges else None)
         return nodes, edges
     nodes, edges = _dense_walks(graph, adjacency, steps)
     return nodes, edges if with_edges else edges.zero_()
@@ -326,36 +335,32 @@ def random_walk_probabilities(
 def _walks_of_large_graphs(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
     """As :func:`random_walk_probabilities`, in the compiled part.
 
-    Around each node, where few edges lie around it. A graph with many other nodes is computed column by column; the
-    rows of a few others are sparse powers.
+    Around each node, where that is less than a column of all powers. Other nodes have their columns computed.
     """
     entries, ends, wanted = adjacency.unsqueeze(0), (graph.tail, graph.head), steps + with_edges
-    orders = ball_orders(*ends, graph.num_nodes, wanted, WALK_VISITS)
-    sizes = graph.ptr.diff()
-    unknown = torch.zeros_like(sizes).index_add(0, graph.batch, (orders < wanted).to(sizes.dtype))
-    by_columns = unknown * COLUMNS_A_ROW > sizes
-    orders = orders.masked_fill(by_columns[graph.batch], 1)
-    nodes, edges = ball_polynomials(entries, *ends, orders, "power", steps, with_edges)
+    column = steps * (1 + 2 * graph.num_edges // max(1, graph.num_nodes)) * graph.max_nodes
+    orders = ball_orders(*ends, graph.num_nodes, wanted, max(WALK_VISITS, column // VISIT_PRODUCTS))
+    unknown = orders < wanted
+    nodes, edges = ball_polynomials(entries, *ends, orders.masked_fill(unknown, 1), "power", steps, with_edges)
     edges = edges if with_edges else nodes.new_zeros(graph.num_edges, steps)
-    rows = ((orders < wanted) & ~by_columns[graph.batch]).nonzero().flatten()
-    if rows.numel():
-        _sparse_walks(graph, adjacency, rows, nodes, edges if with_edges else None)
-    for number in by_columns.nonzero().flatten().tolist():
+    for number in torch.unique(graph.batch[unknown]).tolist():
         own, mine = (
             slice(*graph.ptr[number : number + 2].tolist()),
             slice(*graph.edge_ptr[number : number + 2].tolist()),
         )
         size, first = own.stop - own.start, graph.ptr[number]
-        structure = (
-            graph.tail[mine] - first,
-            graph.head[mine] - first,
-            graph.ptr[number : number + 2] - first,
-            size,
-            size,
-        )
-        nodes[own], at_edges = matrix_polynomials(entries[:, mine].contiguous(), *structure, "power", steps)
+        tail, head = graph.tail[mine] - first, graph.head[mine] - first
+        columns = unknown[own].nonzero().flatten()
+        rows, others, w = host_array(tail), host_array(head), host_array(adjacency[mine])
+        matrix = csr_matrix((np.tile(w, 2), (np.append(rows, others), np.append(others, rows))), (size, size))
+        if not with_edges:
+            rows, others = rows[:0], others[:0]
+        powers = np.eye(steps, steps + 1, k=1)
+        found = polynomial_entries(matrix, powers, False, rows, others, FASTER_WALKS, host_array(columns).copy())
+        nodes[own][columns] = torch.from_numpy(found[0]).to(nodes)[columns]
         if with_edges:
-            edges[mine] = at_edges
+            is_read = unknown[own][tail]
+            edges[mine][is_read] = torch.from_numpy(found[1]).to(edges)[is_read]
     return nodes, edges
 
 
@@ -377,23 +382,21 @@ def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tenso
     return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
-def _sparse_walks(graph: Incidence, adjacency: Tensor, wanted: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
+def _sparse_walks(graph: Incidence, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
     """Sparse powers, some rows at a time.
 
     Args:
         graph: the batch.
         adjacency: entries of the matrix at the edges, ``[num_edges]``.
-        wanted: which nodes, ascending.
-        nodes: their diagonal entries are written here, ``[num_nodes, num_steps]``.
-        edges: the entries of the edges whose tail is wanted are written here, ``[num_edges, num_steps]``.
+        nodes: the diagonal entries are written here, ``[num_nodes, num_steps]``.
+        edges: the entries at the edges are written here, ``[num_edges, num_steps]``.
     """
     n, tail, head = graph.num_nodes, host_array(graph.tail), host_array(graph.head)
     w = host_array(adjacency)
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
     first_edge = np.searchsorted(tail, np.arange(n + 1))
-    for part in wanted.cpu().split(WALK_ROWS) if wanted.numel() else ():
-        own = host_array(part).copy()  # scipy indexes by arrays that own their memory
+    for own in np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else ():
         counts = first_edge[own + 1] - first_edge[own]
         row = np.repeat(np.arange(len(own)), counts)
         mine = np.repeat(first_edge[own] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
@@ -404,7 +407,7 @@ def _sparse_walks(graph: Incidence, adjacency: Tensor, wanted: Tensor, nodes: Te
             at_nodes[:, step] = rows[np.arange(len(own)), own]
             if edges is not None and len(mine):
                 at_edges[:, step] = rows[row, head[mine]]
-        nodes[part] = torch.from_numpy(at_nodes).to(nodes)
+        nodes[torch.from_numpy(own)] = torch.from_numpy(at_nodes).to(nodes)
         if edges is not None:
             edges[torch.from_numpy(mine)] = torch.from_numpy(at_edges).to(edges)
 

@@ -1,0 +1,136 @@
+"""Encodings of larger graphs against dense algebra, the work that they take, and what they say before it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tg_lpe import Incidence
+from tg_lpe.encoders import EffectiveResistance, HeatKernel, RandomWalk
+from tg_lpe.graph import progress
+from tg_lpe.graph.components import Components
+from tg_lpe.graph.elimination import Elimination
+from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.resistance import effective_resistances
+from tg_lpe.graph.spectral import random_walk_probabilities
+
+TIMES = (0.0, 0.5, 4.0, 16.0)
+
+
+def random_graph(num_nodes: int, weighted: bool = False, loops: int = 0, seed: int = 0) -> Incidence:
+    """A random graph of mean degree 6."""
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(np.sort(rng.integers(num_nodes, size=(3 * num_nodes, 2))), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    weights = torch.from_numpy(rng.uniform(0.1, 3.0, len(pairs))) if weighted else None
+    nodes = torch.from_numpy(rng.integers(num_nodes, size=loops))
+    index = torch.cat([torch.from_numpy(pairs).T, nodes.expand(2, -1)], 1)
+    if weights is not None:
+        weights = torch.cat([weights, torch.ones(loops).double()])
+    return Incidence(index, num_nodes, edge_weight=weights, reduce="add")
+
+
+def laplacian(graph: Incidence) -> np.ndarray:
+    tail, head = graph.tail.numpy(), graph.head.numpy()
+    weights = graph.root_conductance(torch.zeros(0).double()).square().numpy()
+    out = np.zeros((graph.num_nodes, graph.num_nodes))
+    out[tail, head] = out[head, tail] = -weights
+    return out - np.diag(out.sum(1))
+
+
+def graphs() -> dict[str, Incidence]:
+    """Several components and isolated nodes come with mean degree 6; a path has few and far nodes."""
+    path = torch.stack([torch.arange(999), torch.arange(1, 1000)])
+    return {
+        "random": random_graph(1000),
+        "weighted, loops": random_graph(1000, weighted=True, loops=20),
+        "path": Incidence(path, 1000),
+        "two parts": Incidence(path[:, path[0] != 399], 1000),
+    }
+
+
+@pytest.mark.parametrize("name", graphs())
+@pytest.mark.parametrize("method", ["auto", "iterative"])
+def test_agrees_with_dense_algebra(name: str, method: str) -> None:
+    graph = graphs()[name]
+    matrix = laplacian(graph)
+    tail, head = graph.tail.numpy(), graph.head.numpy()
+    values, vectors = np.linalg.eigh(matrix)
+    nodes, edges = heat_kernel_entries(graph, TIMES, method=method)
+    for number, s in enumerate(TIMES):
+        kernel = (vectors * np.exp(-s * values)) @ vectors.T
+        np.testing.assert_allclose(nodes[:, number], kernel.diagonal(), atol=1e-9)
+        np.testing.assert_allclose(edges[:, number], kernel[tail, head], atol=1e-9)
+    nodes, edges = effective_resistances(graph, method=method)
+    inverse = np.linalg.pinv(matrix, rcond=1e-12, hermitian=True)
+    resistance = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
+    label = Components(graph).label
+    same = label[:, None] == label
+    np.testing.assert_allclose(edges, resistance[tail, head], rtol=1e-9)
+    np.testing.assert_allclose(nodes, (resistance * same).sum(1) / same.sum(1), rtol=1e-9, atol=1e-9)
+
+
+def work_of(monkeypatch: pytest.MonkeyPatch, graph: Incidence, times: tuple[float, ...]) -> int:
+    """Columns that are multiplied by the sparse matrix."""
+    count = 0
+    original = progress.tqdm
+
+    class Counted(original):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            nonlocal count
+            count += options["total"]
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(progress, "tqdm", Counted)
+    heat_kernel_entries(graph, times, method="iterative")
+    return count
+
+
+def test_more_times_take_no_more_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(500)
+    assert work_of(monkeypatch, graph, (16.0,)) == work_of(monkeypatch, graph, (0.5, 1.0, 2.0, 4.0, 8.0, 16.0))
+
+
+def test_fronts_that_are_alike_become_one() -> None:
+    """They were copied one by one: 13 times the entries of the largest."""
+    (part,) = (part for group in Components(random_graph(2000)).groups[-1:] for part in group.each())
+    found = Elimination(part.size, part.tail, part.head, part.weights)
+    assert sum(len(front.every) ** 2 for front in found.fronts) < 8 * found.largest**2
+
+
+@pytest.mark.parametrize("steps", [4, 9])
+def test_walks_within_reach_of_half_the_steps(steps: int) -> None:
+    graph = random_graph(3000, weighted=True)
+    expected = random_walk_probabilities(graph, steps, method="iterative")
+    for got, truth in zip(random_walk_probabilities(graph, steps), expected, strict=True):
+        torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
+
+
+def test_what_takes_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoder in (HeatKernel(method="iterative"), EffectiveResistance(method="iterative")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            encoder.precompute(random_graph(200))
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "WARNED_AFTER", 0.0)
+        with pytest.warns(UserWarning, match="smaller times"):
+            HeatKernel(method="iterative").precompute(random_graph(200))
+        with pytest.warns(UserWarning, match="ResistiveEmbedding"):
+            EffectiveResistance(method="iterative").precompute(random_graph(200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("encoder", "num_nodes", "seconds"),
+    [(HeatKernel(), 5000, 15), (EffectiveResistance(), 10000, 15), (RandomWalk(8), 20000, 15)],
+)
+def test_seconds_of_a_processor(encoder: Any, num_nodes: int, seconds: float) -> None:
+    """Of all threads together, which other processes hardly change."""
+    graph, start = random_graph(num_nodes), time.process_time()
+    encoder.precompute(graph)
+    assert time.process_time() - start < seconds
