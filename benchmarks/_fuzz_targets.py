@@ -83,6 +83,10 @@ def in_turn(targets: Sequence[Target], seed: int) -> Iterator[Target]:
             yield target
 
 
+TRAINING = [Data(edge_index=torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]]), num_nodes=5)]
+"""What encoders of statistics are fitted to."""
+
+
 def all_targets(dtype: torch.dtype) -> list[Target]:
     """Everything there is, with weights of a dtype, in the order of names."""
     torch.manual_seed(0)
@@ -146,7 +150,7 @@ def _required(cls: type) -> dict[str, Any]:
 def _encoders(dtype: torch.dtype) -> Iterator[Target]:
     for name in ENCODERS:
         for title, config, real in _variants(name):
-            encoder = make_encoder(config).to(dtype).eval()
+            encoder = make_encoder(config).fit(TRAINING).to(dtype).eval()
 
             def run(graph: GraphInput, seed: int, encoder: Encoder = encoder, real: bool = real) -> list[Output]:
                 x, edge_attr = features_of(graph, encoder.reads, real)
@@ -390,6 +394,8 @@ def _models(dtype: torch.dtype) -> Iterator[Target]:
                 level = "graph" if config is None else "node"
                 options = arguments_of(cls, {**sizes, **given, "encoder": config, "level": level})
                 model = cls(**options)
+                if config is not None:
+                    model.encoder.fit(TRAINING)
                 if config is None:
                     yield _model(f"model {name} {'features' if real else 'types'}", model, real, dtype)
                 else:

@@ -121,6 +121,16 @@ REGULAR = [
 FIXED_NODES = ["--pretrained", "gram-k16", "--encoder_lr", "0", *NODES_ALONE]
 """What LinearTransformerPE(k=16) writes."""
 
+WHITENED = ["--encoder", "Whitened", *NODES_ALONE, "--encoder.encoder"]
+WHITENED_ROWS: dict[str, list[str]] = {
+    "random-walk, whitened, nodes alone": [*WHITENED, "RandomWalk", "--encoder.encoder.steps", "16"],
+    "laplacian, whitened, nodes alone": [*WHITENED, "LaplacianEigenvectors", "--encoder.encoder.k", "6"],
+    "heat kernel, nodes alone": ["--encoder", "HeatKernel", *NODES_ALONE],
+    "heat kernel, whitened, nodes alone": [*WHITENED, "HeatKernel"],
+    "gram-k16, frozen, whitened, nodes alone": [*WHITENED, "gram-k16"],
+}
+"""The same encodings without correlations between their channels: tells better information from conditioning."""
+
 BUDGET = {
     **{f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)},
     "gram-k16, frozen, nodes alone, 9 layers": [*FIXED_NODES, *REGULAR],
@@ -180,6 +190,7 @@ ROWS = {
     **ABLATIONS,
     **WITHOUT_FEATURES,
     "gram-k16, frozen, nodes alone": FIXED_NODES,
+    **WHITENED_ROWS,
     **SMALL,
     **SUMMED,
     **GPS,
@@ -194,7 +205,10 @@ GROUPS = {
     "ablations": [GRAM, *ABLATIONS],
     "without-features": list(WITHOUT_FEATURES),
     "small": list(SMALL),
-    "fixed": ["none", "laplacian, nodes alone", "random-walk, nodes alone", "gram-k16, frozen, nodes alone"],
+    "fixed": [
+        *["none", "laplacian, nodes alone", "random-walk, nodes alone", "gram-k16, frozen, nodes alone"],
+        *WHITENED_ROWS,
+    ],
     "summed": list(SUMMED),
     "gps": list(GPS),
     "budget": list(BUDGET),

@@ -208,9 +208,19 @@ def test_every_encoder_lists_its_own_arguments(name: str, capsys: pytest.Capture
     assert not any(f"--encoder.{size} " in shown for size in sizes)
 
 
-def test_a_configuration_file_says_what_the_options_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        ["RandomWalk", "--encoder.steps", "5"],
+        ["Whitened", "--encoder.encoder", "RandomWalk", "--encoder.encoder.steps", "5"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_configuration_file_says_what_the_options_say(
+    encoder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = small_folder(tmp_path / "molecules")
-    command = ["train", str(data), "--computed", "solubility", "--encoder", "RandomWalk", "--encoder.steps", "5"]
+    command = ["train", str(data), "--computed", "solubility", "--encoder", *encoder]
     command += ["--model.hidden_channels", "8", "--model.num_layers", "1", "--epochs", "1", "--threads", "1"]
     command += ["--cache", str(tmp_path / "cache"), "--quiet"]
     with pytest.raises(SystemExit) as stopped:
@@ -955,3 +965,24 @@ def test_arguments_of_an_encoder_stay_with_its_class(tmp_path: Path, capsys: pyt
     start = ["--start", "tuple-zinc12k", "--model", "TupleTransformer"]
     assert encoder_of(*start)["num_layers"] == 16
     assert encoder_of(*start, "--encoder", "SpectralEncoder")["num_layers"] == 2
+
+
+def test_an_encoder_around_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class or a checkpoint inside; it is fitted to the training part, used, saved, and started from."""
+    data = small_folder(tmp_path / "molecules")
+    common = ["--model.hidden_channels", "8", "--model.num_layers", "1", "--epochs", "1", "--threads", "1", "--quiet"]
+    common = ["train", str(data), "--computed", "solubility", "--cache", str(tmp_path / "cache"), *common]
+    out = tmp_path / "run"
+    assert main([*common, "--encoder", "Whitened", "--encoder.encoder", "gram-k8", "--out", str(out)]) == 0
+    assert "Whitened takes its statistics from the training part" in capsys.readouterr().err
+    trained = json.loads((out / "config.json").read_text())["encoder"]
+    assert trained["class"] == "Whitened" and trained["encoder"]["class"] == "GramTransformer"
+    assert main([*common, "--start", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert "statistics" not in capsys.readouterr().err
+    states = [load_file(folder / "model.safetensors")["encoder.node_map"] for folder in (out, tmp_path / "again")]
+    assert torch.equal(*states) and bool(states[0].any())
+    (tmp_path / "in.smi").write_text("CCO\n", encoding="utf-8")
+    assert main(["encode", str(tmp_path / "in.smi"), str(tmp_path / "o.pt"), "--pretrained", str(out)]) == 0
+    wrong = ["encode", str(tmp_path / "in.smi"), str(tmp_path / "p.pt"), "--encoder", "Whitened"]
+    assert "has no statistics yet" in refused(capsys, *wrong)
+    assert main(["report", str(tmp_path / "run"), str(tmp_path / "again"), "--out", str(tmp_path / "report")]) == 0

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import tg_lpe.encoders.gram_transformer
-from tg_lpe import AddPositionalEncoding, Encoding, GramTransformer, Incidence, LinearTransformer
+from tg_lpe import AddPositionalEncoding, Encoding, GramTransformer, Incidence, LinearTransformer, zoo
 from tg_lpe.encoders import load_encoder
 from tg_lpe.encoders.base import frozen_copy
 from tg_lpe.encoders.gram_transformer import BALL_VISITS, EXACT_NODES, MAX_PADDING
@@ -481,6 +481,11 @@ def test_what_encodes_once_is_exact_on_larger_graphs(monkeypatch: pytest.MonkeyP
     graph = incidence_of(from_networkx(nx.random_regular_graph(3, 40, seed=0)))
     encoder, exact = (gram(probes=kind, num_probes=3, num_layers=5) for kind in ("auto", "identity"))
     truth = exact.encode(graph).node
+    with pytest.warns(
+        UserWarning, match=rf"40 nodes .* GramTransformer has out_channels={encoder.out_channels}"
+    ) as said:
+        encoder.encode(graph)
+    assert not any(name in str(one.message) for one in said for name in zoo.names()), "it speaks of this encoder"
     for model in (encoder, copy.deepcopy(encoder).freeze()):
         with pytest.warns(UserWarning, match="estimates a part of the encoding"):
             assert relative_error(model.encode(graph).node, truth) > 1e-3

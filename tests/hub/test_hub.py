@@ -72,6 +72,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     **ENCODERS,
     "LaplacianEigenvectors": partial(ENCODERS["LaplacianEigenvectors"], k=3),
     "ResistiveEmbedding": partial(ENCODERS["ResistiveEmbedding"], k=3),
+    "Whitened": lambda: ENCODERS["Whitened"]().fit([Data(edge_index=EDGES, num_nodes=5)]),
     "own encoder": partial(TableOfDegrees, 2.0),
     "model": partial(small, num_node_types=3, pe_channels=2),
     "model with an encoder": lambda: small(encoder=GramTransformer()),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,8 @@ import torch
 from helpers import Degrees
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from tg_lpe import AddPositionalEncoding
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
+from tg_lpe.encoders import LPE, RandomWalk, Whitened, load_encoder
 from tg_lpe.testing import assert_permutation_equivariant
 
 PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
@@ -99,3 +103,41 @@ def test_arguments_of_the_encoder_are_in_the_repr(cls: type[Degrees]) -> None:
 
 def test_the_encoder_is_equivariant() -> None:
     assert_permutation_equivariant(Degrees(), PATHS[2], 6, edge_weight=torch.arange(1.0, 6.0))
+
+
+def warned(encoder: Encoder) -> list[str]:
+    """The warnings of a transform that is made of an encoder."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        AddPositionalEncoding(encoder)
+    assert all(one.filename == __file__ for one in found), "warnings name the caller's line"
+    return [str(one.message) for one in found]
+
+
+@pytest.mark.parametrize("make", [lambda: GramTransformer(8), LPE, lambda: copy.deepcopy(GramTransformer(8).eval())])
+def test_random_weights_are_warned_of(make: Callable[[], Encoder]) -> None:
+    """Two encoders of one class differ, and neither was trained."""
+    torch.manual_seed(0)
+    encoder = make()
+    (message,) = warned(encoder)
+    assert "from_pretrained" in message and "torch.manual_seed" in message and type(encoder).__name__ in message
+    (message,) = warned(encoder)  # every call says so; Python shows it once for each line
+
+
+def test_other_weights_are_not_warned_of() -> None:
+    """Trained, loaded, or none; the way of the optimiser does not matter."""
+    torch.manual_seed(0)
+    assert not warned(load_encoder("gram-k8")) and not warned(RandomWalk(3)) and not warned(Whitened("gram-k8"))
+    for fused in (False, True):
+        encoder = GramTransformer(8)
+        optimiser = torch.optim.AdamW(encoder.parameters(), fused=fused)
+        encoder(None, PATHS[2], num_nodes=6).node.sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        assert not warned(encoder)
+    assert warned(Whitened({"class": "GramTransformer", "out_channels": 8}))[0].startswith("this GramTransformer")
+
+
+def test_the_warning_leaves_the_global_generator_alone() -> None:
+    encoder, state = GramTransformer(8), torch.get_rng_state()
+    assert warned(encoder) and torch.equal(torch.get_rng_state(), state)

@@ -194,9 +194,18 @@ def start_defaults(model: Model, args: Namespace) -> dict[str, Any]:
 
 def class_and_arguments(chosen: Namespace) -> tuple[Any, dict[str, Any]]:
     """What jsonargparse holds of a chosen class: the class itself and the arguments of its constructor."""
-    module, _, name = chosen.class_path.rpartition(".")
-    arguments = chosen.get("init_args")
-    return getattr(importlib.import_module(module), name), {} if arguments is None else dict(arguments.as_dict())
+    return _class_and_arguments(chosen.as_dict())
+
+
+def _class_and_arguments(chosen: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """As :func:`class_and_arguments`; an argument that is an encoder itself becomes its class and arguments."""
+    module, _, name = chosen["class_path"].rpartition(".")
+    arguments = dict(chosen.get("init_args") or {})
+    for key, value in arguments.items():
+        if isinstance(value, dict) and "class_path" in value:
+            cls, inner = _class_and_arguments(value)
+            arguments[key] = {"class": register(cls).__name__, **inner}
+    return getattr(importlib.import_module(module), name), arguments
 
 
 def encoder_label(chosen: Mapping[str, Any] | str | None) -> str:

@@ -95,6 +95,10 @@ def run(args: Namespace) -> None:
         except ValueError as error:
             raise ValueError(f"--start {args.start}: {error}") from error
     check_training(model, splits, task)
+    encoder = getattr(model, "encoder", None)
+    if encoder is not None and not encoder.is_fitted:
+        number = f"{len(splits.train):,}"
+        print(f"{label} takes its statistics from the training part, graphs: {number}", file=sys.stderr)
     settings = {
         **describe_model(model),
         "pretrained": chosen if isinstance(chosen, str) else None,

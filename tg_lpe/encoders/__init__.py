@@ -14,6 +14,7 @@ from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_en
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 from tg_lpe.encoders.spe import SPE
 from tg_lpe.encoders.spectral import SpectralEncoder, SpectralKernel
+from tg_lpe.encoders.whitened import Whitened
 
 __all__ = [
     "ENCODERS",
@@ -32,6 +33,7 @@ __all__ = [
     "ResistiveEmbedding",
     "SpectralEncoder",
     "SpectralKernel",
+    "Whitened",
     "as_encoder",
     "load_encoder",
     "make_encoder",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_generator
 from tg_lpe.data.spec import DataSpec
@@ -165,6 +167,26 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         """
         return {}
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it can encode; ``False`` where :meth:`fit` must take statistics from training graphs first."""
+        return True
+
+    def fit(self: E, dataset: Sequence[Data], *, generator: torch.Generator | None = None) -> E:
+        """Take the statistics that the encoder needs from training graphs; by default, it needs none.
+
+        :func:`tg_lpe.training.train` and ``tg-lpe train`` do so with the training part of the data, if
+        :attr:`is_fitted` is ``False``.
+
+        Args:
+            dataset: a PyG dataset or a sequence of ``Data``.
+            generator: the source of randomness; absent, the statistics are those of what :meth:`encode` gives without.
+
+        Returns:
+            This encoder.
+        """
+        return self
+
     def forward(
         self,
         x: Tensor | None,
@@ -316,6 +338,39 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             for name, value in spec.to_dict().items()
             if value is not None and name in parameters and arguments.get(name) is None
         }
+
+
+def warn_if_untrained(encoder: Encoder, stacklevel: int) -> None:
+    """Warn if the weights of an encoder are random and still those that were drawn when it was made.
+
+    Args:
+        encoder: an encoder that is about to be used as it is.
+        stacklevel: as :func:`warnings.warn`, counted from the caller.
+    """
+    weights = dict(encoder.named_parameters())
+    if not weights or encoder._not_jsonable:
+        return
+
+    def is_drawn_now() -> bool:
+        """Whether the constructor would draw these weights."""
+        drawn = dict(encoder.made_anew().named_parameters())
+        return drawn.keys() == weights.keys() and all(
+            torch.equal(drawn[name].to(weight), weight) for name, weight in weights.items()
+        )
+
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(encoder._rng_state)
+        is_as_drawn = is_drawn_now()
+        torch.rand(1)
+        is_random = is_as_drawn and not is_drawn_now()
+    if is_random:
+        name = [type(part).__name__ for part in encoder.modules() if isinstance(part, Encoder)][-1]  # the innermost
+        warnings.warn(
+            f"this {name} has random weights, so each one that is made encodes differently: take a pretrained one, "
+            f"{name}.from_pretrained(NAME_OR_FOLDER), or train it first; torch.manual_seed(SEED) before {name}(...) "
+            "gives the same weights in every program",
+            stacklevel=stacklevel + 1,
+        )
 
 
 def copy_tensors(module: nn.Module, like: nn.Module) -> None:

@@ -51,12 +51,6 @@ NEIGHBOURS = 64
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
 
-ESTIMATED = (
-    "a graph is too large to be encoded exactly: probes='auto' estimates a part of the encoding from num_probes random "
-    "signs, and more of them lower the error; the later columns of gram-k16 may be mostly noise, gram-k8 has less"
-)
-"""What is said of graphs that are too large to be exact."""
-
 MAX_PADDING = 1.15
 """Work grows with the cube of a bucket's ``max_nodes``, so its graphs differ in size by no more than this factor."""
 
@@ -477,7 +471,13 @@ class GramTransformer(Encoder):
         exact = ball_polynomials(adjacency, tail, head, orders, self.basis, layers, read_edges)
         if bool((orders == layers + read_edges).all()):
             return exact
-        warnings.warn(ESTIMATED, stacklevel=2)
+        warnings.warn(
+            f"a graph of {num_nodes:,} nodes is too large to be encoded exactly: probes='auto' estimates a part of the "
+            f"encoding from num_probes={self.num_probes} random signs, and more of them lower the error; this "
+            f"{type(self).__name__} has out_channels={self.out_channels}, and columns that need long walks may be "
+            "mostly noise",
+            stacklevel=2,
+        )
         options = self.basis, layers, self.num_probes, seed, read_edges
         estimates = estimated_polynomials(adjacency, tail, head, num_nodes, num_nodes, *options)
         layer = torch.arange(1, layers + 1, device=tail.device).repeat(self.num_filters)

@@ -90,6 +90,8 @@ class CheckpointMixin(
     _not_jsonable: Mapping[str, str] = {}
     _modules_in_config: tuple[str, ...] = ()
     """Arguments that may be modules, whose configuration :meth:`config_dict` of the class adds itself."""
+    _rng_state: Tensor
+    """State of torch's global generator before the constructor drew weights from it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the constructor's own arguments: tools prefer ``__new__``, which takes any."""
@@ -102,8 +104,9 @@ class CheckpointMixin(
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Take down the constructor's arguments, and which of them a configuration cannot hold."""
+        """Take down the constructor's arguments, which of them are not JSON-able, and the generator's state."""
         instance: T = super().__new__(cls, *args, **kwargs)
+        instance._rng_state = torch.get_rng_state()
         # The caller's own dictionaries may change later.
         instance._hub_mixin_config = copy.deepcopy(instance._hub_mixin_config)
         given = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}

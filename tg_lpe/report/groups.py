@@ -299,7 +299,13 @@ def _encoder_settings(run: Run) -> dict[str, Any]:
             del arguments["edge_out_channels"]
     if run.pretrained is not None:
         return {**settings, "pretrained": run.pretrained}  # the checkpoint decides all its arguments
-    return {**settings, **{f"encoder.{key}": value for key, value in arguments.items()}}
+    for key, value in arguments.items():
+        if isinstance(value, dict) and "class" in value:  # an encoder inside another
+            inside = _encoder_settings(replace(run, encoder=value))
+            settings |= {name if name == "edge_encoding" else f"encoder.{name}": one for name, one in inside.items()}
+        else:
+            settings[f"encoder.{key}"] = value
+    return settings
 
 
 def _group(runs: Sequence[Run]) -> Group:

@@ -36,6 +36,9 @@ READ = ("x", "edge_index", "edge_attr", "edge_weight", "y")
 RELABELLING = 2
 """Separates the seed of the test graphs' other numbering from all others."""
 
+FIT = 3
+"""Separates the seed of what an encoder draws while it takes its statistics from all others."""
+
 
 def train(
     model: nn.Module,
@@ -164,6 +167,8 @@ class JointTraining(TrainingLoop):
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
         self.encoder = getattr(model, "encoder", None)
+        if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
+            self.encoder.fit(splits.train, generator=torch.Generator().manual_seed(hash_seed(config.seed, FIT)))
         super().__init__(config, model, _optimizer(model, config), folder, progress)
         self.config, self.task = config, task
         self.train_set, self.val_set, self.test_set = (

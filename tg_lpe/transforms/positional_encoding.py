@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data.datapipes import functional_transform
 
-from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy
+from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy, warn_if_untrained
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.checkpoints import described_arguments, module_digest, module_dtype
@@ -74,6 +74,7 @@ class AddPositionalEncoding(GraphTransform):
                 f"{type(self).__name__}.from_pretrained takes a name or a folder"
             )
         check_encoder(encoder)
+        warn_if_untrained(encoder, 2)
         check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
         if edge_attr_name is None and not encoder.out_channels:
             raise ValueError(f"{type(encoder).__name__} encodes edges alone, so it needs edge_attr_name, got None")

@@ -1,0 +1,245 @@
+"""An encoding brought to principal components of variance one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+
+from tg_lpe.arguments import check_generator
+from tg_lpe.data.spec import DataSpec
+from tg_lpe.data.storage import iterate_chunks
+from tg_lpe.encoders.base import Encoder, Encoding, warn_if_untrained
+from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS
+from tg_lpe.encoders.random_walk import RandomWalk
+from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, register
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.nn.autocast import without_autocast
+
+SMALLEST = 1e-5
+"""Components whose deviation is a smaller share of the first one's are dropped: rounding would show in float32."""
+
+
+@register
+class Whitened(Encoder):
+    r"""Another encoder's channels, rotated to principal components and brought to variance one.
+
+    With the mean :math:`\mu` and the covariance :math:`U \operatorname{diag}(\lambda) U^T` of the encoding :math:`p` of
+    all nodes of a training set, the encoding of a node is
+
+    .. math:: \operatorname{diag}(\lambda)^{-1/2}\, U^T (p - \mu) ,
+
+    and likewise at the edges. The channels are uncorrelated on the training set, in the order of their variance
+    before. A network can read the same from ``p``, but textbook encodings are strongly correlated and gradient descent
+    then learns slowly: this encoder is the control that tells better information from better conditioning.
+
+    :meth:`fit` takes the statistics from training graphs, once; ``tg-lpe train`` and :func:`tg_lpe.training.train` do
+    so with the training part of the data. They are buffers: checkpoints hold them. The encoder inside is a frozen
+    copy, whose weights are kept as they are. Components with less than 1e-5 of the first one's deviation are dropped:
+    their channels, the last ones, are zero, so that the widths are those of ``encoder`` on any data.
+
+    Signs of eigenvectors are arbitrary. Without a ``generator``, :meth:`fit` and transforms use the signs of
+    :class:`~tg_lpe.encoders.LaplacianEigenvectors`'s rule. A training draws signs at random, and fits to random signs:
+    means and correlations then vanish, and what is left is the scale of each column. The output has the ambiguity of
+    its input: an eigenvector that is turned over changes all channels that it contributes to.
+
+    Args:
+        encoder: the encoder; or its class and arguments, ``{"class": "RandomWalk", "steps": 16}``; or the name or
+            folder of a pretrained one, ``"gram-k16"``; :class:`~tg_lpe.encoders.RandomWalk` if absent.
+
+    Raises:
+        TypeError: if it is nothing of these.
+        ValueError: if its class or checkpoint is unknown, or its arguments are out of range.
+    """
+
+    _modules_in_config = ("encoder",)
+
+    def __init__(self, encoder: Encoder | Mapping[str, Any] | str | None = None) -> None:
+        super().__init__()
+        if isinstance(encoder, Encoder):
+            warn_if_untrained(encoder, 2)
+        inside = as_encoder(load_encoder(encoder) if isinstance(encoder, str | Path) else encoder) or RandomWalk()
+        self.encoder = copy.deepcopy(inside).freeze()
+        self.out_channels, self.edge_out_channels = inside.out_channels, inside.edge_out_channels
+        self.reads, self.encodes_once = inside.reads, inside.encodes_once
+        self.register_buffer("num_fitted", torch.zeros((), dtype=torch.int64))
+        for level, width in (("node", self.out_channels), ("edge", self.edge_out_channels)):
+            self.register_buffer(f"{level}_mean", torch.zeros(width))
+            self.register_buffer(f"{level}_map", torch.zeros(width, width))
+
+    num_fitted: Tensor
+    node_mean: Tensor
+    node_map: Tensor
+    edge_mean: Tensor
+    edge_map: Tensor
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there are statistics: after :meth:`fit`, or from a checkpoint."""
+        return bool(self.num_fitted)
+
+    def fit(self, dataset: InMemoryDataset | Sequence[Data], *, generator: torch.Generator | None = None) -> Whitened:
+        """Take mean and covariance from the graphs of a training set, in float64.
+
+        Args:
+            dataset: a PyG dataset or a sequence of ``Data``. Every node counts once, and every directed edge that is no
+                self-loop.
+            generator: the source of random signs and probes, for statistics over the draws; absent, they are as
+                transforms use them.
+
+        Returns:
+            This encoder.
+
+        Raises:
+            TypeError: if an element is no ``Data``, or ``generator`` is no generator.
+            ValueError: if no graph has a node, a feature that is read is missing, or an encoding is not finite.
+        """
+        check_generator(generator)
+        moments = {"node": _Moments.zero(self.out_channels), "edge": _Moments.zero(self.edge_out_channels)}
+        num_graphs = 0
+        for graph, encoding in self._encoded(dataset, generator):
+            num_graphs += graph.num_graphs
+            moments["node"] = moments["node"].updated(encoding.node)
+            if encoding.edge is not None:
+                moments["edge"] = moments["edge"].updated(encoding.edge[graph.undirected_index >= 0])
+        if not (moments["node"].rows or moments["edge"].rows):
+            raise ValueError(f"dataset must have a graph with nodes to fit {type(self).__name__} to, got none")
+        for level, part in moments.items():
+            if not bool(part.scatter.isfinite().all()):
+                raise ValueError(f"dataset has {level} encodings that are not finite: {self.encoder}")
+            getattr(self, f"{level}_mean").copy_(part.mean)
+            getattr(self, f"{level}_map").copy_(part.whitening())
+        self.num_fitted.fill_(num_graphs)
+        return self
+
+    @without_autocast
+    def encode(
+        self,
+        graph: Incidence,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        """Encode a graph, or each graph of a batch by itself.
+
+        Args:
+            graph, x, edge_attr, generator, precomputed: as the encoder inside.
+
+        Raises:
+            ValueError: if :meth:`fit` was not called, or as the encoder inside.
+        """
+        if not self.is_fitted:
+            raise ValueError(
+                f"this {type(self).__name__} has no statistics yet: write encoder.fit(training_graphs) first; "
+                "tg-lpe train and tg_lpe.training.train do so on the training part of their data"
+            )
+        self.encoder.encodes_once = self.encodes_once
+        node, edge = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+        node = (node - self.node_mean) @ self.node_map
+        if edge is not None:
+            edge = (edge - self.edge_mean) @ self.edge_map
+            edge = edge.masked_fill((graph.undirected_index < 0).unsqueeze(1), 0.0)
+        return Encoding(node, edge)
+
+    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+        """What the encoder inside precomputes."""
+        return self.encoder.precompute(graph)
+
+    def without_edges(self) -> Whitened:
+        """This encoder for nodes alone, with the same statistics of nodes."""
+        if not self.edge_out_channels:
+            return self
+        slim = Whitened(self.encoder.without_edges())
+        for name in ("num_fitted", "node_mean", "node_map"):
+            setattr(slim, name, getattr(self, name).clone())
+        return slim.train(self.training)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights of the encoder inside anew, if it has some; the statistics are then to be taken again."""
+        super().reset_parameters()
+        if any(True for _ in self.encoder.parameters()):
+            self.num_fitted.zero_()
+
+    def requires_grad_(self, requires_grad: bool = True) -> Whitened:
+        """Leave the weights of the encoder inside as they are, which the statistics belong to."""
+        super().requires_grad_(requires_grad)
+        self.encoder.freeze()
+        return self
+
+    def extra_repr(self) -> str:
+        """How many graphs the statistics are of."""
+        return f"num_fitted={int(self.num_fitted)}"
+
+    def config_dict(self) -> dict[str, Any]:
+        """The class and the arguments, with those of the encoder inside."""
+        return {"class": type(self).__name__, "encoder": self.encoder.config_dict()}
+
+    @classmethod
+    def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Which sizes of the data the encoder inside takes and was not given."""
+        inside = arguments.get("encoder")
+        if not isinstance(inside, Mapping) or inside.get("class") not in ENCODERS:
+            return {}
+        return {"encoder": {**inside, **ENCODERS[inside["class"]].data_arguments(spec, inside)}}
+
+    def _encoded(
+        self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None
+    ) -> Iterator[tuple[Incidence, Encoding]]:
+        """A dataset's encodings before whitening, in large batches, float64."""
+        wide, device = copy.deepcopy(self.encoder).double(), self.node_mean.device
+        for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(self.reads)), CHUNK_PAIRS):
+            given = {name: value.to(device) for name, value in chunk.attributes.items()}
+            features = [
+                value.double() if value is not None and value.is_floating_point() else value
+                for value in (given.get("x"), given.get("edge_attr"))
+            ]
+            graph = Incidence(
+                chunk.edge_index.to(device),
+                chunk.num_nodes,
+                edge_weight=given.get("edge_weight"),
+                batch=chunk.batch.to(device),
+                num_graphs=chunk.num_graphs,
+            )
+            with torch.no_grad():
+                yield graph, wide.encode(graph, *features, generator=generator)
+
+
+class _Moments(NamedTuple):
+    """Number, mean and scatter matrix of rows, float64."""
+
+    rows: int
+    mean: Tensor
+    scatter: Tensor
+
+    @classmethod
+    def zero(cls, width: int) -> _Moments:
+        return cls(0, torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64))
+
+    def updated(self, values: Tensor) -> _Moments:
+        """These and further rows, by the update of Chan, Golub and LeVeque (1979)."""
+        if not len(values):
+            return self
+        values = values.double().cpu()
+        mean = values.mean(0)
+        centred, step, count = values - mean, mean - self.mean, self.rows + len(values)
+        between = torch.outer(step, step) * (self.rows * len(values) / count)
+        return _Moments(count, self.mean + step * (len(values) / count), self.scatter + centred.mT @ centred + between)
+
+    def whitening(self) -> Tensor:
+        """Columns are principal axes over their deviations, or zero; the largest entry of each is positive."""
+        if not len(self.mean):
+            return self.scatter
+        variances, axes = torch.linalg.eigh(self.scatter / max(self.rows, 1))
+        variances, axes = variances.flip(0), axes.flip(1)
+        size = axes.abs()
+        is_largest = size > size.amax(0) - 1e-6  # the first of those that rounding alone tells apart
+        signs = axes.gather(0, is_largest.int().argmax(0, keepdim=True)).sign()
+        is_kept = (variances > 0) & (variances >= SMALLEST**2 * variances[0])
+        return torch.where(is_kept, axes * signs / variances.clamp(min=1e-300).sqrt(), 0.0)
