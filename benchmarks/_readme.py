@@ -329,11 +329,6 @@ def brec_row(entry: dict[str, Any]) -> list[str]:
     return [f"`{entry['row']}`", f"**{entry['total']}**", *found, entry["bound"], wrong]
 
 
-def fuzz_row(entry: dict[str, Any]) -> list[str]:
-    """A kind of target of benchmarks/fuzz.py."""
-    return [entry["what"], *(f"{entry[name]:,.0f}" for name in ("calls", "refused", "findings", "seconds"))]
-
-
 def tuples_row(entry: dict[str, Any]) -> list[str]:
     """A set of tuples and an attention of benchmarks/tuples.py."""
     tokens = [f"{entry[name]:,.0f}" for name in ("tokens_mean", "tokens_95", "tokens_max", "tokenized_a_second")]
@@ -375,7 +370,6 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ],
         brec_row,
     ),
-    "fuzz": (["", "calls", "refused in words", "findings", "seconds of one thread"], fuzz_row),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "transforms": (["graphs", "", "µs a graph", "times PyG"], transforms_row),
     "prediction": (["", "molecules", "a second", "peak MiB"], prediction_row),

@@ -8,15 +8,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, GraphTransformer
+from tg_lpe import AddPositionalEncoding, Encoder, GraphTransformer
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
-from tg_lpe.encoders import load_encoder
+from tg_lpe.encoders import ENCODERS, load_encoder
+from tg_lpe.testing import EncoderTestCase
 from tg_lpe.training import EigenvectorPretraining, PretrainConfig, TrainConfig, build_model, train
 
 OWN = '''
@@ -48,6 +50,19 @@ class DegreeTable(tg_lpe.Encoder):
         edge = node[graph.edge_index].sum(0) if self.edge_out_channels else None
         return tg_lpe.Encoding(node, edge)
 '''
+
+PAGE = Path(__file__).parents[1] / "docs" / "add_your_own.md"
+
+
+class TestTheEncoderOfTheDocumentation(EncoderTestCase):
+    learned = True
+    checks_precomputed = False
+
+    def make(self) -> Encoder:
+        names: dict[str, Any] = {}
+        if "DegreeEmbedding" not in ENCODERS:
+            exec(PAGE.read_text(encoding="utf-8").split("```python\n")[1].partition("```")[0], names)
+        return ENCODERS["DegreeEmbedding"]()
 
 
 @pytest.fixture

@@ -75,8 +75,8 @@ EVERYTHING_ELSE = """
 import importlib, pkgutil
 import tg_lpe
 
-# Molecules, and the library that is no Python module.
-needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.training.score")
+# Molecules, test cases, and the library that is no Python module.
+needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.training.score", "tg_lpe.testing.")
 for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda name: None):
     if not module.name.startswith(needs_more) and "._library" not in module.name:
         importlib.import_module(module.name)

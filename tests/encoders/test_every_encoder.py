@@ -6,7 +6,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from encoder_test_case import GRAPH, EncoderTestCase
 from helpers import Graph, batch_of, corner_cases, from_networkx
 from scipy.linalg import expm
 
@@ -20,6 +19,7 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
 from tg_lpe.nn.pair_forms import pair_forms
+from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 
 def pseudo_inverse(graph: Graph) -> np.ndarray:

@@ -10,7 +10,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from encoder_test_case import GRAPH, EncoderTestCase
 from helpers import Graph, batch_of, few, from_networkx, graphs, randomize_
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from torch import Tensor
 from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
 from tg_lpe.encoders import LPE, SPE, spe
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, outer_eigenvectors, whole_eigenspaces
+from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 M = 5
 SYMMETRIC = [nx.petersen_graph(), nx.cycle_graph(6), nx.complete_graph(5), nx.star_graph(4), nx.path_graph(4)]

@@ -8,7 +8,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from encoder_test_case import EncoderTestCase
 from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, randomize_
 from hypothesis import given
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch_geometric.data import Data
 from tg_lpe import Encoder, Incidence, wl
 from tg_lpe.encoders import PPGN, ppgn
 from tg_lpe.models import TupleTransformer
+from tg_lpe.testing import EncoderTestCase
 
 
 def incidence(*parts: Graph) -> Incidence:

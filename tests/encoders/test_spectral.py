@@ -14,7 +14,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from encoder_test_case import GRAPH, EncoderTestCase
 from helpers import Graph, batch_of, few, from_networkx, graphs, randomize_, relative_error
 from hypothesis import given
 from pages import ROOT
@@ -29,6 +28,7 @@ from tg_lpe.encoders.precompute import PREFIX
 from tg_lpe.graph import eigenspaces as eigenspaces_module
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task
 
 M = 5

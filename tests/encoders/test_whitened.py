@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from encoder_test_case import EncoderTestCase
 from helpers import Graph, from_networkx, randomize_
 from networkx import barbell_graph, gnp_random_graph, random_regular_graph
 from safetensors.torch import load_file
@@ -18,6 +17,7 @@ from torch_geometric.data import Data
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, RandomWalk, Whitened, load_encoder, make_encoder
+from tg_lpe.testing.encoder_test_case import EncoderTestCase
 from tg_lpe.training import TrainConfig, build_model, make_task, train
 
 GRAPHS = [from_networkx(gnp_random_graph(9, 0.4, seed=seed), lambda number: 1.0 + number % 3) for seed in range(8)]
@@ -48,9 +48,6 @@ class TestWhitened(EncoderTestCase):
 
     def make(self) -> Encoder:
         return Whitened(RandomWalk(5)).fit(TRAINING)
-
-    def inside(self, encoder: Encoder) -> str:
-        return "RandomWalk"
 
 
 class TestWhitenedGramTransformer(EncoderTestCase):

@@ -1,4 +1,4 @@
-"""What benchmarks/fuzz.py gives files to: every function that reads a file."""
+"""Make what files are given to: every function that reads a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _fuzz_targets import Output
+from fuzz.targets import Output
 
 from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.datasets.molecules import AtomVocabulary, load_molecules

@@ -1,4 +1,4 @@
-"""What benchmarks/fuzz.py throws graphs at: every encoder, transform, layer, tokeniser and model there is.
+"""Make what graphs are thrown at: every encoder, transform, layer, tokeniser and model there is.
 
 All are found in the registries and made from the signatures of their constructors, so that a new one joins by itself.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from fuzz.graphs import EDGE_CHANNELS, EDGE_TYPES, NODE_CHANNELS, NODE_TYPES, GraphInput
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -19,7 +20,6 @@ from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, shared_of
 from tg_lpe.nn.norms import NORMS, make_norm
-from tg_lpe.testing.graphs import EDGE_CHANNELS, EDGE_TYPES, NODE_CHANNELS, NODE_TYPES, GraphInput
 from tg_lpe.transforms.base import GraphTransform
 
 CHANNELS, HEADS = 16, 2
