@@ -22,6 +22,7 @@ from tg_lpe.datasets.molecules import (
     read_molecules,
 )
 from tg_lpe.datasets.molecules._build import scaffold_split
+from tg_lpe.training.tasks import Multiclass, task_for
 
 Write = Callable[..., Path]
 
@@ -104,7 +105,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         (TABLE, {"features": "atoms"}, r"features must be one of \('types', 'ogb'\), got 'atoms'"),
         (TABLE, {"split": "time"}, "split must be one of .*got 'time'"),
         (TABLE, {"split": "scaffold", "targets": ["calc"]}, "brings its own split"),
-        ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"train.csv:3: the label 'high' in column 'a' is no"),
+        ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"no numbers?: train.csv: 'high' in line 3"),
         ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: the label '1e99' in column 'a' is not finite"),
         ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
         ("smiles,SMILES,y\nC,C,1\n", {}, r"several columns .* 'smiles', 'SMILES': choose one with smiles_column"),
@@ -299,3 +300,45 @@ def test_description_says_how_the_data_was_divided(write_folder: Write, tmp_path
         assert load(file, tmp_path, targets=(), seed=3).describe()["split"] == {"kind": "random", "seed": 3}
     folder = three(write_folder, TABLE)
     assert load(folder, tmp_path, targets=["expt"]).describe()["split"] == {"kind": "given"}
+
+
+def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:
+    """Numbered by name, as read and from the cache; missing cells are named."""
+    table = "smiles,tox\nCCO,toxic\nCN,safe\nc1ccccc1,\nC#N,toxic\nCCCC,n/a\nCCN,safe\n"
+    folder = three(write_folder, table)
+    for _ in range(2):
+        splits = load(folder, tmp_path, targets=["tox"], missing=["n/a"])
+        assert splits.target.classes == (("safe", "toxic"),) and splits.train.y.tolist() == [1.0, 0.0, 1.0, 0.0]
+        assert splits.describe()["target"]["classes"] == [["safe", "toxic"]]
+    assert task_for(splits) == Multiclass(num_classes=2)
+    with pytest.raises(ValueError, match=r"'safe', 'toxic'.*task"):
+        task_for(splits, "regression")
+    splits = load(folder, tmp_path, targets=["tox"], missing=())
+    assert splits.target.classes == (("n/a", "safe", "toxic"),)
+    with pytest.raises(TypeError, match="missing"):
+        load(folder, tmp_path, targets=["tox"], missing="n/a")
+    names = [f"name{n}" for n in range(24)]
+    for part in ("train", "val", "test"):
+        lines = (f"{'C' * (n + 1)}O,{names.pop()}\n" for n in range(8))
+        (folder / f"{part}.csv").write_text("smiles,tox\n" + "".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match="24 different words in 24 cells"):
+        load(folder, tmp_path, targets=["tox"])
+
+
+def test_cells_that_are_no_numbers_are_told_at_once(write_folder: Write, tmp_path: Path) -> None:
+    """All of them are counted, some are shown with file and line, each file once, and what to write is named."""
+    cells = ["1.5", "n/a", "2", "-", "n/a", ">5", "3"]
+    table = "smiles,value\n" + "".join(f"{'C' * (n + 1)}O,{cell}\n" for n, cell in enumerate(cells))
+    folder = write_folder({"train.csv": table, "val.csv": "smiles,value\nCC,1\n", "test.csv": table})
+    with pytest.raises(ValueError, match="missing=") as caught:
+        load(folder, tmp_path, targets=["value"])
+    said = str(caught.value)
+    assert "8 cells" in said and "'n/a' in lines 3, 6" in said and "'>5' in line 7" in said
+    assert said.count("train.csv") == said.count("test.csv") == 1 and "val.csv" not in said
+    assert "missing=['n/a', '-']" in said
+    with pytest.raises(ValueError, match=r"2 cells .*'>5' in line 7"):
+        load(folder, tmp_path, targets=["value"], missing=["n/a", "-"])
+    for part in ("train", "test"):
+        (folder / f"{part}.csv").write_text(table.replace(">5", "5"), encoding="utf-8")
+    splits = load(folder, tmp_path, targets=["value"], missing=["n/a", "-"])
+    assert splits.train.y.tolist() == [1.5, 2.0, 5.0, 3.0]

@@ -187,6 +187,22 @@ def test_classes_are_probabilities(name: str) -> None:
     assert got.columns == (tuple(columns) if name != "multiclass" else ("c0_0", "c0_1", "c0_2", "c0_3"))
 
 
+def test_classes_have_names() -> None:
+    model = GraphTransformer(num_node_types=3, out_channels=3, hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(size) for size in (3, 4, 7)]
+    named = {"target": {"columns": ["tox"], "classes": [["high", "low", "none"]]}}
+    got = Predictor(model, make_task({"name": "multiclass", "num_classes": 3}), named).predict(graphs)
+    assert got.columns == ("tox_high", "tox_low", "tox_none")
+    assert got.names == [got.classes[k] for k in got.values.argmax(1).tolist()]
+    numbered = make_task({"name": "multiclass", "num_classes": 3, "values": [1, 2, 5]})
+    got = Predictor(model, numbered, {"target": {"columns": ["tox"]}}).predict(graphs)
+    assert got.columns == ("tox_1", "tox_2", "tox_5") and set(got.names) <= {"1", "2", "5"}
+    one = GraphTransformer(num_node_types=3, out_channels=1, hidden_channels=8, num_layers=1).eval()
+    two = {"target": {"columns": ["tox"], "classes": [["no", "yes"]]}}
+    got = Predictor(one, make_task({"name": "binary"}), two).predict(graphs)
+    assert got.columns == ("tox_yes",) and got.names == []  # whose probability it is
+
+
 def ring(size: int) -> Data:
     node = torch.arange(size)
     return Data(x=(node % 3).unsqueeze(1), edge_index=torch.stack([node, (node + 1) % size]))

@@ -778,3 +778,47 @@ def test_other_data_and_features_are_no_seeds(make_run: MakeRun) -> None:
     (group,) = compare([read_run(folder) for folder in bonds])
     assert [len(variant.runs) for variant in group.variants] == [1, 1]
     assert {variant.settings["features"] for variant in group.variants} == {"types", "ogb"}
+
+
+def test_a_regression_stands_beside_the_constant(make_run: MakeRun, page: Callable[..., Page]) -> None:
+    constant = {"test_mae_constant": 0.5, "val_mae_constant": 0.45}
+    folders = [
+        make_run("good", encoder=NONE, test=0.25, result=constant),
+        make_run("useless", encoder=WALK, test=0.75, result=constant),
+    ]
+    runs = [read_run(folder) for folder in folders]
+    table = comparison_table(runs)
+    (row,) = (line for line in table.splitlines() if "constant (median" in line)
+    assert "0.5000" in row and "0.4500" in row and "±" not in row
+    (note,) = (line for line in table.splitlines() if "No better than the constant" in line)
+    assert "RandomWalk" in note and "none" not in note
+    (cells,) = (row for row in page(*folders).rows if row and row[0].startswith("constant"))
+    assert "0.5000" in cells and "0.4500" in cells
+    assert "constant" not in comparison_table([read_run(make_run("earlier", test=0.3))])
+
+
+def test_columns_of_labels_have_figures(make_run: MakeRun) -> None:
+    task = {**TASK, "num_targets": 2, "metric": "scaled_mae", "mean": [2.0, 50.0], "std": [1.0, 30.0]}
+    columns = {
+        "test_mae_columns": {"logP": 0.5, "TPSA": 15.0},
+        "test_mae_constant_columns": {"logP": 1.5, "TPSA": 24.0},
+    }
+    figures = {**columns, "test_scaled_mae_constant": 1.1, "val_scaled_mae_constant": 1.2}
+    run = make_run("a", encoder=NONE, test=0.5, task=task, result=figures)
+    table = comparison_table([read_run(run)])
+    head, row, constant = table.splitlines()[1:4]
+    assert "test MAE, logP" in head and "test MAE, TPSA" in head and "MAE in standard deviations" in head
+    assert "0.5000" in row and "15.0000" in row and "1.5000" in constant and "24.0000" in constant
+
+
+def test_a_curve_of_each_column(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    task = {**TASK, "num_targets": 2, "metric": "scaled_mae"}
+    folder = RunFolder(make_run("a", task=task))
+    rows = [{**row, "val_mae_columns": {"logP": 0.5, "TPSA": 15.0}} for row in read_metrics(folder.metrics)]
+    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    drawn = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path, **_: (drawn.append(self), Path(path).touch()))
+    draw_curve(folder)
+    labels = [line.get_label() for line in drawn[0].axes[0].lines]
+    assert {"validation MAE, logP", "validation MAE, TPSA"} <= set(labels)

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from tg_lpe import GraphTransformer
 from tg_lpe.cli import main
+from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.hub.files import load_tensors
 from tg_lpe.prediction import load
+from tg_lpe.training import TrainConfig, build_model, train
+from tg_lpe.training.tasks import Regression
 
 SMALL = {"num_node_types": 3, "hidden_channels": 8, "heads": 2, "num_layers": 2}
 
@@ -23,6 +27,10 @@ def model(seed: int, **options: Any) -> GraphTransformer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GraphTransformer(**{**SMALL, **options})
+
+
+LAST = "readout.2."
+"""The last map of the read-out, which a start sets to zero."""
 
 
 def copies(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -37,9 +45,13 @@ def test_all_but_the_head_is_taken_over() -> None:
     before, other = copies(fresh), copies(trained)
     fresh.start_from(trained)
     for name, value in fresh.state_dict().items():
-        assert torch.equal(value, before[name] if name.startswith("readout.") else other[name]), name
+        own = torch.zeros_like(value) if name.startswith(LAST) else before[name]
+        assert torch.equal(value, own if name.startswith("readout.") else other[name]), name
     assert all(torch.equal(value, other[name]) for name, value in trained.state_dict().items())
     assert fresh.readout[-1].out_features == 5
+    edges = torch.tensor([[0, 1], [1, 0]])
+    first = fresh.eval()(torch.tensor([0, 1]), edges)
+    assert not bool(first.any())  # of scaled labels the mean, whatever the graph
 
 
 def test_models_that_do_not_fit_are_refused_and_left_alone() -> None:
@@ -66,8 +78,8 @@ def test_parts_that_stay_fresh() -> None:
     before, other = copies(fresh), copies(trained)
     fresh.start_from(trained, fresh=("node_embedding",))
     for name, value in fresh.state_dict().items():
-        own = name.startswith(("readout.", "node_embedding."))
-        assert torch.equal(value, before[name] if own else other[name]), name
+        own = name.startswith(("readout.", "node_embedding.")) and not name.startswith(LAST)
+        assert name.startswith(LAST) or torch.equal(value, before[name] if own else other[name]), name
     with pytest.raises(
         ValueError, match=r"fresh must be names of submodules, some of .*'layers'.*, got \['embedding'\]"
     ):
@@ -220,3 +232,15 @@ def test_reports_tell_starts_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "tuned", "scratch"]) == 0
     table = capsys.readouterr().out
     assert "RandomWalk, from first" in table and "RandomWalk, from scratch" in table, table
+
+
+def test_the_head_has_a_learning_rate_of_its_own() -> None:
+    """A few steps at the rate of trained weights leave a fresh read-out where it began."""
+    parts = [[Data(x=torch.tensor([[0], [1]]), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.rand(1))] * 2] * 3
+    splits = GraphSplits.of(*parts, level="graph")
+    network = build_model(splits.spec, Regression(), hidden_channels=8, heads=2, num_layers=1)
+    before = copies(network)
+    train(network, splits, Regression(), TrainConfig(epochs=1, lr=1e-9, head_lr=0.1, encoder_lr=0.0), progress=False)
+    moved = {name: float((value - before[name]).abs().max()) for name, value in network.named_parameters()}
+    assert moved["readout.2.bias"] > 1e-4
+    assert all(change < 1e-6 for name, change in moved.items() if not name.startswith("readout."))

@@ -28,6 +28,7 @@ from tg_lpe.training.tasks import (
     Multilabel,
     Regression,
     Task,
+    label_scale,
     make_task,
     masked_mean,
     register_task,
@@ -219,7 +220,7 @@ def test_figures_are_json_and_count_missing_labels(task: Task, target: Tensor) -
     figures = task.evaluate(outputs(task), target)
     assert figures["num_missing"] == int(target.isnan().sum())
     assert figures["num_labels"] + figures["num_missing"] == 5 * task.num_targets
-    assert set(task.metrics) <= set(figures) and next(iter(figures)) == task.metric
+    assert set(task.figures) <= set(figures) and next(iter(figures)) == task.metric
     assert json.loads(json.dumps(figures)) == figures
     assert make_task(json.loads(json.dumps(task.to_dict()))) == task
     with pytest.raises(ValueError, match="needs a column with"):
@@ -270,7 +271,10 @@ def test_predictions_for_a_reader() -> None:
     ("make", "message"),
     [
         (lambda: Regression(level="edge"), r"level of regression must be one of \('graph', 'node'\), got 'edge'"),
-        (lambda: Regression(metric="roc_auc"), r"metric of regression must be one of \('mae', 'rmse'\), got 'roc_auc'"),
+        (
+            lambda: Regression(metric="roc_auc"),
+            r"metric of regression must be one of \('mae', 'rmse', 'scaled_mae'\), got 'roc_auc'",
+        ),
         (lambda: Regression(num_targets=0), "num_targets must be an integer of at least 1, got 0"),
         (lambda: Regression(loss_function="huber"), "'l1' or 'mse', got 'huber'"),
         (lambda: Binary(num_targets=2), "num_targets=2; use multilabel"),
@@ -298,19 +302,79 @@ def splits_with(labels: list[list[float]]) -> GraphSplits:
 
 
 def test_the_task_of_a_dataset() -> None:
-    assert task_for(splits_with([[0.5], [1.0]])) == Regression()
-    assert task_for(splits_with([[0.5, 1.0]]), metric="rmse") == Regression(num_targets=2, metric="rmse")
-    assert task_for(splits_with([[0.0], [3.0], [NAN]]), "multiclass") == Multiclass(num_classes=4)
+    plain = {"mean": None, "std": None}
+    assert task_for(splits_with([[0.5], [1.0]]), **plain) == Regression()
+    wide = splits_with([[0.5, 1.0]])
+    assert task_for(wide, metric="rmse", **plain) == Regression(num_targets=2, metric="rmse")
+    assert task_for(wide, **plain).metric == "scaled_mae"
+    assert task_for(splits_with([[0.0], [1.0], [2.0], [NAN]]), "multiclass") == Multiclass(num_classes=3)
     assert task_for(splits_with([[0.0], [3.0]]), "multiclass", num_classes=9) == Multiclass(num_classes=9)
-    assert task_for(splits_with([[0.0], [1.0]]), "regression") == Regression()
+    assert task_for(splits_with([[0.0], [1.0]]), "regression") == Regression(mean=[0.5], std=[0.5])
 
 
-def test_labels_of_another_size_are_scaled() -> None:
+def test_classes_with_other_numbers_than_their_places() -> None:
+    """Classes 1, 2 and 3 are three, not four, and a model has an output for each."""
+    labels = torch.tensor([[1.0], [3.0], [2.0], [NAN]])
+    task = task_for(splits_with(labels.tolist()), "multiclass")
+    assert task == Multiclass(num_classes=3, values=(1.0, 2.0, 3.0)) and task.out_channels == 3
+    assert (
+        make_task(json.loads(json.dumps(task.to_dict()))) == task
+        and "values" not in Multiclass(num_classes=3).to_dict()
+    )
+    out = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(task.loss(out, labels), Multiclass(num_classes=3).loss(out, labels - 1))
+    certain = 9 * torch.eye(3)[[0, 2, 1, 0]]
+    assert task.evaluate(certain, labels) == {
+        "accuracy": 1.0,
+        "balanced_accuracy": 1.0,
+        "num_labels": 3,
+        "num_missing": 1,
+    }
+    with pytest.raises(ValueError, match=r"1, 2, 3.*there are 0, 1"):
+        task.check(torch.tensor([[0.0], [1.0]]))
+    with pytest.raises(ValueError, match="values"):
+        Multiclass(num_classes=3, values=(1.0, 2.0))
+
+
+def test_a_regression_is_told_apart_by_column() -> None:
+    """The figure that chooses is in deviations of each column; the others are told column by column, not averaged."""
+    labels = torch.tensor([[1.0, 100.0], [3.0, 300.0]])
+    task = task_for(splits_with(labels.tolist()), "regression")
+    assert task == Regression(num_targets=2, metric="scaled_mae", mean=(2.0, 200.0), std=(1.0, 100.0))
+    figures = task.evaluate(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]), labels)  # the first column is right
+    assert figures["columns"] == {"mae": [0.0, 100.0], "rmse": [0.0, 100.0]}
+    assert figures["scaled_mae"] == 0.5 and "mae" not in figures and "rmse" not in figures
+    assert Regression(num_targets=2, metric="mae").evaluate(labels + 2, labels)["mae"] == 2.0
+    assert "columns" not in Regression().evaluate(labels[:, :1], labels[:, :1])
+
+
+def test_the_constant_of_a_regression_is_the_median() -> None:
+    labels = torch.tensor([[1.0, 10.0], [2.0, NAN], [90.0, 30.0], [NAN, 50.0]])
+    task = Regression(num_targets=2, mean=[3.0, 10.0], std=[2.0, 5.0])
+    constant = task.constant(labels)
+    assert constant is not None and task.predict(constant).tolist() == [[2.0, 30.0]]
+    assert Binary().constant(labels[:, :1]) is None
+
+
+def test_a_few_labels_do_not_decide_how_all_are_scaled() -> None:
+    """One label of a million among a hundred near one would shrink the others to nothing."""
+    near = torch.linspace(-2, 2, 99, dtype=torch.float64)
+    mean, std, outlying = label_scale(torch.cat([near, torch.tensor([1e6, NAN])]))
+    assert abs(mean) < 0.2 and 1.0 < std < 1.3 and 1e6 in outlying
+    assert label_scale(near)[:2] == (float(near.mean()), float(near.std(correction=0)))
+    two_kinds = torch.cat([near, near[:30] + 1000])  # which are no outliers
+    assert label_scale(two_kinds).std == float(two_kinds.std(correction=0)) and not len(label_scale(two_kinds).outlying)
+    mostly_zero = torch.tensor([0.0] * 99 + [1.0])
+    assert label_scale(mostly_zero)[:2] == pytest.approx((0.01, 0.0995), rel=1e-3)
+    assert label_scale(torch.tensor([NAN]))[:2] == (0.0, 1.0) and label_scale(torch.tensor([7.0]))[:2] == (7.0, 1.0)
+
+
+def test_labels_are_scaled() -> None:
     """The loss is that of scaled labels; predictions and figures are in their units; missing labels stay missing."""
     labels = torch.tensor([[300.0, 0.5], [340.0, torch.nan], [torch.nan, 1.5]], dtype=torch.float64)
     found = Regression.arguments_for_training(labels)
     assert found == {"mean": [320.0, 1.0], "std": [20.0, 0.5]}
-    assert Regression.arguments_for_training(labels[:, 1:]) == {}
+    assert Regression.arguments_for_training(labels[:, 1:]) == {"mean": [1.0], "std": [0.5]}
     assert Regression.arguments_for_training(torch.full((3, 1), 7.0)) == {"mean": [7.0], "std": [1.0]}
     constant = torch.full((33, 1), 0.1, dtype=torch.float64)  # whose deviation from its mean is rounding noise
     assert Regression.arguments_for_training(torch.cat([300 * torch.ones(33, 1), constant], dim=1))["std"] == [1.0, 1.0]
@@ -320,8 +384,9 @@ def test_labels_of_another_size_are_scaled() -> None:
     out = torch.tensor([[-1.0, 0.0], [2.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
     assert scaled.predict(out).tolist() == [[300.0, 1.0], [360.0, 1.5], [320.0, 1.5]]
     assert float(scaled.loss(out, labels)) == (0 + 1 + 1 + 0) / 4
-    assert scaled.evaluate(out, labels)["mae"] == (10.0 + 0.25) / 2
-    assert scaled.evaluate(out, labels) == plain.evaluate(scaled.predict(out), labels)
+    assert scaled.evaluate(out, labels)["columns"]["mae"] == [10.0, 0.25]
+    assert scaled.evaluate(out, labels)["columns"] == plain.evaluate(scaled.predict(out), labels)["columns"]
+    assert scaled.evaluate(out, labels)["scaled_mae"] == 0.5
     one = Regression(mean=[320.0], std=[20.0])
     assert one.predict(torch.tensor([1.0])).tolist() == [340.0]
 

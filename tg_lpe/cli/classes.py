@@ -19,7 +19,7 @@ from tg_lpe.models import MODELS, Model
 from tg_lpe.models import register as register_model
 from tg_lpe.models.base import FIXED
 from tg_lpe.training.build import NoEncoder
-from tg_lpe.training.config import LoopConfig
+from tg_lpe.training.config import LoopConfig, TrainConfig
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
 
@@ -30,7 +30,7 @@ MODEL_CLASS = "model.class"
 
 SIZES = {field.name for field in fields(DataSpec)}
 WIDTHS = ("out_channels", "edge_out_channels")
-TASK_SIZES = {"level", "num_targets", "num_classes"}
+TASK_SIZES = {"level", "num_targets", "num_classes", "values"}
 SKIPPED: dict[tuple[str, str], set[str]] = {
     **{(command, "--encoder"): SIZES for command in ("train", "encode", "show")},
     ("pretrain", "--encoder"): SIZES | set(WIDTHS),
@@ -185,6 +185,7 @@ def start_defaults(model: Model, args: Namespace) -> dict[str, Any]:
     if arguments.pop("class") != args.model["class"].rpartition(".")[2]:
         return {}  # which a training refuses
     defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
+    defaults["head_lr"] = max(args.lr, TrainConfig.lr)  # the read-out begins anew
     cls: Any = NoEncoder if encoder is None else ENCODERS[encoder.pop("class")]
     if args.encoder is not None and class_and_arguments(args.encoder)[0] is not cls:
         return defaults  # another class has defaults of its own, also for arguments of the same name

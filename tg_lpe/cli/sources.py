@@ -148,6 +148,7 @@ def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) ->
     if args.source not in GENERATED:
         given["graphs"] = args.graphs
     given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
+    given |= {"missing": " ".join(targets.get("missing") or ())}
     given |= {"strict": args.strict, "features": args.features, "canonical": args.canonical}
     for name, value in given.items():
         if value:

@@ -24,7 +24,7 @@ from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
 from tg_lpe.cli.sources import add_data, load_data
 from tg_lpe.cli.trained import encoder_to_train, model_of, trained_model
-from tg_lpe.cli.words import NAMED_TASKS
+from tg_lpe.cli.words import NAMED_TASKS, PUBLISHED_REGRESSIONS
 from tg_lpe.models.registry import DEFAULT_MODEL
 
 
@@ -38,6 +38,9 @@ def add_options(parser: Parser) -> None:
     add_data(parser)
     target = parser.add_argument_group("target")
     target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns of the csv files to predict")
+    target.add_argument(
+        "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
+    )
     target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
     target.add_subclass_arguments(
         Task,
@@ -66,7 +69,7 @@ def run(args: Namespace) -> None:
     from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
     from tg_lpe.training.metrics import METRICS
     from tg_lpe.training.processes import join
-    from tg_lpe.training.run_folder import checkpoint_label, describe_model
+    from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
 
     config: TrainConfig = settings_of(TrainConfig, args)
     check_out(args)
@@ -78,11 +81,8 @@ def run(args: Namespace) -> None:
     set_threads(args.threads)
     device = join(device_named(args.device))
     start = trained_model(args.start)
-    splits = load_data(args, chosen, start, targets=args.target, computed=args.computed)
+    splits = load_data(args, chosen, start, targets=args.target, missing=args.missing, computed=args.computed)
     task = task_for(splits, **_task(args))
-    if "mean" in (scale := task.to_dict()):
-        mean, std = (", ".join(f"{value:.4g}" for value in scale[name]) for name in ("mean", "std"))
-        print(f"labels are learned less their mean, {mean}, over their standard deviation, {std}", file=sys.stderr)
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
     label = encoder_label(chosen)
@@ -107,29 +107,51 @@ def run(args: Namespace) -> None:
         "loop": config.to_dict(),
         "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }
-    done = run_training(
-        args,
-        label,
-        "train",
-        settings,
-        lambda folder: JointTraining(config, model, splits, task, folder, device, progress=not args.quiet),
-    )
+
+    def begin(folder: RunFolder) -> JointTraining:
+        if "mean" in (scale := task.to_dict()):
+            mean, std = (", ".join(f"{value:.4g}" for value in scale[name]) for name in ("mean", "std"))
+            print(f"labels are learned less their mean, {mean}, over their standard deviation, {std}", file=sys.stderr)
+        return JointTraining(config, model, splits, task, folder, device, progress=not args.quiet)
+
+    done = run_training(args, label, "train", settings, begin)
     if done is not None:
         folder, result = done
+        test, constant = result[f"test_{task.metric}"], result.get(f"test_{task.metric}_constant")
         print(
-            f"{args.source}, {label}: "
-            f"test {METRICS[task.metric].title} {result[f'test_{task.metric}']:.4f} "
+            f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant)} "
             f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
             f"all in {folder}"
         )
+        figure = task.column_figures[0]
+        constants = result.get(f"test_{figure}_constant_columns", {})
+        for column, value in result.get(f"test_{figure}_columns", {}).items():
+            print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column))}")
+        if constant is not None and test >= constant:
+            print("  no better than the median of the training labels: nothing was learned", file=sys.stderr)
+
+
+def _beside(title: str, value: float | None, constant: float | None) -> str:
+    """A figure, and that of the constant prediction where there is one."""
+    from tg_lpe.report.values import DASH, figure_text
+
+    beside = "" if constant is None else f", of a constant {figure_text(constant)}"
+    return f"{title} {DASH if value is None else figure_text(value)}{beside}"
 
 
 def _task(args: Namespace) -> dict[str, Any]:
     """Arguments of :func:`tg_lpe.training.task_for`."""
-    from tg_lpe.training.tasks import register_task
+    from tg_lpe.training.tasks import Regression, register_task
 
+    unscaled = {"mean": None, "std": None} if _is_published(args) else {}
     if args.task is None:
-        return NAMED_TASKS.get(args.source, {})
+        return NAMED_TASKS.get(args.source, unscaled)
     cls, arguments = class_and_arguments(args.task)
     given = {name: value for name, value in arguments.items() if value not in (None, "")}
-    return {"name": register_task(cls).name, **given}
+    name = register_task(cls).name
+    return {"name": name, **(unscaled if issubclass(cls, Regression) and not given.keys() & unscaled else {}), **given}
+
+
+def _is_published(args: Namespace) -> bool:
+    """Whether the labels are those of a published regression, of a deviation near one: they are learned as they are."""
+    return args.source in PUBLISHED_REGRESSIONS and args.target is None

@@ -40,6 +40,9 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 }
 """Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
+PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9", "nci")
+"""Sources whose own labels have a deviation near one, and are not scaled: figures in papers are of such trainings."""
+
 SWITCHES = ("--quiet", "--resume", "--strict", "--canonical", "--print_config", "--print-config")
 """Options without a value."""
 

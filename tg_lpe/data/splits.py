@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -30,15 +30,25 @@ class TargetSpec:
         columns: names of the columns of ``y``; none if there is nothing to predict.
         level: whether a row of ``y`` belongs to a graph or to a node.
         computed: name of the function that computed the labels, ``None`` if they come with the data.
+        classes: for each column the names of its classes, whose numbers are the labels; none for a column of numbers.
+            Empty if there are no names.
     """
 
     columns: tuple[str, ...] = ("y",)
     level: Level = "graph"
     computed: str | None = None
+    classes: tuple[tuple[str, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON-able dictionary."""
-        return {**asdict(self), "columns": list(self.columns)}
+        named = {"classes": [list(names) for names in self.classes]} if self.classes else {}
+        return {"columns": list(self.columns), "level": self.level, "computed": self.computed, **named}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TargetSpec:
+        """The reverse of :meth:`to_dict`."""
+        classes = tuple(tuple(names) for names in values.get("classes", ()))
+        return cls(**{**values, "columns": tuple(values["columns"]), "classes": classes})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
       and a term of the loss.
 
     Attributes:
-        head: names of the submodules that belong to one task, which :meth:`start_from` leaves as they are.
+        head: names of the submodules that belong to one task, which :meth:`start_from` does not take over.
     """
 
     head: ClassVar[tuple[str, ...]] = ("readout",)
@@ -101,6 +101,9 @@ class Model(CheckpointMixin, nn.Module, ABC):
     def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
         """Take over the weights and running statistics of a trained model, all but those of the :attr:`head`.
 
+        The last linear map of the head is set to zero: the first prediction is 0 for every graph, which of scaled
+        labels is their mean.
+
         Args:
             other: a model of this class; it is not changed.
             fresh: names of further submodules that stay as they are and need not fit: ``("node_embedding",
@@ -117,6 +120,14 @@ class Model(CheckpointMixin, nn.Module, ABC):
         if heads[0] != heads[1]:
             raise ValueError(f"the weights do not fit: heads is {heads[0]} here and {heads[1]} there")
         self.copy_weights(other, (*self.head, *fresh))
+        self._start_head()
+
+    def _start_head(self) -> None:
+        """Set the last linear map of the head to zero."""
+        parts = [part for name in self.head if (part := getattr(self, name, None)) is not None]
+        maps = [module for part in parts for module in part.modules() if isinstance(module, nn.Linear)]
+        for parameter in maps[-1].parameters() if maps else ():
+            nn.init.zeros_(parameter)
 
     def _check_fresh(self, fresh: Sequence[str]) -> None:
         """Refuse names that are not those of submodules."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from tg_lpe.hub.files import check_writable, replacing
-from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
+from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor, most_probable
 
 _LOGGER = logging.getLogger("tg_lpe.prediction")
 
@@ -45,7 +45,8 @@ def predict_file(
         predictor: the model.
         source: ``NAME.smi``, ``NAME.csv``, ``NAME.smi.xz`` or ``NAME.csv.xz``.
         out: csv file to write, one row for each molecule in the order of ``source``: ``line`` (of ``source``, from 1),
-            ``smiles`` and the predictor's columns, which are empty where a molecule is refused.
+            ``smiles`` and the predictor's columns, which are empty where a molecule is refused. The last column of a
+            model of several classes is ``class``, the most probable.
         smiles_column: column of the SMILES in a csv file; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
         strict: whether to stop at the first refused molecule.
@@ -86,7 +87,7 @@ def predict_file(
     num_refused = 0
     with ExitStack() as stack:
         table = _table(stack, Path(out))
-        table.writerow(["line", "smiles", *predictor.columns])
+        table.writerow(["line", "smiles", *predictor.columns, *["class"] * bool(predictor.classes)])
         listed = None if refused is None else _table(stack, Path(refused))
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
@@ -94,15 +95,17 @@ def predict_file(
         stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers, canonical=canonical)
         for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
-            for place, (smiles, row) in enumerate(zip(batch.smiles, batch.values.tolist(), strict=True), batch.start):
+            names = most_probable(batch.values, predictor.classes) or [None] * len(batch.smiles)
+            rows = zip(batch.smiles, batch.values.tolist(), names, strict=True)
+            for place, (smiles, row, name) in enumerate(rows, batch.start):
                 line = lines.popleft()
                 reason = reasons.get(place)
                 if reason is None:
-                    table.writerow([line, smiles, *(format(value, ".7g") for value in row)])
+                    table.writerow([line, smiles, *(format(value, ".7g") for value in row), *[name] * bool(name)])
                     continue
                 if strict:
                     raise ValueError(f"{file.name}:{line}: {smiles!r}: {reason}")
-                table.writerow([line, smiles, *[""] * len(row)])
+                table.writerow([line, smiles, *[""] * (len(row) + bool(predictor.classes))])
                 if listed is not None:
                     listed.writerow([line, smiles, reason])
             num_refused += len(reasons)

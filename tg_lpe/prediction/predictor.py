@@ -62,6 +62,14 @@ class Refusal:
         return f"{self.what} at place {self.index}: {self.reason}"
 
 
+def most_probable(values: Tensor, classes: Sequence[str]) -> list[str | None]:
+    """Of each row of probabilities the class that has the largest, ``None`` of a row of NaN; empty without classes."""
+    if not classes:
+        return []
+    refused = values.isnan().any(1).tolist()
+    return [None if no else classes[k] for no, k in zip(refused, values.argmax(1).tolist(), strict=True)]
+
+
 _Part = tuple[Tensor, list[Refusal], int]
 """Values of a batch, the graphs without one, and the number of graphs."""
 
@@ -77,11 +85,18 @@ class Predictions:
             the labels; of classification they are probabilities. Rows of refused graphs are NaN.
         columns: names of the columns.
         refused: the graphs without a prediction, and why.
+        classes: names of the classes, in the order of the columns; none where there are not several classes.
     """
 
     values: Tensor
     columns: tuple[str, ...]
     refused: tuple[Refusal, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str | None]:
+        """The most probable class of each row, ``None`` where there is no prediction; empty without classes."""
+        return most_probable(self.values, self.classes)
 
 
 class PredictedMolecules(NamedTuple):
@@ -140,10 +155,35 @@ class Predictor:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of what is predicted: the columns of the labels; ``LABEL_0``, ``LABEL_1``, ... for several classes."""
-        width = int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels  # type: ignore[operator]
-        named = tuple(str(name) for name in (self.data.get("target") or {}).get("columns") or ("output",))
-        return named if len(named) == width else tuple(f"{named[0]}_{number}" for number in range(width))
+        """Names of what is predicted: the columns of the labels; ``LABEL_CLASS`` for each of several classes, whose
+        numbers stand for those without a name, and for the one of two classes whose probability it is.
+        """
+        named = self._labels
+        if self._width != len(named):
+            return tuple(f"{named[0]}_{name}" for name in self.classes or range(self._width))
+        names = self._class_names or [()] * len(named)
+        return tuple(f"{label}_{two[1]}" if len(two) == 2 else label for label, two in zip(named, names, strict=True))
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, where there is one column for each of several; empty otherwise."""
+        if not hasattr(self.task, "num_classes"):
+            return ()
+        values = getattr(self.task, "values", None) or range(self._width)
+        return (self._class_names or [()])[0] or tuple(f"{value:g}" for value in values)
+
+    @property
+    def _width(self) -> int:
+        return int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels  # type: ignore[operator]
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in (self.data.get("target") or {}).get("columns") or ("output",))
+
+    @property
+    def _class_names(self) -> list[tuple[str, ...]]:
+        """Names of the classes of each label; empty if there are none."""
+        return [tuple(names) for names in (self.data.get("target") or {}).get("classes", ())]
 
     def predict(
         self,
@@ -211,7 +251,7 @@ class Predictor:
                 values.append(rows)
                 refused += others
                 bar.update(count)
-        return Predictions(torch.cat(values), self.columns, tuple(refused))
+        return Predictions(torch.cat(values), self.columns, tuple(refused), self.classes)
 
     def stream(
         self,

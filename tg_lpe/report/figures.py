@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.hub.files import replacing
+from tg_lpe.report.values import mapping_in
 from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
@@ -68,6 +69,13 @@ def draw_curve(folder: RunFolder) -> Path | None:
             if points:
                 drawn[key] = points
         metrics = [points for key, points in drawn.items() if key not in ("train_loss", "val_loss")]
+        for name, title in ((f"val_{name}_columns", metric.title) for name, metric in METRICS.items()):
+            columns = dict.fromkeys(column for row in rows for column in mapping_in(row, name))
+            for column in list(columns)[: len(SPARE_COLORS)]:
+                values = [(row.get("epoch"), mapping_in(row, name).get(column)) for row in rows]
+                points = [(epoch, value) for epoch, value in values if epoch is not None and _drawable(value, log)]
+                if points:
+                    drawn[f"{name} {column}"], named[f"{name} {column}"] = points, f"validation {title}, {column}"
         if any(_alike(points, drawn.get("val_loss", [])) for points in metrics):
             del drawn["val_loss"]  # the metric is the loss, and its line would hide this one
         for key, points in drawn.items():

@@ -90,6 +90,10 @@ class Variant:
         """Validation figure over seeds."""
         return spread_of([run.validation_error for run in self.runs])
 
+    def column(self, name: str) -> Spread | None:
+        """Test figure of one of several columns of labels over seeds."""
+        return spread_of([run.column_errors().get(name) for run in self.runs])
+
     @property
     def speed(self) -> float | None:
         """Median graphs per second over all epochs of all runs."""
@@ -157,6 +161,33 @@ class Group:
         """Test figure less that of :meth:`baseline`, over the seeds of both; ``None`` without any."""
         found = self.beside_baseline(variant)
         return None if found is None else found[0] - found[1]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of labels that have figures of their own, where there are several."""
+        runs = [run for variant in self.variants for run in variant.runs]
+        return list(dict.fromkeys(name for run in runs for name in run.column_errors()))
+
+    def constant(self, part: str = "test", column: str | None = None) -> Spread | None:
+        """Figure of the median of the training labels, over the seeds of all runs; ``None`` if no run tells it.
+
+        Args:
+            part: ``"test"`` or ``"val"``.
+            column: one of :attr:`columns`, for its figure on the test set; all together if absent.
+        """
+        by_seed: dict[Any, float] = {}
+        for run in (run for variant in self.variants for run in variant.runs):
+            value = run.constant_error(part) if column is None else run.column_errors(constant=True).get(column)
+            if value is not None:
+                by_seed.setdefault(run.settings.get("seed"), value)
+        values = list(by_seed.values())
+        return spread_of(values[:1] if len(set(values)) == 1 else values)  # one split for all seeds has one constant
+
+    def is_constant(self, variant: Variant) -> bool:
+        """Whether the runs of a variant are, in the mean, no better than :meth:`constant`."""
+        pairs = [(run.test_error, run.constant_error("test")) for run in variant.runs]
+        known = [(own, other) for own, other in pairs if own is not None and other is not None]
+        return bool(known) and sum(own for own, _ in known) >= sum(other for _, other in known)
 
     @property
     def title(self) -> str:

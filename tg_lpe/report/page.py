@@ -15,7 +15,7 @@ from tg_lpe.report.groups import Group, Variant, compare
 from tg_lpe.report.learned import learned_pictures
 from tg_lpe.report.runs import Run, read_run
 from tg_lpe.report.style import STYLE
-from tg_lpe.report.table import notes_on, row_of, verdict_on
+from tg_lpe.report.table import constant_row, notes_on, row_of, verdict_on
 from tg_lpe.report.values import DASH, counted, figure_text, first_of, mapping_in, value_text
 
 _SKIPPED_SHOWN = 1000
@@ -92,6 +92,8 @@ def _section(group: Group, places: Mapping[int, str]) -> str:
     rows = [row_of(group, variant) for variant in group.variants]
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in rows[0])
     body = "\n".join(_table_row(group, variant, row, places) for variant, row in zip(group.variants, rows, strict=True))
+    if (constant := constant_row(group)) is not None:
+        body += "\n" + _constant_row(constant)
     verdict = verdict_on(group)
     notes = "".join(f"<li>{_code(note)}</li>" for note in notes_on(group))
     pictures = "\n".join(
@@ -130,6 +132,11 @@ def _table_row(group: Group, variant: Variant, row: Mapping[str, str], places: M
         + "".join(f"<td>{cell}</td>" for cell in columns)
         + "</tr>"
     )
+
+
+def _constant_row(row: Mapping[str, str]) -> str:
+    name, *cells = map(escape, row.values())
+    return f'<tr class="constant"><th scope="row">{name}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _pictures(group: Group) -> list[tuple[str, str]]:

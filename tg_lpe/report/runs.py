@@ -105,6 +105,21 @@ class Run:
         best = max(column, default=None) if self.larger_is_better else min(column, default=None)
         return first_of(number_in(self.result, self.validation_key), best)
 
+    def constant_error(self, part: str) -> float | None:
+        """The figure of the median of the training labels on ``"val"`` or ``"test"``; ``None`` of an earlier run."""
+        return number_in(self.result, f"{part}_{self.figure}_constant")
+
+    @property
+    def column_figure(self) -> str:
+        """Name of the figure that is told for each of several columns of labels."""
+        return "mae" if self.figure == "scaled_mae" else self.figure
+
+    def column_errors(self, constant: bool = False) -> dict[str, float]:
+        """The figure of each of several columns of labels on the test set, or that of its constant."""
+        of = "_constant" if constant else ""
+        columns = mapping_in(self.result or {}, f"test_{self.column_figure}{of}_columns")
+        return {name: value for name in columns if (value := number_in(columns, name)) is not None}
+
     @property
     def seconds(self) -> float | None:
         """Time spent in training epochs, evaluation not counted."""

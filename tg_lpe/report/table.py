@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from tg_lpe.report.groups import Group, Spread, Variant, compare, differing, of_encoding, spread_of
 from tg_lpe.report.runs import Run
 from tg_lpe.report.values import DASH, duration_text, first_of, number_in, signed
+from tg_lpe.training.metrics import METRICS
+
+CONSTANT = "constant (median of the training labels)"
+MAX_COLUMNS = 6
+"""Columns of labels that a table has room for; the figures of more are in the runs' own results."""
 
 
 def comparison_table(runs: Sequence[Run]) -> str:
@@ -23,6 +28,9 @@ def comparison_table(runs: Sequence[Run]) -> str:
     for group in compare(runs):
         rows = [row_of(group, variant) for variant in group.variants]
         marks = ["* " if variant is group.best else "  " for variant in group.variants]
+        if (constant := constant_row(group)) is not None:
+            rows.append(constant)
+            marks.append("  ")
         columns = list(rows[0])
         widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
         lines = [_heading(group), "  " + "  ".join(name.ljust(widths[name]) for name in columns)]
@@ -43,6 +51,7 @@ def row_of(group: Group, variant: Variant) -> dict[str, str]:
     cells = {"encoding": variant.label, f"test {group.figure_title}": test}
     if training:
         cells["against none"] = _difference(group, variant)
+    cells |= {name: _or_dash(variant.column(column)) for name, column in _column_heads(group).items()}
     cells |= {
         f"validation {group.figure_title}": _or_dash(variant.validation),
         "seeds": ", ".join(variant.seeds),
@@ -53,6 +62,28 @@ def row_of(group: Group, variant: Variant) -> dict[str, str]:
         "precision": first_of(first.precision, DASH),
     }
     return cells
+
+
+def constant_row(group: Group) -> dict[str, str] | None:
+    """Cells of the row of a prediction that is the same for all, the median of the training labels; ``None`` of a task
+    that has none, or runs that do not tell it.
+    """
+    test = group.constant()
+    if test is None:
+        return None
+    cells = dict.fromkeys(row_of(group, group.variants[0]), DASH)
+    cells |= {"encoding": CONSTANT, f"test {group.figure_title}": str(test)}
+    cells |= {name: _or_dash(group.constant(column=column)) for name, column in _column_heads(group).items()}
+    return cells | {f"validation {group.figure_title}": _or_dash(group.constant("val"))}
+
+
+def _column_heads(group: Group) -> dict[str, str]:
+    """Heads of the table's cells for columns of labels, and these; none where there are too many for a table."""
+    if len(group.columns) > MAX_COLUMNS:
+        return {}
+    figure = group.variants[0].runs[0].column_figure
+    title = METRICS[figure].title if figure in METRICS else figure
+    return {f"test {title}, {column}": column for column in group.columns}
 
 
 def _difference(group: Group, variant: Variant) -> str:
@@ -109,6 +140,8 @@ def notes_on(group: Group) -> list[str]:
         notes.append("One seed a row: how far another seed would move a figure is not known.")
     if len({tuple(v.seeds) for v in variants if v.finished}) > 1:
         notes.append("Not all rows were run with the same seeds; `against none` is over those that both rows have.")
+    if learned_nothing := [variant.label for variant in variants if group.is_constant(variant)]:
+        notes.append(f"No better than the constant, and so of no use: {', '.join(learned_nothing)}.")
     others = [name for name in differing([v.settings for v in variants]) if not of_encoding(name)]
     if others and group.kind == "train":
         names = ", ".join(others)

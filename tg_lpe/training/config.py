@@ -38,8 +38,8 @@ class LoopConfig:
         halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         patience: epochs without a lower validation loss that "plateau" waits for.
         min_lr: "plateau" ends the training when lr, halved so often, is below this.
-        clip: largest norm of the gradient of each group of parameters: the model's, the encoder's, and with a pe_lr of
-            their own the maps of the encoding.
+        clip: largest norm of the gradient of each group of parameters: the model's, the encoder's, and with a pe_lr or
+            head_lr of their own the maps of the encoding and the read-out.
         clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.
         ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
@@ -115,6 +115,8 @@ class TrainConfig(LoopConfig):
         lr: peak learning rate of the model.
         encoder_lr: peak learning rate of the encoder; 0 leaves its parameters as they are.
         pe_lr: peak learning rate of the linear maps from the encoding into the model; that of lr if absent.
+        head_lr: peak learning rate of the model's read-out; that of lr if absent. A model that starts from trained
+            weights needs a small lr and has a read-out of fresh weights, which needs a larger one.
         weight_decay: of the model; the encoder's weights are not decayed.
         decay_vectors: whether biases, the weights of norms and other parameters of one dimension are decayed, too.
         beta2: how much of the mean of squared gradients a step of AdamW leaves; 0.95 in the published settings of
@@ -132,6 +134,7 @@ class TrainConfig(LoopConfig):
 
     encoder_lr: float = 1e-2
     pe_lr: float | None = None
+    head_lr: float | None = None
     weight_decay: float = 1e-2
     decay_vectors: bool = True
     beta2: float = 0.999
@@ -141,8 +144,7 @@ class TrainConfig(LoopConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("precision", self.precision, get_args(Precision))
-        if self.pe_lr is not None:
-            self._positive("pe_lr")
+        self._positive(*(name for name in ("pe_lr", "head_lr") if getattr(self, name) is not None))
         for name in ("encoder_lr", "weight_decay"):
             check_positive(name, getattr(self, name), or_zero=True)
         check_share("beta2", self.beta2)

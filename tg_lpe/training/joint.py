@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ def train(
         result = train(model, splits, task, TrainConfig(epochs=20), folder="runs/mine")
 
     The labels of a regression are learned less their mean and over their standard deviation if the task has these, as
-    :func:`~tg_lpe.training.tasks.task_for` may decide: ``task.predict`` brings what the model returns to their scale.
+    :func:`~tg_lpe.training.tasks.task_for` finds them: ``task.predict`` brings what the model returns to their scale.
 
     Args:
         model: a :class:`~tg_lpe.models.Model` such as a :class:`~tg_lpe.GraphTransformer`, with or without an encoder.
@@ -74,8 +74,10 @@ def train(
         progress: whether to show a progress bar.
 
     Returns:
-        The result, as in ``result.json``: ``test_<metric>`` for each metric of the task, ``val_<metric>``,
-        ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters; of the validation and the test set
+        The result, as in ``result.json``: ``test_<metric>`` for each figure of the task, ``val_<metric>``,
+        ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters; of several columns of labels
+        ``test_<metric>_columns``, a figure for each by name; of a regression ``test_<metric>_constant`` and
+        ``val_<metric>_constant``, those of the median of the training labels; of the validation and the test set
         ``<part>_num_labels``, ``<part>_num_missing`` and, where there are any, ``<part>_undefined_columns``, the names
         of the columns that the average of the metric leaves out.
 
@@ -175,7 +177,9 @@ class JointTraining(TrainingLoop):
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
         self.plain_test_set = splits.test
+        self.columns = splits.target.columns
         self.label_counts = _label_counts(task, splits)
+        self.constant_figures = _constant_figures(task, splits)
         is_half = resolved_precision(config.precision, self.device) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_half else None
         self._penalties: list[Tensor] = []
@@ -246,10 +250,15 @@ class JointTraining(TrainingLoop):
         """The task's metric of the current weights."""
         return float(self.figures(dataset)[self.task.metric])
 
-    def validate(self) -> dict[str, float]:
-        """The task's metric and loss on the validation set."""
+    def validate(self) -> dict[str, Any]:
+        """The task's metric and loss on the validation set; of several columns, a figure of each as well."""
         figures = self.figures(self.val_set)
-        return {self.metric: float(figures[self.task.metric]), "val_loss": figures["loss"]}
+        first = {name: figures["columns"][name] for name in self.task.column_figures[:1] if "columns" in figures}
+        return {
+            self.metric: float(figures[self.task.metric]),
+            "val_loss": figures["loss"],
+            **_by_column("val", first, self.columns),
+        }
 
     def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
         """All metrics of the task, see :meth:`Task.evaluate`, and its ``loss``, of the current weights."""
@@ -269,7 +278,9 @@ class JointTraining(TrainingLoop):
         """Test figures and sizes."""
         name, figures = self.task.metric, self.figures(self.test_set)
         return {
-            **{f"test_{key}": figures[key] for key in self.task.metrics},
+            **{f"test_{key}": figures[key] for key in self.task.figures},
+            **_by_column("test", figures.get("columns", {}), self.columns),
+            **self.constant_figures,
             **self.label_counts,
             f"test_{name}_relabelled": self.relabelled_test_figure(),
             "encoder_parameters": count_parameters(self.encoder) if isinstance(self.encoder, nn.Module) else 0,
@@ -335,6 +346,26 @@ def _label_counts(task: Task, splits: GraphSplits) -> dict[str, Any]:
     return counts
 
 
+def _by_column(part: str, figures: Mapping[str, Sequence[float | None]], columns: Sequence[str]) -> dict[str, Any]:
+    """Figures of each column under its name."""
+    return {f"{part}_{name}_columns": dict(zip(columns, values, strict=True)) for name, values in figures.items()}
+
+
+def _constant_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
+    """Figures of the task's constant prediction: a model that is no better has learned nothing."""
+    constant = task.constant(splits.labels("train"))
+    if constant is None:
+        return {}
+    found: dict[str, Any] = {}
+    for part in ("val", "test"):
+        labels = splits.labels(part)
+        figures = task.evaluate(constant.to(labels.dtype).expand(len(labels), -1), labels)
+        found |= {f"{part}_{name}_constant": figures[name] for name in task.figures}
+        columns = {f"{name}_constant": values for name, values in figures.get("columns", {}).items()}
+        found |= _by_column(part, columns, splits.target.columns) if part == "test" else {}
+    return found
+
+
 def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
     """A copy without the attributes that :meth:`JointTraining.predict` does not read."""
     result, data = copy.copy(dataset), copy.copy(dataset._data)
@@ -349,14 +380,15 @@ def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
 
 
 def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with a group of parameters each for the encoder, and for the maps of its encoding if ``pe_lr`` is set."""
+    """AdamW with a group of parameters each for the encoder, and for encoding maps and head with rates of their own."""
 
     def parameters(*names: str) -> list[nn.Parameter]:
         modules = (getattr(model, name, None) for name in names)
         return [p for module in modules if module is not None for p in module.parameters() if p.requires_grad]
 
     encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
-    special = {*encoder, *maps}
+    head = [] if config.head_lr is None else parameters(*getattr(model, "head", ()))
+    special = {*encoder, *maps, *head}
     rest = [p for p in model.parameters() if p.requires_grad and p not in special]
     groups: list[dict[str, Any]] = []
 
@@ -370,6 +402,8 @@ def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     add("model", rest + maps if config.pe_lr is None else rest, config.lr, config.weight_decay)
     if config.pe_lr is not None:
         add("maps", maps, config.pe_lr, config.weight_decay)
+    if config.head_lr is not None:
+        add("head", head, config.head_lr, config.weight_decay)
     if config.encoder_lr:
         add("encoder", encoder, config.encoder_lr, 0.0)
     if not groups:

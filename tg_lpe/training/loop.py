@@ -99,7 +99,7 @@ class TrainingLoop(ABC):
     def evaluate(self, dataset: InMemoryDataset) -> float:
         """The validation figure of the current weights on a data set."""
 
-    def validate(self) -> dict[str, float]:
+    def validate(self) -> dict[str, Any]:
         """The validation figure of the current weights, under its name; ``val_loss`` must be there for "plateau"."""
         return {self.metric: self.evaluate(self.val_set)}
 

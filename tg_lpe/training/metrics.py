@@ -162,6 +162,7 @@ _A_LABEL = "a label"
 for _metric in (
     Metric("mae", "MAE", "min", mae, _A_LABEL),
     Metric("rmse", "RMSE", "min", rmse, _A_LABEL),
+    Metric("scaled_mae", "MAE in standard deviations", "min", mae, _A_LABEL),  # of scaled labels
     Metric("roc_auc", "ROC-AUC", "max", roc_auc, _BOTH_CLASSES),
     Metric("average_precision", "average precision", "max", average_precision, _BOTH_CLASSES),
     Metric("accuracy", "accuracy", "max", accuracy, _A_LABEL),

@@ -6,11 +6,12 @@ leave missing labels out, and :meth:`Task.evaluate` counts them.
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +21,15 @@ from tg_lpe.arguments import ArgumentError, check_count, check_type
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
 from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.hub.registry import Registry
-from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.metrics import METRICS, ColumnScores
 
 TASKS = Registry("task")
 """Task classes by name."""
 
-FAR = 5.0
-"""Labels of a larger mean, or with a standard deviation larger than this or smaller than its inverse, are scaled."""
+FEW, DECISIVE = 0.05, 3.0
+"""The share of labels that must not decide how a column is scaled, and by what factor they would move its deviation."""
+
+_LOGGER = logging.getLogger("tg_lpe.training")
 
 T = TypeVar("T", bound="type[Task]")
 
@@ -116,9 +119,34 @@ class Task(ABC):
         """Arguments that can be read off the labels of the training set, ``[num_rows, num_targets]``: here none."""
         return {}
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Those of ``metrics`` that :meth:`evaluate` averages over the columns: here all."""
+        return (self.metric, *(other for other in self.metrics if other != self.metric))
+
+    @property
+    def column_figures(self) -> tuple[str, ...]:
+        """Those of ``metrics`` that are told for each column, where there are several: here all."""
+        return (self.metric, *(other for other in self.metrics if other != self.metric))
+
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        """What a metric reads, ``[num_rows, num_targets]``: here the outputs themselves."""
+        """What a metric reads of the outputs, ``[num_rows, num_targets]``: here the outputs themselves."""
         return prediction
+
+    def references(self, target: Tensor, metric: str) -> Tensor:
+        """What a metric compares :meth:`scores` with, ``[num_rows, num_targets]``: here the labels themselves."""
+        return target
+
+    def constant(self, labels: Tensor) -> Tensor | None:
+        """Outputs that are the same for every row, ``[1, out_channels]``: what can be had without learning.
+
+        Args:
+            labels: those of the training set, ``[num_rows, num_targets]``; NaN where missing.
+
+        Returns:
+            Here ``None``, where there is no such figure to compare with.
+        """
+        return None
 
     def evaluate(self, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
         """All figures of the task.
@@ -128,9 +156,10 @@ class Task(ABC):
             targets: labels ``[num_rows, num_targets]``; NaN where missing.
 
         Returns:
-            JSON-able: each of ``metrics``, averaged over the columns for which it is defined, ``None`` where there is
-            no such column; ``num_labels`` and ``num_missing``; and ``undefined_columns``, the numbers of the columns
-            left out of the average of :attr:`metric`, where there are any.
+            JSON-able: each of :attr:`figures`, averaged over the columns for which it is defined, ``None`` where there
+            is no such column; of several columns ``columns``, a list for each of :attr:`column_figures`;
+            ``num_labels`` and ``num_missing``; and ``undefined_columns``, the numbers of the columns left out of the
+            average of :attr:`metric`, where there are any.
 
         Raises:
             ValueError: if the shapes do not fit, or :attr:`metric` is defined for no column.
@@ -138,8 +167,8 @@ class Task(ABC):
         predictions, targets = self.rows(predictions.detach(), targets.detach())
         figures: dict[str, Any] = {}
         undefined: list[int] = []
-        for name in (self.metric, *(other for other in self.metrics if other != self.metric)):
-            result = METRICS[name](self.scores(predictions, name), targets)
+        for name in self.figures:
+            result = self._column_scores(name, predictions, targets)
             if name == self.metric:
                 undefined = result.undefined
                 if result.mean is None:
@@ -152,7 +181,13 @@ class Task(ABC):
         figures |= {"num_labels": targets.numel() - missing, "num_missing": missing}
         if undefined:
             figures["undefined_columns"] = undefined
+        if self.num_targets > 1:
+            scores = {name: self._column_scores(name, predictions, targets) for name in self.column_figures}
+            figures["columns"] = {name: list(result.columns) for name, result in scores.items()}
         return figures
+
+    def _column_scores(self, metric: str, predictions: Tensor, targets: Tensor) -> ColumnScores:
+        return METRICS[metric](self.scores(predictions, metric), self.references(targets, metric))
 
     def undefined_columns(self, targets: Tensor, metric: str | None = None) -> list[int]:
         """Numbers of the columns of labels for which a metric is not defined, whatever the predictions are.
@@ -163,7 +198,7 @@ class Task(ABC):
         """
         metric = metric or self.metric
         ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
-        return METRICS[metric](self.scores(ranks, metric), targets).undefined
+        return self._column_scores(metric, ranks, targets).undefined
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model whose arguments say that it predicts something else; other modules may say nothing.
@@ -249,6 +284,10 @@ class Regression(Task):
         mean, std: one for each column of labels. The model then learns ``(label - mean) / std``, and the loss is that
             of these; predictions and metrics are in the units of the labels. Labels are learned as they are if absent.
 
+    ``scaled_mae``, the metric of several columns, is the mean over the columns of the absolute error over ``std``, in
+    which their units play no part. ``mae`` and ``rmse`` of several columns are told column by column; averaged over
+    the columns they are figures only if chosen as ``metric``.
+
     Raises:
         ValueError: if only one of the two is given, their number is not that of the columns, one is not finite, or a
             ``std`` is not positive.
@@ -259,9 +298,11 @@ class Regression(Task):
     std: Sequence[float] | None = None
 
     name: ClassVar[str] = "regression"
-    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse")
+    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "scaled_mae")
 
     def __post_init__(self) -> None:
+        if not self.metric and self.num_targets != 1:
+            object.__setattr__(self, "metric", "scaled_mae")
         super().__post_init__()
         if self.loss_function not in ("l1", "mse"):
             raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
@@ -278,19 +319,24 @@ class Regression(Task):
 
     @classmethod
     def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Mean and standard deviation, if a model as it is initialised would be far from the labels.
+        """Mean and standard deviation of each column, see :func:`label_scale`.
 
         A subclass with a loss of its own, which may not scale the labels, gets none.
         """
         if cls.loss is not Regression.loss:
             return {}
-        columns = [column[~column.isnan()].double() for column in labels.unbind(1)]
-        mean = [float(column.mean()) if len(column) else 0.0 for column in columns]
-        varied = [len(column) > 0 and bool(column.min() < column.max()) for column in columns]  # else rounding noise
-        std = [float(column.std(correction=0)) if v else 1.0 for column, v in zip(columns, varied, strict=True)]
-        if all(abs(m) <= FAR and 1 / FAR <= s <= FAR for m, s in zip(mean, std, strict=True)):
-            return {}
-        return {"mean": mean, "std": std}
+        scales = [label_scale(column) for column in labels.unbind(1)]
+        return {"mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        if self.num_targets > 1:
+            return tuple(dict.fromkeys([self.metric, "scaled_mae"]))
+        return tuple(dict.fromkeys([self.metric, "mae", "rmse"]))
+
+    @property
+    def column_figures(self) -> tuple[str, ...]:
+        return ("rmse", "mae") if self.metric == "rmse" else ("mae", "rmse")
 
     def to_dict(self) -> dict[str, Any]:
         """As :meth:`Task.to_dict`, without mean and standard deviation that are absent."""
@@ -298,8 +344,7 @@ class Regression(Task):
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         prediction, target = self.rows(prediction, target)
-        if self.mean is not None and self.std is not None:
-            target = (target - _row(self.mean, target)) / _row(self.std, target)
+        target = self._scaled(target)
         labelled = ~target.isnan()
         error = prediction - torch.where(labelled, target.to(prediction.dtype), prediction.detach())
         return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled)
@@ -309,8 +354,23 @@ class Regression(Task):
             return prediction
         return prediction * _row(self.std, prediction) + _row(self.mean, prediction)
 
+    def _scaled(self, target: Tensor) -> Tensor:
+        """Labels as the model learns them."""
+        if self.mean is None or self.std is None:
+            return target
+        return (target - _row(self.mean, target)) / _row(self.std, target)
+
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        return self.predict(prediction)
+        return prediction if metric == "scaled_mae" else self.predict(prediction)
+
+    def references(self, target: Tensor, metric: str) -> Tensor:
+        return self._scaled(target) if metric == "scaled_mae" else target
+
+    def constant(self, labels: Tensor) -> Tensor | None:
+        """The median of the training labels, column by column; no constant has a smaller absolute error on them."""
+        if type(self).predict is not Regression.predict:  # its outputs may be anything
+            return None
+        return self._scaled(labels.nanmedian(0, keepdim=True).values)
 
     def check(self, target: Tensor) -> None:
         if bool(target.isinf().any()):
@@ -373,12 +433,14 @@ class Multiclass(Task):
 
     Args:
         num_classes: how many classes there are, at least 2.
+        values: the label of each class, ascending, where these are not ``0..num_classes - 1``, such as 1, 2, 3.
         balanced: whether labels are weighted by one less the share of their class in the batch, as in `Benchmarking
             Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; ``metric="balanced_accuracy"``, the mean
             recall of the classes, goes with it.
     """
 
     num_classes: int
+    values: Sequence[float] | None = None
     balanced: bool = False
 
     name: ClassVar[str] = "multiclass"
@@ -389,12 +451,24 @@ class Multiclass(Task):
         if self.num_targets != 1:
             raise ValueError(f"multiclass labels are one column, got num_targets={self.num_targets}")
         check_count("num_classes", self.num_classes, least=2)
+        if self.values is not None:
+            values = tuple(map(float, self.values))
+            if len(values) != self.num_classes or list(values) != sorted(set(values)):
+                raise ValueError(f"values must be {self.num_classes} different numbers, ascending, got {self.values}")
+            object.__setattr__(self, "values", values)
 
     @classmethod
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
-        known = labels[~labels.isnan()]
+        known = labels[~labels.isnan()].unique()
+        found = super().arguments_for(labels)
+        if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
+            return {**found, "num_classes": len(known), "values": known.tolist()}
         largest = int(known.max()) if known.numel() else 0
-        return {**super().arguments_for(labels), "num_classes": max(2, largest + 1)}
+        return {**found, "num_classes": max(2, largest + 1)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As :meth:`Task.to_dict`, without values that are absent."""
+        return {name: value for name, value in super().to_dict().items() if name != "values" or value}
 
     @property
     def out_channels(self) -> int:
@@ -403,7 +477,7 @@ class Multiclass(Task):
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         prediction, target = self.rows(prediction, target)
         labelled = ~target.isnan()
-        known = torch.where(labelled, target, 0).long().squeeze(1)
+        known = torch.where(labelled, self.references(target, self.metric), 0).long().squeeze(1)
         each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
         if not self.balanced:
             return masked_mean(torch.where(labelled, each, 0.0), labelled)
@@ -420,9 +494,23 @@ class Multiclass(Task):
         best, column = prediction.max(1, keepdim=True)
         return torch.where(best.isnan(), torch.nan, column.double())  # where a prediction is NaN, no class is right
 
+    def references(self, target: Tensor, metric: str) -> Tensor:
+        """Numbers of classes."""
+        if self.values is None:
+            return target
+        values = torch.tensor(self.values, dtype=target.dtype).to(target.device, non_blocking=True)
+        number = torch.searchsorted(values, target.nan_to_num(self.values[0]).contiguous()).to(target.dtype)
+        return torch.where(target.isnan(), target, number)
+
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
-        if not bool(((values >= 0) & (values < self.num_classes) & (values == values.floor())).all()):
+        if self.values is not None:
+            if not set(values.tolist()) <= set(self.values):
+                allowed = _few(torch.tensor(self.values))
+                raise ValueError(
+                    f"labels of multiclass must be {allowed}, or NaN where missing; there are {_few(values)}"
+                )
+        elif not bool(((values >= 0) & (values < self.num_classes) & (values == values.floor())).all()):
             raise ValueError(
                 f"labels of multiclass must be integers in 0..{self.num_classes - 1}, or NaN where missing; "
                 f"there are {_few(values)}"
@@ -452,8 +540,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
         name: of the task. Absent, it is regression, unless the labels could be classes as well.
         metric: the figure that chooses the best epoch; the task's own if absent.
         options: further arguments of the task. ``num_targets`` and ``num_classes`` are read off the labels if absent,
-            and ``mean`` and ``std`` of a regression off those of the training set, where a mean is beyond 5 or a
-            standard deviation not between 0.2 and 5; ``mean=None, std=None`` leaves such labels as they are.
+            and ``mean`` and ``std`` of a regression off those of the training set, see :func:`label_scale`;
+            ``mean=None, std=None`` leaves the labels as they are.
 
     Raises:
         TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
@@ -467,6 +555,9 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     known = labels[~labels.isnan()]
     if not known.numel():
         raise ValueError(f"all labels of {', '.join(splits.target.columns)} are missing")
+    named = [names for names in splits.target.classes if names]
+    if named and name is None:
+        name = "multiclass" if len(splits.target.columns) == 1 else "multilabel"
     if name is None:
         if bool((known == known.floor()).all()):
             kind = "multiclass" if known.numel() and float(known.max()) > 1 else "binary"
@@ -479,16 +570,81 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             )
         name = Regression.name
     cls = TASKS[name]
+    if named and issubclass(cls, Regression):
+        raise ArgumentError(
+            "the labels of {} are names, {}: {task}, or multilabel for several columns of two names",
+            ", ".join(splits.target.columns),
+            ", ".join(map(repr, named[0][:6])),
+            task="multiclass",
+        )
     of_training = cls.arguments_for_training(splits.labels("train"))
     if of_training.keys() & options.keys():
         of_training = {}
     found = {**cls.arguments_for(labels), **of_training}
+    if "num_classes" in options or (named and "num_classes" in found):
+        found.pop("values", None)
+        found |= {"num_classes": len(named[0])} if named else {}
     arguments = {"level": splits.target.level, **found, **options}
     if metric is not None:
         arguments["metric"] = metric
     task = make_task({"name": name, **arguments})
     task.check(labels)
+    if "mean" in of_training:
+        _name_outlying(splits)
     return task
+
+
+class LabelScale(NamedTuple):
+    """How a column of labels is scaled for learning."""
+
+    mean: float
+    std: float
+    outlying: Tensor
+    """The labels that were left out of both."""
+
+
+def label_scale(labels: Tensor) -> LabelScale:
+    """Mean and standard deviation of a column of labels, of which a few do not decide.
+
+    Where the twentieth of the labels that is farthest from their median, at least one, makes the deviation more than
+    three times what it is without, mean and deviation are those without. One label of 10,000 among a thousand near 1
+    would otherwise shrink all others to nothing; heavy tails and classes of values that are not rare stay in.
+
+    Args:
+        labels: ``[num_labels]``, NaN where missing.
+
+    Returns:
+        Both, and the labels left out; mean 0 without labels, and deviation 1 where all are equal.
+    """
+    known = labels[~labels.isnan()].double()
+    if not len(known):
+        return LabelScale(0.0, 1.0, known)
+    order = (known - known.median()).abs().argsort(stable=True)
+    others, few = known[order].tensor_split([len(known) - max(1, int(FEW * len(known)))])
+    if len(others) > 1 and _varies(others) and _deviation(known) > DECISIVE * _deviation(others):
+        return LabelScale(float(others.mean()), _deviation(others), few)
+    return LabelScale(float(known.mean()), _deviation(known) if _varies(known) else 1.0, known[:0])
+
+
+def _varies(labels: Tensor) -> bool:
+    """Whether not all are equal; the deviation of equal labels from their mean is rounding noise."""
+    return bool(labels.min() < labels.max())
+
+
+def _deviation(labels: Tensor) -> float:
+    return float(labels.std(correction=0))
+
+
+def _name_outlying(splits: GraphSplits) -> None:
+    """Warn of labels far from all others: they may be marks of missing ones."""
+    for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
+        mean, std, outlying = label_scale(labels)
+        if len(outlying):
+            _LOGGER.warning(
+                "%s: %d training labels such as %s are far from the others (mean %.4g, deviation %.4g), and do not "
+                "decide how labels are scaled",
+                *(column, len(outlying), _few(outlying.flip(0)), mean, std),
+            )
 
 
 def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-import torch
 from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError
@@ -16,6 +15,7 @@ from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import split_indices
 from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules._files import Row
+from tg_lpe.datasets.molecules._labels import read_labels
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
@@ -23,8 +23,6 @@ from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 
 Features = Literal["types", "ogb"]
 Split = Literal["random", "scaffold"]
-
-_LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class BuildOptions:
         canonical: Whether rings are kekulised as in canonical SMILES.
         split: How a single file is split.
         seed: Draws the random split of a single file.
+        missing: Cells that mean a missing label.
         num_workers: Worker processes, `None` to choose.
         progress: Whether to show a bar.
     """
@@ -52,6 +51,7 @@ class BuildOptions:
     canonical: bool = False
     split: Split = "random"
     seed: int = 0
+    missing: tuple[str, ...] | None = None
     num_workers: int | None = None
     progress: bool = True
 
@@ -75,12 +75,12 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
         options: See there.
 
     Raises:
-        ValueError: If a label is not a number or a split has no usable molecule.
+        ValueError: If a label is neither a number nor the name of a class, or a split has no usable molecule.
         ModuleNotFoundError: If ogb's features are asked for and ogb is not installed.
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
-    labels = [_numbers(row, columns) for row in flat]  # first, so that a bad cell fails early
+    labels, classes = read_labels(flat, columns, options.missing)  # first, so that a bad cell fails early
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
     usable, skipped = _sift(flat, molecules, labels, names, options.vocabulary if sizes is None else None)
@@ -108,7 +108,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     return MoleculeSplits(
         **datasets,
         spec=spec,
-        target=options.target,
+        target=replace(options.target, classes=classes),
         vocabulary=vocabulary,
         normalization=normalization,
         report=report,
@@ -222,32 +222,6 @@ def _sift(
         else:
             skipped.append(SkippedMolecule(row.file, row.line, row.smiles, reason))
     return usable, skipped
-
-
-def _numbers(row: Row, columns: Sequence[str]) -> tuple[float, ...]:
-    """The labels of a row; NaN for an empty cell.
-
-    Raises:
-        ValueError: If a cell is not a number, or not one that float32 holds.
-    """
-    return tuple(_number(row, column, cell) for column, cell in zip(columns, row.labels, strict=True))
-
-
-def _number(row: Row, column: str, cell: str) -> float:
-    if not cell:
-        return math.nan
-    try:
-        value = float(cell)
-    except ValueError:
-        raise ValueError(
-            f"{row.file}:{row.line}: the label {cell!r} in column {column!r} is not a number; an empty cell is a "
-            "missing label"
-        ) from None
-    if math.isnan(value):
-        return value
-    if abs(value) > _LARGEST_FLOAT32:
-        raise ValueError(f"{row.file}:{row.line}: the label {cell!r} in column {column!r} is not finite in float32")
-    return value
 
 
 def _computed(molecule: _Molecule | str, normalization: SolubilityNormalization) -> tuple[float, ...]:

@@ -109,7 +109,7 @@ def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> Molec
     return MoleculeSplits(
         **datasets,
         spec=DataSpec.from_dict(document["spec"]),
-        target=TargetSpec(**{**target, "columns": tuple(target["columns"])}),
+        target=TargetSpec.from_dict(target),
         vocabulary=None if types is None else AtomVocabulary(tuple(types)),
         bond_types=tuple(document["bond_types"]),
         normalization=None if constants is None else SolubilityNormalization(**constants),

@@ -40,6 +40,7 @@ def load_molecules(
     *,
     name: DatasetName | None = None,
     targets: Sequence[str] | None = None,
+    missing: Sequence[str] | None = None,
     computed: ComputedTarget | None = None,
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
     smiles_column: str | None = None,
@@ -71,7 +72,9 @@ def load_molecules(
             radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` and
             `"molhiv"` require labels `y`. Other sources are taken as they are.
         targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels,
-            which is enough for pretraining. By default `y`, if it is the only column besides the SMILES.
+            which is enough for pretraining. By default `y`, if it is the only column besides the SMILES. A column of
+            words holds classes, numbered in the order of their names, which `splits.target.classes` lists.
+        missing: Cells that mean a missing label, such as `("n/a", "-")`, besides empty ones.
         computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
         normalization: Constants of the computed target, in place of the name's; selects that target. By default they
             are measured on the training set for sources without a name.
@@ -97,14 +100,16 @@ def load_molecules(
     Raises:
         FileNotFoundError: If the source or one of its files is missing; the message lists what was looked for.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
-        TypeError: If `targets` or `train_files` is one string.
+        TypeError: If `targets`, `missing` or `train_files` is one string.
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
             differs from `atom_dict.txt` or comes with ogb's features, `split` is for a folder or `train_files` for a
-            single file, a file is malformed, a label is not a number, a split has no usable molecule, or `strict` is
-            set and a molecule is unusable.
+            single file, a file is malformed, a label is neither a number nor the name of a class, a split has no
+            usable molecule, or `strict` is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     check_flags(canonical=canonical)
+    if isinstance(missing, str):
+        raise TypeError(f"missing must be a sequence of cells such as [{missing!r}], got one string")
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
     files, listed_types = _open(source, train_files)
     if vocabulary is not None:
@@ -130,6 +135,7 @@ def load_molecules(
         vocabulary=(vocabulary or listed_types) if features == "types" else None,
         features=features,
         canonical=canonical,
+        missing=None if missing is None else tuple(missing),
         split=split or "random",
         seed=seed,
         num_workers=num_workers,
@@ -360,6 +366,7 @@ def _cache_path(
             "smiles_column": smiles_column,
             "features": options.features,
             **({"canonical": True} if options.canonical else {}),
+            **({} if options.missing is None else {"missing": sorted(options.missing)}),
             "split": options.split if single else None,
             "seed": options.seed if single and options.split == "random" else None,
             # Another release may read a string, or score it, differently.

@@ -1,0 +1,114 @@
+"""Cells of label columns as numbers: values, numbers of classes that have names, or missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from tg_lpe.arguments import ArgumentError
+from tg_lpe.datasets.molecules._files import Row
+
+MARKS = frozenset({"n/a", "#n/a", "n.a.", "na", "nd", "n.d.", "null", "-", "--", "?", "."})
+"""Words, in lower case, that mean a missing label more often than a class."""
+
+SHOWN = 4
+_LARGEST_FLOAT32 = torch.finfo(torch.float32).max
+
+
+def read_labels(
+    rows: Sequence[Row], columns: Sequence[str], missing: Sequence[str] | None
+) -> tuple[list[tuple[float, ...]], tuple[tuple[str, ...], ...]]:
+    """The labels of rows, and the names of classes.
+
+    A column of words holds classes, numbered in the order of their names.
+
+    Args:
+        rows: The rows, with the cells of the columns.
+        columns: Names of the columns.
+        missing: Cells that mean a missing label, besides empty ones and `nan`. Given, other words are classes, whatever
+            they look like.
+
+    Returns:
+        The labels of each row, NaN where missing; and the names of the classes of each column, none for a column of
+        numbers. The second is empty if no column has classes.
+
+    Raises:
+        ValueError: If a column has both words and numbers, a word that looks like a missing label, or a name for
+            nearly every row, or a number is not one that float32 holds.
+    """
+    absent = {"", *(missing or ())}
+    read: list[list[float]] = []
+    classes: list[tuple[str, ...]] = []
+    wrong: dict[str, list[Row]] = {}
+    for place, column in enumerate(columns):
+        numbers, words = [], {}
+        for position, row in enumerate(rows):
+            value = math.nan if row.labels[place] in absent else _number(row, column, row.labels[place])
+            if value is None:
+                words[position] = row.labels[place]
+            numbers.append(math.nan if value is None else value)
+        names = tuple(sorted(set(words.values())))
+        has_numbers = any(not math.isnan(value) for value in numbers)
+        if names and not has_numbers and (missing is not None or not any(name.lower() in MARKS for name in names)):
+            if len(names) > 2 and 2 * len(names) > len(words):
+                raise ValueError(
+                    f"column {column!r} holds {len(names)} different words in {len(words)} cells, such as "
+                    f"{', '.join(map(repr, names[:SHOWN]))}: neither numbers nor classes"
+                )
+            number = {name: float(k) for k, name in enumerate(names)}
+            for position, word in words.items():
+                numbers[position] = number[word]
+        else:
+            for position, word in words.items():
+                wrong.setdefault(word, []).append(rows[position])
+            names = ()
+        read.append(numbers)
+        classes.append(names)
+    if wrong:
+        raise _not_numbers(wrong, columns, len({row.file for row in rows}) == 1, missing)
+    return [tuple(labels) for labels in zip(*read, strict=True)] or [()] * len(rows), tuple(classes) * any(classes)
+
+
+def _number(row: Row, column: str, cell: str) -> float | None:
+    """The value of a cell; `None` for a word."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    if abs(value) > _LARGEST_FLOAT32:
+        raise ValueError(f"{row.file}:{row.line}: the label {cell!r} in column {column!r} is not finite in float32")
+    return value
+
+
+def _not_numbers(
+    wrong: dict[str, list[Row]], columns: Sequence[str], one_file: bool, missing: Sequence[str] | None
+) -> ArgumentError:
+    """What is wrong with cells that are words among numbers: how many there are, which, and where."""
+    cells = sorted(wrong, key=lambda cell: -len(wrong[cell]))
+    total = sum(map(len, wrong.values()))
+    by_file: dict[str, list[str]] = {}
+    for cell in cells[:SHOWN]:
+        lines: dict[str, list[int]] = {}
+        for row in wrong[cell]:
+            lines.setdefault(row.file, []).append(row.line)
+        for file, numbers in lines.items():
+            more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
+            where = f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:SHOWN]))}{more}"
+            by_file.setdefault(file, []).append(f"{cell!r} in {where}")
+    shown = "; ".join(("" if one_file else f"{file}: ") + ", ".join(parts) for file, parts in by_file.items())
+    others = f"; and {len(cells) - SHOWN} other words" if len(cells) > SHOWN else ""
+    marks = [cell for cell in cells if not any(letter.isdigit() for letter in cell)]
+    count = "1 cell is no number" if total == 1 else f"{total} cells are no numbers"
+    rest = ", and correct the others in the file" if 0 < len(marks) < len(cells) else ""
+    return ArgumentError(
+        "column{} {}: {}: {}{}. An empty cell is a missing label; {missing} makes missing labels of such words{}",
+        "s" * (len(columns) > 1),
+        ", ".join(map(repr, columns)),
+        count,
+        shown,
+        others,
+        rest,
+        missing=[*(missing or ()), *marks] or ...,
+    )
