@@ -31,7 +31,7 @@ from torch_geometric.utils import to_dense_adj
 
 from tg_lpe import Incidence, LinearTransformerPE
 from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 

@@ -79,7 +79,7 @@ def main() -> None:
     repeats, count, num_few, num_molecules = (2, 2, 32, 128) if args.quick else (15, 20, 128, 4096)
     peer = AddLaplacianEigenvectorPE(K, is_undirected=True)
     ours: dict[str, Any] = {
-        f"AddLaplacianEigenvectors({K})": AddLaplacianEigenvectors(K),
+        f"AddLaplacianEigenvectors({K}, normalization=None)": AddLaplacianEigenvectors(K, normalization=None),
         f"AddLaplacianEigenvectors({K}, normalization='sym')": AddLaplacianEigenvectors(K, normalization="sym"),
         "AddHeatKernelPE()": AddHeatKernelPE(),
         "AddEffectiveResistance()": AddEffectiveResistance(),

@@ -8,11 +8,11 @@ The encoder learns heat kernels and effective resistances, which need no labels.
 import argparse
 
 import torch
+from tg_lpe.graph.spectral import kernel_channels
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.data import GraphSplits, random_split
-from tg_lpe.graph.spectral import kernel_channels
 from tg_lpe.training import KernelPretrainConfig, KernelPretraining
 
 

@@ -22,7 +22,8 @@ from tg_lpe import (
 )
 from tg_lpe.constructions import effective_resistance, electric_potential, heat_kernel, resistive_embedding
 from tg_lpe.encoders import LPE, SPE
-from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import segment
 
 NODE_TYPES, EDGE_TYPES = 5, 3

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import GraphTransformer, Incidence, LinearTransformer, LinearTransformerPE
-from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])
 RING = torch.stack([torch.arange(23), (torch.arange(23) + 1) % 23])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,18 @@ from typing import Any
 import pytest
 import torch
 from helpers import randomize_
+from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.cli import main
 from tg_lpe.data.tables import read_graphs
 from tg_lpe.encoders import RandomWalk
+from tg_lpe.graph.incidence import Incidence
 from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.jobs import MANIFEST, EncodingJob, JobReport
 from tg_lpe.transforms import AddLaplacianEigenvectors
-from tg_lpe.transforms.base import GraphTransform
+from tg_lpe.transforms.base import Attribute, GraphTransform
 
 pa = pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -153,6 +155,15 @@ def test_malformed_graphs_are_named_and_the_others_encoded(tmp_path: Path) -> No
     assert names(tmp_path / "strict") == [MANIFEST]
 
 
+class OfSmallGraphs(AddLaplacianEigenvectors):
+    """Refuses graphs of more than 50 nodes."""
+
+    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+        if graph.max_nodes > 50:
+            raise ValueError("takes graphs of at most 50 nodes")
+        return super().compute(graph, features)
+
+
 @pytest.mark.parametrize("refused_by", ["transform", "encoder"])
 def test_molecules_that_the_transform_refuses_are_named_and_the_others_encoded(tmp_path: Path, refused_by: str) -> None:
     pytest.importorskip("rdkit", reason="molecules need RDKit")
@@ -160,8 +171,8 @@ def test_molecules_that_the_transform_refuses_are_named_and_the_others_encoded(t
 
     transform: GraphTransform
     if refused_by == "transform":
-        transform, reader = AddLaplacianEigenvectors(3, attr_name="pe", method="layers", max_layers=20), None
-        smiles, bad, said = ["CC", "C1", "C" * 60, "c1ccccc1", "C" * 61, None], (1, 2, 4, 5), "layers"
+        transform, reader = OfSmallGraphs(3, attr_name="pe"), None
+        smiles, bad, said = ["CC", "C1", "C" * 60, "c1ccccc1", "C" * 61, None], (1, 2, 4, 5), "50 nodes"
     else:
         encoder = randomize_(GramTransformer(3, 0, num_filters=2, num_layers=4, num_node_types=3))
         transform, reader = AddPositionalEncoding(encoder), MoleculeReader(AtomVocabulary(("C", "O", "N", "F")))

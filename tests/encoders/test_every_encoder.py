@@ -17,7 +17,8 @@ from tg_lpe.encoders import (
     RandomWalk,
     ResistiveEmbedding,
 )
-from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.nn.pair_forms import pair_forms
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 

@@ -27,7 +27,7 @@ from tg_lpe.encoders import spectral as spectral_module
 from tg_lpe.encoders.precompute import PREFIX
 from tg_lpe.graph import eigenspaces as eigenspaces_module
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
-from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task
 

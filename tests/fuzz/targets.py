@@ -228,15 +228,13 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
     for name in tg_lpe.transforms.__all__:
         cls = getattr(tg_lpe.transforms, name)
         options = _options(cls)
-        methods = ("auto", "dense", "iterative", "layers") if "method" in options else (None,)
+        methods = ("auto", "dense", "iterative") if "method" in options else (None,)
         for method in methods:
             given: dict[str, Any] = (
                 {"k": 4} if "k" in options and options["k"].default is inspect.Parameter.empty else {}
             )
             if method is not None:
                 given["method"] = method
-            if method == "layers":
-                given |= arguments_of(cls, {"tolerance": 1e-2, "max_layers": 200})
             if "encoder" in options:
                 given["encoder"] = make_encoder({"class": "GramTransformer"}).to(dtype)
             if options.get("edge_attr_name") is not None:
@@ -244,11 +242,9 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
             transform = cls(**given)
             title = f"transform {name}" + (f" {method}" if method else "")
             reads = frozenset({"edge_weight", *transform.features})
-            limit = {"layers": 200, "iterative": 2000}.get(method or "", 10 * PAIRS)
-            own = ("max_layers", "tolerance") if method == "layers" else ()
-            yield Target(
-                title, "transforms", _transform(transform, dtype), reads, _limited(limit), own, f"transform {name}"
-            )
+            limit = 2000 if method == "iterative" else 10 * PAIRS
+            run = _transform(transform, dtype)
+            yield Target(title, "transforms", run, reads, _limited(limit), (), f"transform {name}")
 
 
 def _limited(pairs: int) -> Callable[[GraphInput], bool]:

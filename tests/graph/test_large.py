@@ -16,8 +16,8 @@ from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.elimination import Elimination
 from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
-from tg_lpe.graph.spectral import random_walk_probabilities
 
 TIMES = (0.0, 0.5, 4.0, 16.0)
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from tg_lpe import Incidence
 from tg_lpe.encoders import HeatKernel, RandomWalk
 from tg_lpe.graph import heat, resistance
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
-from tg_lpe.graph.spectral import laplacian_eigenvectors, random_walk_probabilities
 
 
 def weighted(graph: nx.Graph) -> Incidence:

@@ -21,12 +21,13 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import Incidence, encoders
-from tg_lpe.graph import heat, spectral
+from tg_lpe.graph import heat, random_walks
 from tg_lpe.graph.components import Components
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs, resistive_embedding
-from tg_lpe.graph.solvers import factorized
-from tg_lpe.graph.spectral import DENSE_LIMIT, laplacian_eigenvectors, random_walk_probabilities
+from tg_lpe.graph.solvers import DENSE_LIMIT, factorized
 
 batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
 
@@ -310,7 +311,7 @@ def test_random_walks_of_large_graphs(parts: list[Graph], steps: int, visits: in
     expected = random_walk_probabilities(graph, steps, method="iterative", with_edges=with_edges)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"WALK_NODES": 0, "WALK_VISITS": visits, "VISIT_PRODUCTS": 10**9}.items():
-            patch.setattr(spectral, name, value)
+            patch.setattr(random_walks, name, value)
         found = random_walk_probabilities(graph, steps, with_edges=with_edges)
     for got, truth in zip(found, expected, strict=True):
         assert got.shape == truth.shape and relative_error(got, truth) < 1e-12
@@ -324,7 +325,7 @@ def test_columns_of_nodes_with_much_around_them(name: str, columns: int, monkeyp
     hub = nx.compose(nx.cycle_graph(600), nx.relabel_nodes(nx.star_graph(9), lambda i: i + 600))
     hub.add_edge(0, 600)
     parts = {"cycle": [cycle], "regular": [regular], "both": [cycle, regular], "hub": [hub]}[name]
-    count, original = 0, spectral.polynomial_entries
+    count, original = 0, random_walks.polynomial_entries
 
     def counted(*arguments: Any) -> Any:
         nonlocal count
@@ -334,8 +335,8 @@ def test_columns_of_nodes_with_much_around_them(name: str, columns: int, monkeyp
     graph = Incidence(**batch_of([from_networkx(part) for part in parts]).arguments())
     expected = random_walk_probabilities(graph, 5)
     for attribute, value in {"WALK_NODES": 0, "WALK_VISITS": 24, "VISIT_PRODUCTS": 10**9}.items():
-        monkeypatch.setattr(spectral, attribute, value)
-    monkeypatch.setattr(spectral, "polynomial_entries", counted)
+        monkeypatch.setattr(random_walks, attribute, value)
+    monkeypatch.setattr(random_walks, "polynomial_entries", counted)
     found = random_walk_probabilities(graph, 5)
     assert count <= columns and bool(count) == bool(columns)
     assert all(relative_error(got, truth) < 1e-12 for got, truth in zip(found, expected, strict=True))

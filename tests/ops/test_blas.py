@@ -16,9 +16,9 @@ from threadpoolctl import ThreadpoolController
 
 from tg_lpe import Incidence
 from tg_lpe.graph import solvers
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.resistance import resistive_embedding
-from tg_lpe.graph.spectral import laplacian_eigenvectors
 from tg_lpe.ops import blas
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 

@@ -25,7 +25,7 @@ from ops_support import (
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
-from tg_lpe.graph.spectral import random_walk_probabilities
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import cpu, polynomials
 from tg_lpe.ops.cpu.polynomials import matrix_polynomials, matrix_polynomials_backward
 from tg_lpe.ops.polynomials import BASES, SMALL_NODES, is_faster

@@ -31,7 +31,8 @@ def walks(data: Data, steps: int) -> Tensor:
 
 
 def eigenvectors(data: Data, k: int, **options: Any) -> tuple[Tensor, Tensor]:
-    out = AddLaplacianEigenvectors(k, attr_name="pe", eigenvalue_attr_name="eigenvalues", **options)(data)
+    options = {"normalization": None, "attr_name": "pe", "eigenvalue_attr_name": "eigenvalues", **options}
+    out = AddLaplacianEigenvectors(k, **options)(data)
     return out.pe, out.eigenvalues[0]
 
 

@@ -58,7 +58,8 @@ def test_7179_as_many_columns_as_nodes_or_more(make, size: int) -> None:
 
 def test_zero_modes_of_components_are_left_out() -> None:
     data = graph(nx.disjoint_union(nx.path_graph(5), nx.disjoint_union(nx.cycle_graph(4), nx.empty_graph(1))))
-    out = AddLaplacianEigenvectors(7, attr_name="pe", eigenvalue_attr_name="eigenvalues")(data)
+    options = {"normalization": None, "attr_name": "pe", "eigenvalue_attr_name": "eigenvalues"}
+    out = AddLaplacianEigenvectors(7, **options)(data)
     assert (out.eigenvalues[0] > 1e-6).sum() == 10 - 3 and not out.eigenvalues.isnan().any()
     for nodes in (range(5), range(5, 9), range(9, 10)):
         assert out.pe[list(nodes)].sum(0).abs().max() < 1e-5, "orthogonal to each component's constant vector"
@@ -86,8 +87,8 @@ def test_7499_nothing_is_drawn_from_the_global_generators(make) -> None:
 @pytest.mark.parametrize("method", ["dense", "iterative"])
 def test_8530_repeated_and_close_eigenvalues_converge(source: nx.Graph, method: str) -> None:
     data = graph(source)
-    transform = AddLaplacianEigenvectors(6, attr_name="pe", eigenvalue_attr_name="eigenvalues", method=method)
-    out = transform(data)
+    options = {"normalization": None, "attr_name": "pe", "eigenvalue_attr_name": "eigenvalues"}
+    out = AddLaplacianEigenvectors(6, method=method, **options)(data)
     matrix, pe, values = laplacian(data), out.pe.double().numpy(), out.eigenvalues[0].double().numpy()
     null = nx.number_connected_components(source)
     expected = np.linalg.eigvalsh(matrix)[null : null + 6]

@@ -13,17 +13,18 @@ from tg_lpe import Encoder, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.graph.spectral import (
+from tg_lpe.graph.random_walks import random_walk_probabilities
+from tg_lpe.training.build import seeded
+from tg_lpe.training.config import KernelPretrainConfig
+from tg_lpe.training.kernels import (
     HEAT_TIMES,
     NUM_EIGENSPACES,
     WALK_STEPS,
+    attach_kernels,
     kernel_channels,
     kernel_entries,
-    random_walk_probabilities,
 )
-from tg_lpe.training.build import seeded
-from tg_lpe.training.config import KernelPretrainConfig
-from tg_lpe.training.kernels import KernelPretraining, attach_kernels
+from tg_lpe.training.pretrain import KernelPretraining
 from tg_lpe.training.run_folder import RunFolder
 
 RING_AND_TAIL = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 0, 5, 6]])

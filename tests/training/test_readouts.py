@@ -86,17 +86,6 @@ def test_filters_stay_and_the_encoder_is_not_changed(encoder: GramTransformer, g
         assert torch.equal(tensor, before[name]) and torch.equal(fitted.state_dict()[name], tensor)
 
 
-def test_first_channels_are_a_prefix(encoder: GramTransformer, graphs: GraphDataset) -> None:
-    fitted = principal_readouts(encoder, graphs, 5, 2)
-    slim = fitted.first_channels(2)
-    (graph,) = incidences(graphs, 100)
-    whole, part = fitted.encode(graph), slim.encode(graph)
-    assert slim.out_channels == 2 and slim.config_dict()["out_channels"] == 2
-    torch.testing.assert_close(part.node, whole.node[:, :2])
-    assert torch.equal(part.edge, whole.edge)
-    assert fitted.first_channels(5) is fitted and encoder.first_channels(3) is encoder
-
-
 def test_errors_say_what_came(encoder: GramTransformer, graphs: GraphDataset) -> None:
     with pytest.raises(ValueError, match=r"reads \['edge_attr', 'x'\]"):
         principal_readouts(GramTransformer(num_node_types=3, num_edge_types=2), graphs, 2)

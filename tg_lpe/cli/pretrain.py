@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    from tg_lpe.graph.spectral import KERNELS
     from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
+    from tg_lpe.training.kernels import KERNELS
 
     parser.usage = "tg-lpe pretrain SOURCE [options]"
     parser.epilog = (
@@ -62,7 +62,7 @@ def run(args: Namespace) -> None:
     else:
         if args.eigenvectors is not None:
             raise ValueError(f"--eigenvectors {args.eigenvectors} would have no effect with --kernels")
-        from tg_lpe.graph.spectral import kernel_channels
+        from tg_lpe.training.kernels import kernel_channels
 
         config = settings_of(KernelPretrainConfig, args, kernels=tuple(args.kernels))
         channels = kernel_channels(config.kernels)

@@ -18,8 +18,9 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from tg_lpe.graph.components import component_labels, null_dimension
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.spectral import component_labels, null_dimension, padded_batch
+from tg_lpe.graph.padding import padded_batch
 
 EXACT_NODES = 1024
 """Up to this many nodes, :func:`spectral_interval` computes all eigenvalues."""

@@ -28,8 +28,9 @@ from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, 
 from tg_lpe.constructions.resistive import resistive_embedding_layers
 from tg_lpe.constructions.subspace import bottom_eigenvectors, top_eigenvectors
 from tg_lpe.graph.buckets import Bucket
+from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.incidence import Incidence
-from tg_lpe.graph.spectral import component_labels, padded_batch
+from tg_lpe.graph.padding import padded_batch
 from tg_lpe.ops.polynomials import EdgePositions
 from tg_lpe.ops.random import counter_normal
 

@@ -260,10 +260,6 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         copy_tensors(slim, self)
         return slim
 
-    def first_channels(self: E, k: int) -> E:
-        """This encoder with its first ``k`` node channels alone; itself unless a subclass leaves out the others."""
-        return self
-
     def card_usage(self, repo_id: str) -> str:
         """How a checkpoint is loaded, for its model card, as a module and as a transform."""
         edges = ', edge_attr_name="edge_pe"' if self.edge_out_channels else ""

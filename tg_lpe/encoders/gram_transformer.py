@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs, copy_tensors
+from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
@@ -226,16 +226,6 @@ class GramTransformer(Encoder):
         if not arguments.get("ground", True) and not arguments.get("end_features", False):
             found = {name: size for name, size in found.items() if name not in ("num_node_types", "in_channels")}
         return found
-
-    def first_channels(self, k: int) -> GramTransformer:
-        """This encoder with the first ``k`` rows of its read-out."""
-        if self.readout is None or k >= self.out_channels or self._not_jsonable:
-            return self
-        slim = self.made_anew(out_channels=k)
-        copy_tensors(slim, self)
-        for name, rows in self.readout.named_parameters():
-            slim.readout._parameters[name] = nn.Parameter(rows[:k].detach().clone(), requires_grad=rows.requires_grad)  # type: ignore[union-attr]
-        return slim
 
     @without_autocast
     def encode(

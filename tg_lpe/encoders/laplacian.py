@@ -11,9 +11,9 @@ from tg_lpe.arguments import check_seed
 from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.eigenvectors import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method
-from tg_lpe.graph.spectral import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.nn.pair_forms import pair_forms
 from tg_lpe.nn.probes import with_random_signs
 
@@ -25,8 +25,8 @@ class LaplacianEigenvectors(ComputedEncoder):
     `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; the forms are those of
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8). Either
     sign of an eigenvector is as good: with a ``generator`` each column of each graph gets a random one, without it the
-    canonical one of :func:`tg_lpe.graph.spectral.laplacian_eigenvectors`, which says also where there is none that is
-    independent of the order of the nodes. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary.
+    canonical one of :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`, which says also where there is none that
+    is independent of the order of the nodes. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary.
 
     :meth:`precompute` gives ``node_eigenvectors_KIND``, ``[num_nodes, k]``, and ``graph_eigenvalues_KIND``,
     ``[num_graphs, k]``, for a :attr:`kind` such as ``bottom_sym``; where a graph has fewer, columns are zero and
@@ -36,7 +36,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         k: number of eigenvectors, ``out_channels``.
         edge_out_channels: ``2 k`` for the edge encoding, 0 for none.
         normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``,
-            ``"rw"``. The transform :class:`~tg_lpe.transforms.AddLaplacianEigenvectors` takes ``None`` by default.
+            ``"rw"``.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
         seed: of the first vectors of the iteration.

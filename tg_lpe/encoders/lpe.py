@@ -33,8 +33,8 @@ class LPE(EigenpairEncoder):
 
     The result depends on the signs of the eigenvectors, so training draws them anew, for each graph and column, from
     its ``generator``. Without one they are the canonical signs of
-    :func:`tg_lpe.graph.spectral.laplacian_eigenvectors`. Even then a result may depend on the order of the nodes: where
-    a symmetry maps an eigenvector to its negative, and where an eigenvalue repeats, whose basis is arbitrary.
+    :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`. Even then a result may depend on the order of the nodes:
+    where a symmetry maps an eigenvector to its negative, and where an eigenvalue repeats, whose basis is arbitrary.
     :class:`~tg_lpe.encoders.SPE` has no such choices.
 
     :meth:`precompute` gives ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,

@@ -8,8 +8,8 @@ from tg_lpe.arguments import check_count
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.solvers import check_method
-from tg_lpe.graph.spectral import random_walk_probabilities
 
 
 @register
@@ -17,7 +17,7 @@ class RandomWalk(NodeEdgeEncoder):
     """The probabilities that a random walk is back at its start after 1, 2, ... ``steps`` steps.
 
     At an edge: the geometric mean of the probabilities of being at one end after starting from the other. See
-    :func:`tg_lpe.graph.spectral.random_walk_probabilities`. `Graph Neural Networks with Learnable Structural and
+    :func:`tg_lpe.graph.random_walks.random_walk_probabilities`. `Graph Neural Networks with Learnable Structural and
     Positional Representations <https://arxiv.org/abs/2110.07875>`_, eq. (7).
 
     Args:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tg_lpe.graph.eigenvectors import DEGENERATE, EIGENVECTOR_NODES, laplacian_eigenvectors, null_vectors
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import DENSE_LIMIT
-from tg_lpe.graph.spectral import DEGENERATE, EIGENVECTOR_NODES, laplacian_eigenvectors, null_vectors
 
 SPARE = 6
 """Eigenvectors beyond the wanted ones that are computed at first, to see where the last eigenspace ends."""
@@ -47,7 +47,7 @@ def bottom_eigenvectors(
 
     Returns:
         Eigenvectors ``[num_nodes, k]`` and eigenvalues ``[num_graphs, k]`` as
-        :func:`tg_lpe.graph.spectral.laplacian_eigenvectors` gives them with ``keep_null=True``.
+        :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors` gives them with ``keep_null=True``.
     """
     vectors, values = laplacian_eigenvectors(graph, k, normalization=normalization, keep_null=True)
     values = values.clamp(min=0.0)  # zero up to rounding

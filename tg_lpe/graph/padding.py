@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, Bucket, PaddedRows, matrices
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions
 
 
@@ -181,3 +182,13 @@ class PaddedBatch:
         if graph.ground is not None:
             part = part.with_conductances(part.conductance, padded(graph.ground))
         return EdgeOperator(part, padded(node_scale))
+
+
+def padded_batch(graph: Incidence) -> PaddedBatch:
+    """Pad the batch such that each graph's matrices are written out.
+
+    Raises:
+        ValueError: if a graph is too large for that.
+    """
+    is_dense(graph.max_nodes, "dense", DENSE_LIMIT)
+    return PaddedBatch(graph, dense_nodes=DENSE_LIMIT)

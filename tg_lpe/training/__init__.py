@@ -3,8 +3,7 @@
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.joint import JointTraining, check_training, train
-from tg_lpe.training.kernels import KernelPretraining
-from tg_lpe.training.pretrain import EigenvectorPretraining
+from tg_lpe.training.pretrain import EigenvectorPretraining, KernelPretraining
 from tg_lpe.training.readouts import principal_readouts
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import TASKS, Task, make_task, register_task, task_for

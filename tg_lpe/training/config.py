@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive, check_seed, check_share
-from tg_lpe.graph.spectral import KERNELS
+from tg_lpe.training.kernels import KERNELS
 
 Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -177,7 +177,7 @@ class KernelPretrainConfig(LoopConfig):
     """Settings of the pretraining on kernels of the Laplacian.
 
     Args:
-        kernels: what to learn, some of :data:`~tg_lpe.graph.spectral.KERNELS`; their channels are the encoding's.
+        kernels: what to learn, some of :data:`~tg_lpe.training.kernels.KERNELS`; their channels are the encoding's.
         read_features: whether the encoder reads node and edge features. The kernels do not depend on them; an encoder
             that reads them can learn from them later.
     """

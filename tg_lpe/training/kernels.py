@@ -1,104 +1,92 @@
-"""Pretraining of an encoder on kernels of the Laplacian, which depend on no sign and no basis."""
+"""Kernels of the Laplacian, which depend on no sign and no basis, as targets of pretraining."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.data import InMemoryDataset
 
 from tg_lpe.data.storage import with_edge_attribute, with_node_attribute
-from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import incidences
-from tg_lpe.graph.spectral import kernel_channels, kernel_entries
-from tg_lpe.nn.parallel import gather
-from tg_lpe.training.config import KernelPretrainConfig
-from tg_lpe.training.pretrain import Pretraining
-from tg_lpe.training.processes import Parts
+from tg_lpe.graph.eigenvectors import DEGENERATE
+from tg_lpe.graph.incidence import Incidence, inverse_sqrt
+from tg_lpe.graph.padding import padded_batch
 
 NODE_TARGET, EDGE_TARGET = "kernel", "edge_kernel"
 CHUNK = 1000
 
 
-class KernelPretraining(Pretraining[KernelPretrainConfig]):
-    """Fits node encodings to the kernels' diagonals and edge encodings to their entries at the edges.
+def _heat(values: Tensor) -> Tensor:
+    return torch.exp(-values.unsqueeze(-2) * values.new_tensor(HEAT_TIMES).unsqueeze(-1))
 
-    The loss is the mean over channels of the squared error over the target's variance: 1 is what a constant achieves.
 
-    An encoder without edge channels is fitted to the diagonals alone.
+def _resistance(values: Tensor) -> Tensor:
+    return torch.where(values > NULL, 1 / values.clamp(min=NULL), 0.0).unsqueeze(-2)
 
-    The arguments are those of :class:`Pretraining`; encodings are as wide as the kernels have channels
-    (:func:`~tg_lpe.graph.spectral.kernel_channels`), those of edges too if there are some.
+
+def _eigenspaces(values: Tensor) -> Tensor:
+    new = values.diff(dim=-1, prepend=values[..., :1]) > DEGENERATE
+    # The null space is number 0, whether a graph has one (it has none where all is grounded) or not.
+    space = (new.cumsum(-1) + (values[..., :1] > NULL)).unsqueeze(-2)
+    wanted = torch.arange(1, NUM_EIGENSPACES + 1, device=values.device).unsqueeze(-1)
+    return (space == wanted).to(values.dtype)
+
+
+def _walks(values: Tensor) -> Tensor:
+    return (1 - values).unsqueeze(-2) ** values.new_tensor(WALK_STEPS).unsqueeze(-1)
+
+
+HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+WALK_STEPS = tuple(range(2, 21))
+"""No node returns after one step, and odd steps tell odd cycles, on which heat kernels hardly depend."""
+NUM_EIGENSPACES = 3
+NULL = 1e-8
+
+KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces, "walks": _walks}
+"""Functions of the eigenvalues ``[..., n]`` of the normalised Laplacian, ``[..., channels, n]``: heat kernels
+``exp(-t S)`` at :data:`HEAT_TIMES`, the pseudo-inverse of ``S`` (effective resistances are differences of its entries),
+projectors on the first three eigenspaces above the null space, and random walks ``(I - S)^t`` of :data:`WALK_STEPS`,
+whose diagonal holds return probabilities."""
+
+
+def kernel_channels(kernels: Sequence[str]) -> int:
+    """Number of channels of some of :data:`KERNELS`."""
+    return sum(KERNELS[name](torch.zeros(1)).size(-2) for name in kernels)
+
+
+def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
+
+    Args:
+        graph: the batch.
+        kernels: some of :data:`KERNELS`.
+
+    Returns:
+        Diagonals ``[num_nodes, channels]`` and entries at the edges ``[num_edges, channels]``, float64.
+
+    Raises:
+        ValueError: if a kernel is unknown, or a graph too large for dense algebra.
     """
-
-    kind = "pretrain-kernels"
-
-    @property
-    def width(self) -> int:
-        """Channels of the kernels."""
-        return kernel_channels(self.config.kernels)
-
-    def check(self, encoder: Encoder) -> None:
-        """Refuse other widths of the edge encoding as well."""
-        super().check(encoder)
-        if encoder.edge_out_channels not in (0, self.width):
-            raise ValueError(
-                f"{type(encoder).__name__} gives {encoder.edge_out_channels} channels of edges, the kernels have "
-                f"{self.width}"
-            )
-
-    def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """As :func:`attach_kernels`."""
-        return attach_kernels(dataset, self.config.kernels)
-
-    @cached_property
-    def _variances(self) -> tuple[Tensor, ...]:
-        """Of the training targets at nodes and at edges, ``[channels]`` each."""
-        data = self.train_set._data
-        return tuple(
-            data[name].double().var(dim=0, correction=0).clamp(min=1e-12).float().to(self.device)
-            for name in (NODE_TARGET, EDGE_TARGET)
-        )
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Mean over channels, nodes and edges with equal weight."""
-        parts = self._errors(batch, generator)
-        return sum((part.sum() / max(part.numel(), 1) for part in parts), start=parts[0].new_zeros(())) / len(parts)
-
-    def evaluate(self, dataset: InMemoryDataset) -> float:
-        """The same over a whole dataset."""
-        parts = self.channel_errors(dataset)
-        return sum(float(errors.mean()) for errors in parts) / len(parts)
-
-    def channel_errors(self, dataset: InMemoryDataset) -> tuple[Tensor, ...]:
-        """Relative squared error of each channel at nodes, and at edges if they are encoded, ``[channels]`` each."""
-        self.model.eval()
-        counts: list[int] = []
-        sums: list[Tensor] = []
-        with torch.no_grad():
-            for batch, divided in Parts(dataset, 1024):
-                with divided:
-                    parts = self._errors(batch.to(self.device))
-                here = [part.double().sum(0).cpu() for part in parts]
-                sums = here if not sums else [a + b for a, b in zip(sums, here, strict=True)]
-                counts = [part.size(0) + (counts[i] if counts else 0) for i, part in enumerate(parts)]
-        return tuple(total / max(count, 1) for total, count in zip(sums, counts, strict=True))
-
-    def test_figures(self) -> dict[str, Any]:
-        """The test loss, and that of each channel."""
-        errors = self.channel_errors(self.test_set)
-        return {
-            "test_loss": sum(float(part.mean()) for part in errors) / len(errors),
-            "test_loss_by_channel": [round(float(value), 5) for value in torch.cat(errors)],
-        }
-
-    def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        node, edge = self.encode(batch, generator)
-        node_variance, edge_variance = self._variances
-        of_nodes = gather((node - batch[NODE_TARGET]).square() / node_variance)
-        return (of_nodes,) if edge is None else (of_nodes, gather((edge - batch[EDGE_TARGET]).square() / edge_variance))
+    if unknown := sorted(set(kernels) - set(KERNELS)):
+        raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
+    like = torch.empty(0, dtype=torch.float64, device=graph.device)
+    scale = inverse_sqrt(graph.laplacian_diagonal(like))
+    padded = padded_batch(graph)
+    nodes, edges, order = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
+    edges.append(nodes[0])
+    for matrix, where in zip(padded.dense_laplacians(scale), padded.edge_positions(), strict=True):
+        values, vectors = torch.linalg.eigh(matrix)
+        # The padding of a bucket adds eigenvalues of zero, with eigenvectors that are zero at every node.
+        weights = torch.cat([KERNELS[name](values) for name in kernels], dim=1)
+        kernel = torch.einsum("gia,gca,gja->cgij", vectors, weights, vectors).flatten(1, 2).contiguous()
+        kernel = kernel.view(-1, where.max_nodes, where.max_nodes)
+        nodes.append(where.diagonal(kernel).view(weights.size(1), -1).mT)
+        edges.append(where.at_edges(kernel).view(weights.size(1), -1).mT)
+        order.append(where.edges)
+    rows = padded.unpad_rows(nodes[1:]) if padded.buckets else nodes[0]
+    return rows, torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
 def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:

@@ -1,8 +1,9 @@
-"""Pretraining of an encoder: what all of it shares, and that on Laplacian eigenvectors, whatever their signs."""
+"""Pretraining of an encoder on Laplacian eigenvectors, whatever their signs, and on kernels of the Laplacian."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -13,10 +14,11 @@ from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import with_node_attribute
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.precompute import call_on, incidences, store_precomputed
-from tg_lpe.graph.spectral import laplacian_eigenvectors
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.nn.parallel import gather
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.training.config import LoopConfig, PretrainConfig
+from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig
+from tg_lpe.training.kernels import EDGE_TARGET, NODE_TARGET, attach_kernels, kernel_channels
 from tg_lpe.training.loop import TrainingLoop
 from tg_lpe.training.processes import Parts
 from tg_lpe.training.run_folder import RunFolder
@@ -162,6 +164,85 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         exists = gather(_exists(batch))
         count = exists.sum(0)
         return (loss * exists).sum(0) / count.clamp(min=1), count
+
+
+class KernelPretraining(Pretraining[KernelPretrainConfig]):
+    """Fits node encodings to the kernels' diagonals and edge encodings to their entries at the edges.
+
+    The loss is the mean over channels of the squared error over the target's variance: 1 is what a constant achieves.
+
+    An encoder without edge channels is fitted to the diagonals alone.
+
+    The arguments are those of :class:`Pretraining`; encodings are as wide as the kernels have channels
+    (:func:`~tg_lpe.training.kernels.kernel_channels`), those of edges too if there are some.
+    """
+
+    kind = "pretrain-kernels"
+
+    @property
+    def width(self) -> int:
+        """Channels of the kernels."""
+        return kernel_channels(self.config.kernels)
+
+    def check(self, encoder: Encoder) -> None:
+        """Refuse other widths of the edge encoding as well."""
+        super().check(encoder)
+        if encoder.edge_out_channels not in (0, self.width):
+            raise ValueError(
+                f"{type(encoder).__name__} gives {encoder.edge_out_channels} channels of edges, the kernels have "
+                f"{self.width}"
+            )
+
+    def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
+        """As :func:`attach_kernels`."""
+        return attach_kernels(dataset, self.config.kernels)
+
+    @cached_property
+    def _variances(self) -> tuple[Tensor, ...]:
+        """Of the training targets at nodes and at edges, ``[channels]`` each."""
+        data = self.train_set._data
+        return tuple(
+            data[name].double().var(dim=0, correction=0).clamp(min=1e-12).float().to(self.device)
+            for name in (NODE_TARGET, EDGE_TARGET)
+        )
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Mean over channels, nodes and edges with equal weight."""
+        parts = self._errors(batch, generator)
+        return sum((part.sum() / max(part.numel(), 1) for part in parts), start=parts[0].new_zeros(())) / len(parts)
+
+    def evaluate(self, dataset: InMemoryDataset) -> float:
+        """The same over a whole dataset."""
+        parts = self.channel_errors(dataset)
+        return sum(float(errors.mean()) for errors in parts) / len(parts)
+
+    def channel_errors(self, dataset: InMemoryDataset) -> tuple[Tensor, ...]:
+        """Relative squared error of each channel at nodes, and at edges if they are encoded, ``[channels]`` each."""
+        self.model.eval()
+        counts: list[int] = []
+        sums: list[Tensor] = []
+        with torch.no_grad():
+            for batch, divided in Parts(dataset, 1024):
+                with divided:
+                    parts = self._errors(batch.to(self.device))
+                here = [part.double().sum(0).cpu() for part in parts]
+                sums = here if not sums else [a + b for a, b in zip(sums, here, strict=True)]
+                counts = [part.size(0) + (counts[i] if counts else 0) for i, part in enumerate(parts)]
+        return tuple(total / max(count, 1) for total, count in zip(sums, counts, strict=True))
+
+    def test_figures(self) -> dict[str, Any]:
+        """The test loss, and that of each channel."""
+        errors = self.channel_errors(self.test_set)
+        return {
+            "test_loss": sum(float(part.mean()) for part in errors) / len(errors),
+            "test_loss_by_channel": [round(float(value), 5) for value in torch.cat(errors)],
+        }
+
+    def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        node, edge = self.encode(batch, generator)
+        node_variance, edge_variance = self._variances
+        of_nodes = gather((node - batch[NODE_TARGET]).square() / node_variance)
+        return (of_nodes,) if edge is None else (of_nodes, gather((edge - batch[EDGE_TARGET]).square() / edge_variance))
 
 
 def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tensor:

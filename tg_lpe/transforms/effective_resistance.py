@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
+from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.datapipes import functional_transform
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.constructions.functions import PAIRS
-from tg_lpe.constructions.functions import effective_resistance as edges_by_layers
-from tg_lpe.constructions.functions import resistance_pairs as pairs_by_layers
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
+from tg_lpe.graph.solvers import check_method
 from tg_lpe.transforms.attributes import check_names
-from tg_lpe.transforms.base import Attribute, bar_options, check_dataset
-from tg_lpe.transforms.computed import ComputedTransform
+from tg_lpe.transforms.base import Attribute, GraphTransform, bar_options, check_dataset
+
+PAIRS = ("all", "edges")
 
 
 @functional_transform("add_effective_resistance")
-class AddEffectiveResistance(ComputedTransform):
-    """Adds effective resistances (functional name: ``add_effective_resistance``).
+class AddEffectiveResistance(GraphTransform):
+    """Adds effective resistances of pairs of nodes (functional name: ``add_effective_resistance``).
+
+    :class:`~tg_lpe.encoders.EffectiveResistance` has those of the edges too, as one column beside one of the nodes.
+    Results are in the dtype that is PyTorch's default when the transform is made.
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
@@ -31,16 +35,11 @@ class AddEffectiveResistance(ComputedTransform):
             int64 ``[2, num_nodes^2]``, which PyG counts on when it batches. Infinite between components.
         attr_name: attribute to write. Where a graph has as many nodes as edges, PyG's ``subgraph`` and others take an
             attribute for one of edges if ``edge`` is in its name: ``"edge_resistance"`` is safe there.
-        edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
-        tolerance: of ``method="layers"``: relative error.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"`` for the fastest exact way; ``"layers"`` for Lemma 4, see
-            :func:`tg_lpe.constructions.effective_resistance`.
-        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
-            :class:`~tg_lpe.transforms.base.GraphTransform`.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        edge_weight, reduce, hetero: as :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        ValueError: on other ``pairs``, an unknown method, a name that means something else to PyG, or a ``tolerance``
-            that is not positive.
+        ValueError: on other ``pairs``, an unknown method, or a name that means something else to PyG.
         TypeError: if ``attr_name`` is no string.
 
     Example:
@@ -57,32 +56,28 @@ class AddEffectiveResistance(ComputedTransform):
         pairs: str = "edges",
         attr_name: str = "effective_resistance",
         edge_weight: str | None = "edge_weight",
-        tolerance: float = 1e-10,
         *,
         method: str = "auto",
         reduce: str = "error",
         hetero: str = "error",
     ) -> None:
         check_choice("pairs", pairs, PAIRS)
+        check_method(method)
         if pairs == "all" and hetero != "error":
             raise ValueError(f"pairs='all' numbers the nodes of one type, so hetero must be 'error', got {hetero!r}")
         check_names({"attr_name": attr_name}, required=("attr_name",), of_edges=pairs == "edges")
-        super().__init__(method, edge_weight, reduce, hetero, pairs=pairs, attr_name=attr_name, tolerance=tolerance)
+        super().__init__(edge_weight, reduce, hetero)
+        self.pairs, self.attr_name, self.method = pairs, attr_name, method
+        self.dtype = torch.get_default_dtype()
 
-    def quantities(self, graph: Incidence) -> list[Attribute]:
-        """The resistances, and the pairs that they belong to unless these are the edges."""
+    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+        """Compute the resistances, and the pairs that they belong to unless these are the edges."""
         if self.pairs == "edges":
             _, values = effective_resistances(graph, method=self.method)
-            return [Attribute(self.attr_name, "edge", graph.spread_to_directed(values))]
+            return [Attribute(self.attr_name, "edge", graph.spread_to_directed(values).to(self.dtype))]
         index, values = resistance_pairs(graph, method=self.method)
-        return [Attribute(f"{self.attr_name}_index", "pair", index), Attribute(self.attr_name, "pair", values)]
-
-    def layers(self, graph: Incidence) -> list[Attribute]:
-        """What :meth:`quantities` returns, by Lemma 4."""
-        if self.pairs == "edges":
-            return [Attribute(self.attr_name, "edge", edges_by_layers(graph, "edges", tolerance=self.tolerance))]
-        index, values = pairs_by_layers(graph, self.tolerance)
-        return [Attribute(f"{self.attr_name}_index", "pair", index), Attribute(self.attr_name, "pair", values)]
+        name = self.attr_name
+        return [Attribute(f"{name}_index", "pair", index), Attribute(name, "pair", values.to(self.dtype))]
 
     def encode_dataset(
         self, dataset: InMemoryDataset | Sequence[Data], progress: bool = True
@@ -92,3 +87,7 @@ class AddEffectiveResistance(ComputedTransform):
             return super().encode_dataset(dataset, progress)
         check_dataset(dataset)
         return [self(dataset[number]) for number in tqdm(range(len(dataset)), **bar_options(progress))]
+
+    def __repr__(self) -> str:
+        names = ("pairs", "attr_name", "edge_weight", "reduce", "hetero", "method", "dtype")
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

@@ -75,7 +75,6 @@ class LinearTransformerPE(AddPositionalEncoding):
                     f"k must lie in 1..{encoder.out_channels}, the channels of the encoder, got {k!r}; the default, "
                     f"{DEFAULT_ENCODER}, has {largest}; pass encoder=..., one with larger out_channels, for more"
                 )
-            encoder = encoder.first_channels(k)
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
 

@@ -109,12 +109,17 @@ class AddPositionalEncoding(GraphTransform):
         """
         return cls(encoder=load_encoder(name_or_dir), **kwargs)
 
-    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
-        """The encoding of the nodes, and of the edges where it is asked for."""
-        encoder = self._on_device.get(graph.device)
+    def encoder_on(self, device: torch.device) -> Encoder:
+        """Return the frozen encoder on a device."""
+        encoder = self._on_device.get(device)
         if encoder is None:
             master = self._on_device[torch.device("cpu")]
-            encoder = self._on_device[graph.device] = copy.deepcopy(master).to(graph.device)
+            encoder = self._on_device[device] = copy.deepcopy(master).to(device)
+        return encoder
+
+    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+        """Encode the nodes, and the edges where it is asked for."""
+        encoder = self.encoder_on(graph.device)
         encoding = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
         node, edge = checked_encoding(encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         computed = []

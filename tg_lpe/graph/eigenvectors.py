@@ -1,45 +1,17 @@
-"""Laplacian eigenvectors and random-walk probabilities of a whole batch.
-
-Defined on every graph: few nodes, several components, no edges, any size.
-"""
+"""Compute Laplacian eigenvectors of a whole batch: few nodes, several components, no edges, any size."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from tg_lpe.arguments import check_choice, check_count
-from tg_lpe.graph.components import Array, ComponentGroup, Components, component_labels, null_dimension
-from tg_lpe.graph.incidence import Incidence, inverse_sqrt
-from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.graph.solvers import (
-    DENSE_LIMIT,
-    check_method,
-    is_dense,
-    polynomial_entries,
-    sparse_eigenvectors,
-    stacked_eigh,
-)
-from tg_lpe.ops import cpu
-from tg_lpe.ops.balls import ball_orders, ball_polynomials
-from tg_lpe.ops.operator import host_array
-from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
-
-__all__ = [
-    "DENSE_LIMIT",
-    "component_labels",
-    "kernel_channels",
-    "kernel_entries",
-    "laplacian_eigenvectors",
-    "null_dimension",
-    "padded_batch",
-    "random_walk_probabilities",
-]
+from tg_lpe.graph.components import Array, ComponentGroup, Components
+from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
 
 NORMALIZATIONS = (None, "sym", "rw")
 """PyG's names: ``L = D - A``, ``D^-1/2 L D^-1/2`` and ``D^-1 L``."""
@@ -49,20 +21,8 @@ WHICH = ("bottom", "top")
 EIGENVECTOR_NODES = 512
 """Nodes of a component up to which its eigenvectors are computed densely, by ``method="auto"``."""
 
-WALK_NODES = 2048
-"""Nodes of a graph up to which powers of its adjacency matrix are written out, by ``method="auto"``."""
-
-WALK_VISITS = 2**12
-"""Edges around a node that are looked at in a larger graph, at least."""
-
-VISIT_PRODUCTS = 64
-"""Products of the matrix with a column that take as long as one edge around a node."""
-
-WALK_ROWS = 128
-"""Rows of sparse powers that are computed at once."""
-
-FASTER_WALKS = "fewer steps, since the edges around a node within half of them are looked at"
-"""What a warning recommends for large graphs."""
+DEGENERATE = 1e-6
+"""Eigenvalues nearer than this are one, whose eigenspace has no preferred basis."""
 
 SYMMETRIC = 1e-6
 """An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
@@ -290,206 +250,3 @@ def _canonical_signs(parts: Components, vectors: Array) -> Array:
         moment = np.where(unclear, np.where(np.abs(other) > SYMMETRIC * size, other, entry), moment)
     sign = np.where(moment < 0, -1.0, 1.0)
     return sign if parts.count == 1 else sign[parts.label]
-
-
-def random_walk_probabilities(
-    graph: Incidence, steps: int, *, method: str = "auto", with_edges: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Where a random walk is after 1, 2, ... ``steps`` steps: back at its start, or across an edge.
-
-    The walk leaves along each edge in proportion to its conductance and stays nowhere; it never returns to a node
-    without edges. `Graph Neural Networks with Learnable Structural and Positional Representations
-    <https://arxiv.org/abs/2110.07875>`_, eq. (7).
-
-    Args:
-        graph: the batch.
-        steps: number of steps.
-        method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
-            to 2,048 nodes. Above, the compiled part takes the edges around a node where they are few, as in a grid or
-            for few steps, and else products of the matrix with columns of the identity; without it, sparse powers.
-        with_edges: whether the values at the edges are wanted; zero otherwise.
-
-    Returns:
-        Return probabilities ``[num_nodes, steps]``, and for each undirected edge the geometric mean of the
-        probabilities of being at one end after starting from the other, ``[num_edges, steps]``, which is the entry of
-        ``(D^-1/2 A D^-1/2)^t``. Both float64, without gradient.
-
-    Raises:
-        ValueError: on an unknown method, fewer than one step, or a graph too large for ``method="dense"``.
-    """
-    check_method(method)
-    check_count("steps", steps)
-    like = torch.empty(0, dtype=torch.float64, device=graph.device)
-    scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()
-    if not is_dense(graph.max_nodes, method, WALK_NODES):
-        if method == "auto" and cpu.supports(adjacency):
-            return _walks_of_large_graphs(graph, adjacency, steps, with_edges)
-        nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
-        _sparse_walks(graph, adjacency, nodes, edges if with_edges else None)
-        return nodes, edges
-    nodes, edges = _dense_walks(graph, adjacency, steps)
-    return nodes, edges if with_edges else edges.zero_()
-
-
-def _walks_of_large_graphs(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
-    """As :func:`random_walk_probabilities`, in the compiled part.
-
-    Around each node, where that is less than a column of all powers. Other nodes have their columns computed.
-    """
-    entries, ends, wanted = adjacency.unsqueeze(0), (graph.tail, graph.head), steps + with_edges
-    column = steps * (1 + 2 * graph.num_edges // max(1, graph.num_nodes)) * graph.max_nodes
-    orders = ball_orders(*ends, graph.num_nodes, wanted, max(WALK_VISITS, column // VISIT_PRODUCTS))
-    unknown = orders < wanted
-    nodes, edges = ball_polynomials(entries, *ends, orders.masked_fill(unknown, 1), "power", steps, with_edges)
-    edges = edges if with_edges else nodes.new_zeros(graph.num_edges, steps)
-    for number in torch.unique(graph.batch[unknown]).tolist():
-        own, mine = (
-            slice(*graph.ptr[number : number + 2].tolist()),
-            slice(*graph.edge_ptr[number : number + 2].tolist()),
-        )
-        size, first = own.stop - own.start, graph.ptr[number]
-        tail, head = graph.tail[mine] - first, graph.head[mine] - first
-        columns = unknown[own].nonzero().flatten()
-        rows, others, w = host_array(tail), host_array(head), host_array(adjacency[mine])
-        matrix = csr_matrix((np.tile(w, 2), (np.append(rows, others), np.append(others, rows))), (size, size))
-        if not with_edges:
-            rows, others = rows[:0], others[:0]
-        powers = np.eye(steps, steps + 1, k=1)
-        found = polynomial_entries(matrix, powers, False, rows, others, FASTER_WALKS, host_array(columns).copy())
-        nodes[own][columns] = torch.from_numpy(found[0]).to(nodes)[columns]
-        if with_edges:
-            is_read = unknown[own][tail]
-            edges[mine][is_read] = torch.from_numpy(found[1]).to(edges)[is_read]
-    return nodes, edges
-
-
-def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """As :func:`random_walk_probabilities`; the powers that give the nodes give the edges as well."""
-    # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
-    if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
-        sizes = graph.num_nodes, graph.max_nodes
-        return matrix_polynomials(adjacency.unsqueeze(0), graph.tail, graph.head, graph.ptr, *sizes, "power", steps)
-    padded = padded_batch(graph)
-    nodes, edges, order = [], [], []
-    for where in padded.edge_positions():
-        diagonal, entries = dense_polynomials(adjacency[where.edges].unsqueeze(0), where, "power", steps)
-        nodes.append(diagonal[0].mT)
-        edges.append(entries[0].mT)
-        order.append(where.edges)
-    if not nodes:
-        return adjacency.new_zeros(graph.num_nodes, steps), adjacency.new_zeros(0, steps)
-    return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
-
-
-def _sparse_walks(graph: Incidence, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
-    """Sparse powers, some rows at a time.
-
-    Args:
-        graph: the batch.
-        adjacency: entries of the matrix at the edges, ``[num_edges]``.
-        nodes: the diagonal entries are written here, ``[num_nodes, num_steps]``.
-        edges: the entries at the edges are written here, ``[num_edges, num_steps]``.
-    """
-    n, tail, head = graph.num_nodes, host_array(graph.tail), host_array(graph.head)
-    w = host_array(adjacency)
-    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
-    matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
-    first_edge = np.searchsorted(tail, np.arange(n + 1))
-    for own in np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else ():
-        counts = first_edge[own + 1] - first_edge[own]
-        row = np.repeat(np.arange(len(own)), counts)
-        mine = np.repeat(first_edge[own] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        at_nodes, at_edges = np.zeros((len(own), nodes.size(1))), np.zeros((len(mine), nodes.size(1)))
-        rows = matrix[own]
-        for step in range(nodes.size(1)):
-            rows = rows if step == 0 else rows @ matrix
-            at_nodes[:, step] = rows[np.arange(len(own)), own]
-            if edges is not None and len(mine):
-                at_edges[:, step] = rows[row, head[mine]]
-        nodes[torch.from_numpy(own)] = torch.from_numpy(at_nodes).to(nodes)
-        if edges is not None:
-            edges[torch.from_numpy(mine)] = torch.from_numpy(at_edges).to(edges)
-
-
-def _heat(values: Tensor) -> Tensor:
-    return torch.exp(-values.unsqueeze(-2) * values.new_tensor(HEAT_TIMES).unsqueeze(-1))
-
-
-def _resistance(values: Tensor) -> Tensor:
-    return torch.where(values > NULL, 1 / values.clamp(min=NULL), 0.0).unsqueeze(-2)
-
-
-def _eigenspaces(values: Tensor) -> Tensor:
-    new = values.diff(dim=-1, prepend=values[..., :1]) > DEGENERATE
-    # The null space is number 0, whether a graph has one (it has none where all is grounded) or not.
-    space = (new.cumsum(-1) + (values[..., :1] > NULL)).unsqueeze(-2)
-    wanted = torch.arange(1, NUM_EIGENSPACES + 1, device=values.device).unsqueeze(-1)
-    return (space == wanted).to(values.dtype)
-
-
-def _walks(values: Tensor) -> Tensor:
-    return (1 - values).unsqueeze(-2) ** values.new_tensor(WALK_STEPS).unsqueeze(-1)
-
-
-HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-WALK_STEPS = tuple(range(2, 21))
-"""No node returns after one step, and odd steps tell odd cycles, on which heat kernels hardly depend."""
-NUM_EIGENSPACES = 3
-NULL = 1e-8
-DEGENERATE = 1e-6
-"""Eigenvalues nearer than this are one, whose eigenspace has no preferred basis."""
-
-KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces, "walks": _walks}
-"""Functions of the eigenvalues ``[..., n]`` of the normalised Laplacian, ``[..., channels, n]``: heat kernels
-``exp(-t S)`` at :data:`HEAT_TIMES`, the pseudo-inverse of ``S`` (effective resistances are differences of its entries),
-projectors on the first three eigenspaces above the null space, and random walks ``(I - S)^t`` of :data:`WALK_STEPS`,
-whose diagonal holds return probabilities."""
-
-
-def kernel_channels(kernels: Sequence[str]) -> int:
-    """Number of channels of some of :data:`KERNELS`."""
-    return sum(KERNELS[name](torch.zeros(1)).size(-2) for name in kernels)
-
-
-def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
-
-    Args:
-        graph: the batch.
-        kernels: some of :data:`KERNELS`.
-
-    Returns:
-        Diagonals ``[num_nodes, channels]`` and entries at the edges ``[num_edges, channels]``, float64.
-
-    Raises:
-        ValueError: if a kernel is unknown, or a graph too large for dense algebra.
-    """
-    if unknown := sorted(set(kernels) - set(KERNELS)):
-        raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
-    like = torch.empty(0, dtype=torch.float64, device=graph.device)
-    scale = inverse_sqrt(graph.laplacian_diagonal(like))
-    padded = padded_batch(graph)
-    nodes, edges, order = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
-    edges.append(nodes[0])
-    for matrix, where in zip(padded.dense_laplacians(scale), padded.edge_positions(), strict=True):
-        values, vectors = torch.linalg.eigh(matrix)
-        # The padding of a bucket adds eigenvalues of zero, with eigenvectors that are zero at every node.
-        weights = torch.cat([KERNELS[name](values) for name in kernels], dim=1)
-        kernel = torch.einsum("gia,gca,gja->cgij", vectors, weights, vectors).flatten(1, 2).contiguous()
-        kernel = kernel.view(-1, where.max_nodes, where.max_nodes)
-        nodes.append(where.diagonal(kernel).view(weights.size(1), -1).mT)
-        edges.append(where.at_edges(kernel).view(weights.size(1), -1).mT)
-        order.append(where.edges)
-    rows = padded.unpad_rows(nodes[1:]) if padded.buckets else nodes[0]
-    return rows, torch.cat(edges)[torch.argsort(torch.cat(order))]
-
-
-def padded_batch(graph: Incidence) -> PaddedBatch:
-    """The batch padded such that each graph's matrices are written out.
-
-    Raises:
-        ValueError: if a graph is too large for that.
-    """
-    is_dense(graph.max_nodes, "dense", DENSE_LIMIT)
-    return PaddedBatch(graph, dense_nodes=DENSE_LIMIT)
