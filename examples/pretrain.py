@@ -8,12 +8,12 @@ The encoder learns heat kernels and effective resistances, which need no labels.
 import argparse
 
 import torch
-from tg_lpe.graph.spectral import kernel_channels
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.data import GraphSplits, random_split
 from tg_lpe.training import KernelPretrainConfig, KernelPretraining
+from tg_lpe.training.kernels import kernel_channels
 
 
 def random_tree(size: int, generator: torch.Generator) -> Data:
