@@ -14,7 +14,7 @@ from layers import CONSTRUCTIONS, PATH_SEED, TEMPERATURE, WIDTH, Spectrum, _iter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 from tg_lpe.hub.files import replacing
 
 TARGET = Path(__file__).parent / "results" / "lemmas.png"

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import Encoder, GramTransformer, GraphTransformer, Incidence, wl
+from tg_lpe import Encoder, GramTransformer, GraphTransformer, Incidence
 from tg_lpe.encoders import (
     LPE,
     PPGN,
@@ -54,6 +54,7 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.models.tuple_transformer import TupleTransformer
+from tg_lpe.theory import wl
 from tg_lpe.training.run_folder import environment
 
 COPIES, BATCH, EPOCHS = 32, 16, 20

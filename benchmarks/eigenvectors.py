@@ -2,7 +2,7 @@
 
     python benchmarks/eigenvectors.py [--quick] [--nodes N] [--json FILE]
 
-Subspace iteration by the layers of Corollary 7 and the Chebyshev filter of `constructions.laplacian_eigenvectors` are
+Subspace iteration by the layers of Corollary 7 and the Chebyshev filter of `theory.laplacian_eigenvectors` are
 compared with lobpcg and eigsh, all from the same start. The residual of a subspace measures how far it is from
 invariant; its mean Ritz value, how far from the bottom. A grid favours eigsh, which relies on a factorisation.
 """
@@ -23,9 +23,9 @@ from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe.constructions import bottom_eigenvectors, laplacian_eigenvectors
 from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.hub.files import write_json
+from tg_lpe.theory import bottom_eigenvectors, laplacian_eigenvectors
 from tg_lpe.training.run_folder import environment
 
 K = 8

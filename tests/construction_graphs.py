@@ -13,8 +13,8 @@ from helpers import Graph, from_networkx, normal
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe.constructions.efficient import Weights
 from tg_lpe.datasets.molecules import ZINC_VOCABULARY, smiles_to_data
+from tg_lpe.theory.efficient import Weights
 
 WEIGHTED_PATH_SEED = 14613
 """Resistances of a path of ten nodes with eigenvalues from 0.039 to 9.7: the layer counts of ERRATA item 1."""

@@ -18,13 +18,13 @@ from tg_lpe import (
     Incidence,
     LinearTransformer,
     LinearTransformerPE,
-    constructions,
+    theory,
 )
-from tg_lpe.constructions import effective_resistance, electric_potential, heat_kernel, resistive_embedding
 from tg_lpe.encoders import LPE, SPE
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import segment
+from tg_lpe.theory import effective_resistance, electric_potential, heat_kernel, resistive_embedding
 
 NODE_TYPES, EDGE_TYPES = 5, 3
 
@@ -209,7 +209,7 @@ def test_functions_by_the_lemmas() -> None:
     check(lambda _, place: heat_kernel(graph(place), 0.5))
     check(lambda _, place: electric_potential(graph(place), place(demands)))
     check(lambda _, place: resistive_embedding(graph(place)).square().sum(1))
-    check(lambda _, place: constructions.laplacian_eigenvectors(graph(place), 2, tolerance=0.1)[1])
+    check(lambda _, place: theory.laplacian_eigenvectors(graph(place), 2, tolerance=0.1)[1])
 
 
 @pytest.mark.parametrize("name", ["gram-k8", "eigen-k8"])

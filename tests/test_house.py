@@ -16,7 +16,6 @@ from tg_lpe import Encoder
 PACKAGE = Path(tg_lpe.__file__).parent
 ROOMS = {
     "cli",
-    "constructions",
     "data",
     "datasets",
     "encoders",
@@ -29,12 +28,13 @@ ROOMS = {
     "prediction",
     "report",
     "testing",
+    "theory",
     "tokenizers",
     "training",
     "transforms",
     "zoo",
 }
-FILES = {"__init__.py", "arguments.py", "graphgym.py", "jobs.py", "py.typed", "wl.py"}
+FILES = {"__init__.py", "arguments.py", "graphgym.py", "jobs.py", "py.typed"}
 
 
 def subclasses(of: type) -> set[str]:

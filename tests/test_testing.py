@@ -8,8 +8,8 @@ from construction_graphs import random_weights
 from helpers import normal
 
 from tg_lpe import Encoding, GramTransformer, Incidence, LinearTransformer
-from tg_lpe.constructions import EfficientTransformer, FullTransformer
 from tg_lpe.testing import assert_edge_permutation_equivariant, assert_permutation_equivariant
+from tg_lpe.theory import EfficientTransformer, FullTransformer
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 5, 3, 1]])
 WEIGHT = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.1])

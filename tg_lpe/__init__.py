@@ -1,6 +1,6 @@
 """Learned positional encodings for PyTorch Geometric."""
 
-from tg_lpe import constructions, encoders, models, plot, wl, zoo
+from tg_lpe import encoders, models, plot, zoo
 from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.models.graph_transformer import GraphTransformer
@@ -15,11 +15,9 @@ __all__ = [
     "Incidence",
     "LinearTransformer",
     "LinearTransformerPE",
-    "constructions",
     "encoders",
     "models",
     "plot",
-    "wl",
     "zoo",
 ]
 

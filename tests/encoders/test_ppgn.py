@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Data
 
-from tg_lpe import Encoder, Incidence, wl
+from tg_lpe import Encoder, Incidence
 from tg_lpe.encoders import PPGN, ppgn
 from tg_lpe.models import TupleTransformer
 from tg_lpe.testing import EncoderTestCase
+from tg_lpe.theory import wl
 
 
 def incidence(*parts: Graph) -> Incidence:

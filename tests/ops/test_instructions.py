@@ -19,7 +19,7 @@ SCRIPT = """
 import sys
 import networkx as nx, torch
 from safetensors.torch import save_file
-from tg_lpe import GramTransformer, Incidence, LinearTransformer, constructions
+from tg_lpe import GramTransformer, Incidence, LinearTransformer, theory
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_polynomials
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
@@ -62,7 +62,7 @@ for dtype in (torch.float32, torch.float64):
     found[f"balls {dtype}"], found[f"ball edges {dtype}"] = ball_polynomials(
         adjacency, graph.tail, graph.head, orders, "chebyshev", 5
     )
-    found[f"heat {dtype}"] = constructions.heat_kernel(graph, 0.7, psi=x[:, :4])
+    found[f"heat {dtype}"] = theory.heat_kernel(graph, 0.7, psi=x[:, :4])
 matrices = torch.randn(3, 40, 40, dtype=torch.float64)
 values, vectors = symmetric_eigenvectors(matrices + matrices.mT, 12)
 found["eigenvalues"], found["projection"] = values, vectors @ vectors.mT

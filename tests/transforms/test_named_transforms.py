@@ -21,7 +21,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import BaseTransform, Compose
 
-from tg_lpe import Incidence, constructions
+from tg_lpe import Incidence, theory
 from tg_lpe.data import GraphDataset
 from tg_lpe.encoders import EffectiveResistance, HeatKernel, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.testing import assert_permutation_equivariant
@@ -368,7 +368,7 @@ def test_spans_of_eigenvectors_follow_their_nodes(which: str, seed: int) -> None
 def test_resistive_embeddings_follow_their_directions(seed: int) -> None:
     """``sqrt(L^+)`` moves with the nodes; the random directions depend on the node index."""
     moved, label = permuted(SPECTRUM, seed)
-    before, after = (constructions.resistive_embedding(data_of(g), tolerance=1e-9) for g in (SPECTRUM, moved))
+    before, after = (theory.resistive_embedding(data_of(g), tolerance=1e-9) for g in (SPECTRUM, moved))
     assert relative_error(after[label][:, label], before) < 1e-8
     columns = [AddResistiveEmbeddingPE(3)(data_of(g)).resistive_embedding_pe for g in (SPECTRUM, moved)]
     start = torch.linalg.lstsq(before, columns[0]).solution
@@ -705,7 +705,7 @@ def test_transforms_write_what_incidences_mean() -> None:
     graph = Incidence(SPECTRUM.edge_index(), 6, edge_weight=SPECTRUM.edge_weight())
     torch.testing.assert_close(
         AddEffectiveResistance()(data_of(SPECTRUM)).effective_resistance[:7],
-        constructions.effective_resistance(graph, "edges"),
+        theory.effective_resistance(graph, "edges"),
     )
 
 

@@ -138,7 +138,7 @@ def assert_edge_permutation_equivariant(
 
     ``TF^B(B U, Phi) = TF^B(B, Phi) U`` and ``TF^Phi(B U, Phi) = TF^Phi(B, Phi)`` for every permutation matrix ``U``,
     and for those with signs, which turn edges around. `Graph Transformers Dream of Electric Flow
-    <https://arxiv.org/abs/2410.16699>`_, eq. (15). Every :class:`~tg_lpe.constructions.EfficientTransformer` passes,
+    <https://arxiv.org/abs/2410.16699>`_, eq. (15). Every :class:`~tg_lpe.theory.EfficientTransformer` passes,
     whatever its weights; eq. (3) does for special weights only::
 
         assert_edge_permutation_equivariant(transformer.run, b, phi)

@@ -11,7 +11,7 @@ from helpers import normal, relative_error
 from scipy.linalg import expm
 from torch import Tensor
 
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

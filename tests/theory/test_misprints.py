@@ -17,7 +17,7 @@ from construction_graphs import (
 from helpers import normal, relative_error
 from torch import Tensor
 
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 
 WEIGHTED_CSL = next(case for case in CASES if case.name == "weighted csl")
 TEN_NODES = [COMPLETE, WEIGHTED_CSL, WEIGHTED_PATH]

@@ -4,9 +4,12 @@
 can compute electric flow, effective resistance, heat kernels and Laplacian eigenvectors. Here each lemma is a function
 that returns a transformer with its weights; each bound is a function that says how many layers a tolerance needs; and
 the quantities that a user wants are functions on top, computed by those layers.
+
+:mod:`tg_lpe.theory.wl` has the colourings of Weisfeiler and Leman. No other part of the package imports this one.
 """
 
-from tg_lpe.constructions.bounds import (
+from tg_lpe.theory import wl
+from tg_lpe.theory.bounds import (
     electric_flow_bound,
     fast_electric_flow_bound,
     fast_heat_kernel_bound,
@@ -17,16 +20,16 @@ from tg_lpe.constructions.bounds import (
     spectral_interval,
     subspace_iteration_bound,
 )
-from tg_lpe.constructions.efficient import EfficientTransformer
-from tg_lpe.constructions.electric import (
+from tg_lpe.theory.efficient import EfficientTransformer
+from tg_lpe.theory.electric import (
     electric_flow,
     fast_electric_flow,
     fast_electric_flow_input,
     fast_electric_flow_output,
 )
-from tg_lpe.constructions.filtered import chebyshev_filter
-from tg_lpe.constructions.full import FullTransformer
-from tg_lpe.constructions.functions import (
+from tg_lpe.theory.filtered import chebyshev_filter
+from tg_lpe.theory.full import FullTransformer
+from tg_lpe.theory.functions import (
     effective_resistance,
     electric_current,
     electric_potential,
@@ -35,9 +38,9 @@ from tg_lpe.constructions.functions import (
     remove_component_means,
     resistive_embedding,
 )
-from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
-from tg_lpe.constructions.resistive import resistive_embedding_layers
-from tg_lpe.constructions.subspace import bottom_eigenvectors, orthogonalize, top_eigenvectors
+from tg_lpe.theory.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
+from tg_lpe.theory.resistive import resistive_embedding_layers
+from tg_lpe.theory.subspace import bottom_eigenvectors, orthogonalize, top_eigenvectors
 
 __all__ = [
     "EfficientTransformer",
@@ -70,4 +73,5 @@ __all__ = [
     "spectral_interval",
     "subspace_iteration_bound",
     "top_eigenvectors",
+    "wl",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from tg_lpe.constructions.efficient import EfficientTransformer
+from tg_lpe.theory.efficient import EfficientTransformer
 
 
 def orthogonalize(k: int, index: int) -> EfficientTransformer:
@@ -43,7 +43,7 @@ def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0) -> Efficie
     ``k - 1`` to that of the next. Weights are shared by all iterations.
 
     Input: ``Phi_0``, ``[n, k]``, of full column rank. Output: orthonormal columns, ``[n, k]``. Layers:
-    ``num_iterations (k + 1)``. Error: :func:`~tg_lpe.constructions.subspace_iteration_bound`.
+    ``num_iterations (k + 1)``. Error: :func:`~tg_lpe.theory.subspace_iteration_bound`.
 
     Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (printed: ``I``, by which ``B`` doubles at each
     layer); Lemma 8's layers must be applied from the last column to the first, since each looks at later ones only.

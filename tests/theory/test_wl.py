@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import wl
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph import tuples as graph_tuples
+from tg_lpe.theory import wl
 
 NAMES = (
     *("1-WL", "2-WL", "3-WL", "delta-1-WL", "delta-2-WL", "delta-1-LWL", "delta-2-LWL", "2-FWL", "3-FWL"),

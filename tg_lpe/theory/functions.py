@@ -15,24 +15,24 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.constructions import bounds
-from tg_lpe.constructions.efficient import EfficientTransformer
-from tg_lpe.constructions.electric import (
-    electric_flow,
-    fast_electric_flow,
-    fast_electric_flow_input,
-    fast_electric_flow_output,
-)
-from tg_lpe.constructions.filtered import filtered_eigenspace
-from tg_lpe.constructions.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
-from tg_lpe.constructions.resistive import resistive_embedding_layers
-from tg_lpe.constructions.subspace import bottom_eigenvectors, top_eigenvectors
 from tg_lpe.graph.buckets import Bucket
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.padding import padded_batch
 from tg_lpe.ops.polynomials import EdgePositions
 from tg_lpe.ops.random import counter_normal
+from tg_lpe.theory import bounds
+from tg_lpe.theory.efficient import EfficientTransformer
+from tg_lpe.theory.electric import (
+    electric_flow,
+    fast_electric_flow,
+    fast_electric_flow_input,
+    fast_electric_flow_output,
+)
+from tg_lpe.theory.filtered import filtered_eigenspace
+from tg_lpe.theory.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
+from tg_lpe.theory.resistive import resistive_embedding_layers
+from tg_lpe.theory.subspace import bottom_eigenvectors, top_eigenvectors
 
 MAX_LAYERS = 100_000
 STEP = 8.0
@@ -410,7 +410,7 @@ def laplacian_eigenvectors(
     follows, are computed densely, on graphs of up to 1,024 nodes.
 
     On larger graphs the powers of Lemma 6 need too many layers. There a Chebyshev filter
-    (:func:`~tg_lpe.constructions.chebyshev_filter`), also layers of eq. (7), runs between two orthogonalisations until
+    (:func:`~tg_lpe.theory.chebyshev_filter`), also layers of eq. (7), runs between two orthogonalisations until
     the residual is small enough.
 
     Args:

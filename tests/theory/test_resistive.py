@@ -10,7 +10,7 @@ from construction_graphs import CASES, Case, column_norms, every_case
 from helpers import relative_error
 from scipy.special import comb
 
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

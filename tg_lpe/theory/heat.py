@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tg_lpe.constructions.efficient import EfficientTransformer
-from tg_lpe.constructions.full import FullTransformer
+from tg_lpe.theory.efficient import EfficientTransformer
+from tg_lpe.theory.full import FullTransformer
 
 
 def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) -> EfficientTransformer:
@@ -24,7 +24,7 @@ def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) ->
     place of ``Lambda``.
 
     Input: ``Psi``, ``[n, k]``. (The lemma assumes that its columns sum to zero; nothing here needs it.) Output:
-    ``exp(-s L) Psi``, ``[n, k]``. Layers and error: :func:`~tg_lpe.constructions.heat_kernel_bound`.
+    ``exp(-s L) Psi``, ``[n, k]``. Layers and error: :func:`~tg_lpe.theory.heat_kernel_bound`.
 
     Args:
         k: number of columns.
@@ -57,7 +57,7 @@ def fast_heat_kernel(num_layers: int) -> FullTransformer:
     """Lemma 5: each layer cubes ``Z``, so that ``Z_L = (I - 3^-L s L)^(3^L)``.
 
     Input: :func:`fast_heat_kernel_input`. Output: ``exp(-s L)``, ``[n, n]``. Layers and error:
-    :func:`~tg_lpe.constructions.fast_heat_kernel_bound`, sharper than the printed one.
+    :func:`~tg_lpe.theory.fast_heat_kernel_bound`, sharper than the printed one.
 
     The weights are multiples of the identity: one transformer serves graphs of all sizes.
 

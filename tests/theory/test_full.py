@@ -11,8 +11,8 @@ import torch
 from helpers import normal, relative_error
 from torch import Tensor
 
-from tg_lpe.constructions import FullTransformer, fast_electric_flow, fast_heat_kernel
-from tg_lpe.constructions.full import apply_weights, attention, full_layer, normalize_phi, normalize_rows, unit
+from tg_lpe.theory import FullTransformer, fast_electric_flow, fast_heat_kernel
+from tg_lpe.theory.full import apply_weights, attention, full_layer, normalize_phi, normalize_rows, unit
 
 MATRICES = ("w_v", "w_q", "w_k", "w_r")
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe import constructions as c
-from tg_lpe.constructions.bounds import EXACT_NODES
-from tg_lpe.constructions.functions import STEP
+from tg_lpe import theory as c
+from tg_lpe.theory.bounds import EXACT_NODES
+from tg_lpe.theory.functions import STEP
 
 TOLERANCES = (1e-2, 1e-4, 1e-6)
 COUNT, NODES = 200, 8

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from scipy.linalg import block_diag
 from torch_geometric.data import Data
 
-from tg_lpe import Encoder, GramTransformer, Incidence, wl
+from tg_lpe import Encoder, GramTransformer, Incidence
 from tg_lpe.encoders import SPE
 from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.models.tuple_transformer import TupleTransformer
+from tg_lpe.theory import wl
 
 
 def matrices(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from tg_lpe.constructions.efficient import EfficientTransformer
+from tg_lpe.theory.efficient import EfficientTransformer
 
 
 def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> EfficientTransformer:
@@ -19,7 +19,7 @@ def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> Ef
 
     Input: demands ``Psi``, ``[n, k]``, whose sum over each connected component is zero. Output: ``sqrt(L^+) Psi``,
     ``[n, k]``. Squared distances between the rows of ``sqrt(L^+)`` are effective resistances (Fact 1). Layers and
-    error: :func:`~tg_lpe.constructions.resistive_embedding_bound`.
+    error: :func:`~tg_lpe.theory.resistive_embedding_bound`.
 
     Correction: the weights printed for this lemma in Lemma 9 have ``1 / lambda_max`` in place of ``alpha_l``.
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tg_lpe.constructions.full import FullTransformer, Scheduled, normalize_phi, unit
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.ops import cpu, layers
 from tg_lpe.ops.structures import LayerStack
+from tg_lpe.theory.full import FullTransformer, Scheduled, normalize_phi, unit
 
 LAYERS_AT_ONCE = 1024
 """Layers per call of the compiled part; it bounds the memory of their weights."""

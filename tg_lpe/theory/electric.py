@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tg_lpe.constructions.efficient import EfficientTransformer
-from tg_lpe.constructions.full import FullTransformer
+from tg_lpe.theory.efficient import EfficientTransformer
+from tg_lpe.theory.full import FullTransformer
 
 
 def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransformer:
@@ -19,8 +19,8 @@ def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransfo
     share them.
 
     Input: demands ``Psi``, ``[n, k]``, whose sum over each connected component is zero
-    (:func:`~tg_lpe.constructions.remove_component_means`). Output: potentials ``L^+ Psi``, ``[n, k]``. Layers and
-    error: :func:`~tg_lpe.constructions.electric_flow_bound`, which corrects the printed bound.
+    (:func:`~tg_lpe.theory.remove_component_means`). Output: potentials ``L^+ Psi``, ``[n, k]``. Layers and
+    error: :func:`~tg_lpe.theory.electric_flow_bound`, which corrects the printed bound.
 
     Args:
         k: number of demands.
@@ -51,7 +51,7 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
     ``l = 0..t`` gives ``2^(t+1) - 1``.)
 
     Input: :func:`fast_electric_flow_input`. Output: ``L^+``, the last ``n`` rows of ``Z_L``
-    (:func:`fast_electric_flow_output`). Layers and error: :func:`~tg_lpe.constructions.fast_electric_flow_bound`.
+    (:func:`fast_electric_flow_output`). Layers and error: :func:`~tg_lpe.theory.fast_electric_flow_bound`.
 
     Corrections: the third block row of the printed ``W^V`` is ``[I, 0, 0]``, which adds ``Gamma^2`` to ``Phi`` in place
     of ``Gamma Phi``; it must be ``[0, 0, I]``. The printed ``Phi_0 = delta I`` leaves a residual ``delta`` along the

@@ -9,7 +9,7 @@ from construction_graphs import CASES, COMPLETE, Case, angle, every_case
 from helpers import normal, relative_error
 from torch import Tensor
 
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -14,8 +14,8 @@ import warnings
 import torch
 from torch import Tensor
 
-from tg_lpe.constructions.efficient import EfficientTransformer
 from tg_lpe.graph.incidence import Incidence
+from tg_lpe.theory.efficient import EfficientTransformer
 
 AMPLIFICATION = 1e6
 """Amplification of the far end of the spectrum over the damped interval; with more, rounding hides what lies nearer."""

@@ -27,8 +27,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from tg_lpe import Incidence
-from tg_lpe import constructions as c
-from tg_lpe.constructions.functions import FAST_FLOOR, heat_kernel_entries, incidence_of, resistance_pairs
+from tg_lpe import theory as c
+from tg_lpe.theory.functions import FAST_FLOOR, heat_kernel_entries, incidence_of, resistance_pairs
 
 EPS = 2.0**-52
 LOOPS = {
@@ -92,7 +92,7 @@ def networkx_resistances(graph: Graph) -> np.ndarray:
 
 
 def condition(graph: Graph) -> float:
-    """``lambda_max / lambda_min`` at most, by :func:`tg_lpe.constructions.spectral_bounds`."""
+    """``lambda_max / lambda_min`` at most, by :func:`tg_lpe.theory.spectral_bounds`."""
     low, high = c.spectral_bounds(graph_of(graph))
     return float(high / low)
 

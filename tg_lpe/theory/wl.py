@@ -93,7 +93,7 @@ def colors(
 
     Args:
         data: the graph; edges mean what :class:`~tg_lpe.Incidence` says, and weights are not read.
-        name: of the colouring, see :mod:`tg_lpe.wl`.
+        name: of the colouring, see :mod:`tg_lpe.theory.wl`.
         node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
             The values of one node are one colour. Floating-point values count as equal if they differ by no more than
             1e-10 (float64) or 1e-5 (float32) of the largest of their column in all graphs, or are linked by other
@@ -165,7 +165,7 @@ def distinguishes(
 
     Args:
         a, b: the graphs.
-        name: of the colouring, see :mod:`tg_lpe.wl`.
+        name: of the colouring, see :mod:`tg_lpe.theory.wl`.
         node, edge, pair: attributes that are initial colours, as for :func:`colors`.
         rounds: how often colours are refined at most; until they differ or no colour splits, if absent.
 

@@ -7,7 +7,7 @@ import torch
 from construction_graphs import CASES, WEIGHTED_PATH, Case, column_norms, every_case, spectral_norm
 from helpers import relative_error
 
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tg_lpe import Incidence
-from tg_lpe import constructions as c
-from tg_lpe.constructions.efficient import EfficientTransformer, Weights, efficient_layer
+from tg_lpe import theory as c
 from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.theory.efficient import EfficientTransformer, Weights, efficient_layer
 
 normalisations = pytest.mark.parametrize("how", [None, "frobenius", "columns"])
 incidences = pytest.mark.parametrize("incidence", [False, True])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe import constructions as c
+from tg_lpe import theory as c
 from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu.layers import two_block_layers
