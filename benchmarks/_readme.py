@@ -102,6 +102,15 @@ def moleculenet_row(entry: dict[str, Any]) -> list[str]:
     return [entry["set"], entry["row"], METRICS[entry["metric"]].title, *figures, *sizes]
 
 
+SMALL_TABLES_HEAD = ["table", "rows", "start", "test MAE by seed", "of the constant"]
+
+
+def small_tables_row(entry: dict[str, Any]) -> list[str]:
+    """A table and start of benchmarks/small_tables.py."""
+    figures = [", ".join(f"{value:.4g}" for value in entry[key].values()) for key in ("mae", "constant")]
+    return [entry["table"], f"{entry['rows']:,}", entry["start"], *figures]
+
+
 def budget_row(entry: dict[str, Any]) -> list[str]:
     """An encoder and a number of epochs of benchmarks/_budget_figure.py."""
     encoding, *errors = molecules_row({**entry, "num_parameters": 0, "seconds": 0.0})[:3]
@@ -343,6 +352,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         (["encoding", "validation MAE", "test MAE", "after relabelling", "parameters", "seeds"], validated_row),
     ),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
+    "small_tables": (SMALL_TABLES_HEAD, small_tables_row),
     **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),
     "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
     "table2": (

@@ -574,6 +574,7 @@ def test_pretrain_train_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     table = capsys.readouterr().out
     assert table.endswith(f"report: {page}\n") and "LinearTransformer from pretrain" in table and "none" in table
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "constant (median" in table and "constant (median" in page.read_text(encoding="utf-8")
     assert [run["name"] for run in json.loads(figures.read_text())["runs"]] == ["pretrain", "none", "lt"]
     assert "is no run folder" in refused(capsys, "report", str(tmp_path))
 

@@ -102,7 +102,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
         """Take over the weights and running statistics of a trained model, all but those of the :attr:`head`.
 
         The last linear map of the head is set to zero: the first prediction is 0 for every graph, which of scaled
-        labels is their mean.
+        labels is their mean. Train it at a larger rate than the rest, as ``TrainConfig(lr=1e-4, head_lr=1e-3)``.
 
         Args:
             other: a model of this class; it is not changed.

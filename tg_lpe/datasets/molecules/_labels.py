@@ -101,7 +101,7 @@ def _not_numbers(
     others = f"; and {len(cells) - SHOWN} other words" if len(cells) > SHOWN else ""
     marks = [cell for cell in cells if not any(letter.isdigit() for letter in cell)]
     count = "1 cell is no number" if total == 1 else f"{total} cells are no numbers"
-    rest = ", and correct the others in the file" if 0 < len(marks) < len(cells) else ""
+    rest = "; the others need a number in the file" if 0 < len(marks) < len(cells) else ""
     return ArgumentError(
         "column{} {}: {}: {}{}. An empty cell is a missing label; {missing} makes missing labels of such words{}",
         "s" * (len(columns) > 1),
