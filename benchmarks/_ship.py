@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--summary", required=True)
     parser.add_argument("--normalization", choices=("zinc", "qm9"), default="zinc", help="of the sample's target")
     parser.add_argument("--max-nodes", type=int, help="largest molecule of the sample")
+    parser.add_argument("--unit", help="what the predictions are and in which unit, unless the task says so")
     parser.add_argument("--out", type=Path, default=ZOO, help="folder of checkpoints (default: the zoo's)")
     args = parser.parse_args()
 
@@ -76,6 +77,7 @@ def main() -> None:
             **{key: config["data"][key] for key in ("target", "repair_radicals") if key in config["data"]},
             "atom_types": config["data"]["atom_types"] if reads_types else None,
             "bond_types": config["data"]["bond_types"] if reads_types else None,
+            **({"ranges": config["data"]["ranges"]} if args.part == "model" else {}),
         },
         **({"task": config["task"]} if args.part == "model" else {}),
         "pretraining": pretraining(config["pretrained"]),
@@ -94,6 +96,8 @@ def main() -> None:
         "torch": environment["packages"]["torch"],
     }
     before = "" if card["pretraining"] is None else f"`{card['pretraining']}`, whose encoder is PRETRAINED, and "
+    if args.unit is not None:
+        card["data"]["target"]["unit"] = args.unit
     best = f"seed {card['seed']}, best of {card['epochs']} epochs: {card['best_epoch']}"
     finish(card, f"{before}`{card['command']}`, {best}", args.out)
 

@@ -20,6 +20,7 @@ DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in 
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.S | re.M)
 SHAPE = re.compile(r"#\s*(\[\d+(?:, \d+)*\])")
+NUMBERS = re.compile(r"#\s*(-?\d+\.\d+(?:, -?\d+\.\d+)*)")
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -44,18 +45,22 @@ def run_blocks(blocks: list[str], name: str) -> dict[str, Any]:
 
 
 def checked(block: str) -> ast.Module:
-    """A block in which claims are asserted: an expression on a line that ends in ``# True``, or in ``# [6, 8]``."""
+    """A block in which claims are asserted: an expression on a line that ends in ``# True``, ``# [6, 8]``, a shape, or
+    ``# 1.27, -0.50``, values in rows."""
     tree, lines = ast.parse(block), block.splitlines()
     for place, statement in enumerate(tree.body):
         if not isinstance(statement, ast.Expr):
             continue
         line = lines[statement.end_lineno - 1]
         text = ast.unparse(statement.value)
-        shape = SHAPE.search(line)
+        shape, numbers = SHAPE.search(line), NUMBERS.search(line)
         if re.search(r"#\s*True\b", line):
             claim = text
         elif shape is not None:
             claim = f"list(({text}).shape) == {shape[1]}"
+        elif numbers is not None:
+            decimals = len(numbers[1].rpartition(".")[2])
+            claim = f"[round(float(row), {decimals}) for row in ({text})] == [{numbers[1]}]"
         else:
             continue
         assertion = ast.parse(f"assert {claim}, {f'{line.strip()} does not hold'!r}").body[0]

@@ -49,6 +49,40 @@ def test_atom_types(smiles: str, types: list[str]) -> None:
     assert [VOCABULARY.types[index] for index in smiles_to_data(smiles, VOCABULARY).x.view(-1).tolist()] == types
 
 
+@pytest.mark.parametrize(
+    ("spelled", "smiles"),
+    [
+        ("[CH3:1][CH2:2][OH:3]", "CCO"),
+        ("[cH:1]1[cH:2][cH:3][nH:4][cH:5]1", "c1cc[nH]c1"),
+        ("[H]C([H])([H])[C@@:7]([H])(O)[NH2]", "C[C@@H](O)N"),
+        ("[13CH3]C([2H])([2H])[18OH]", "CCO"),
+        ("C[C@]([2H])([H])O", "CCO"),
+        ("CC[C@:1]([13CH3])(C)O", "CCC(C)(C)O"),
+        ("[H]/N=C(/C)N", "N=C(C)N"),
+        ("C[NH3+:1]", "C[NH3+]"),
+        ("C[N+]([H])([H])[H]", "C[NH3+]"),
+        ("CCOP([H])(=O)O", "CCO[PH](=O)O"),
+        ("CCOP(=O)O", "CCO[PH](=O)O"),
+        ("  CCO", "CCO"),
+        ("CCO ethanol", "CCO"),
+        ("CCO\t\xe9thanol, 99 %", "CCO"),
+    ],
+)
+def test_what_a_string_says_beside_the_molecule_does_not_decide(spelled: str, smiles: str) -> None:
+    types = AtomVocabulary((*VOCABULARY.types, "N H3 +", "P H1"))
+    for canonical in (False, True):
+        one, other = (as_networkx(smiles_to_data(text, types, canonical)) for text in (spelled, smiles))
+        match = iso.categorical_node_match("type", 0), iso.categorical_edge_match("type", 0)
+        assert nx.is_isomorphic(one, other, *match)
+    assert solubility_terms(spelled) == pytest.approx(solubility_terms(smiles))
+    molecule = Chem.MolFromSmiles(spelled.split()[0])
+    assert solubility_terms(molecule) == pytest.approx(solubility_terms(smiles))
+
+
+def test_radicals_of_an_extended_string_are_read() -> None:
+    assert molecule_module.graph(molecule_module.parse("CC |^1:0|")).atom_types == ["C H2", "C"]
+
+
 def test_benzene_is_kekulised() -> None:
     data = smiles_to_data("c1ccccc1", VOCABULARY)
     assert sorted(data.edge_attr.tolist()) == [1] * 6 + [2] * 6
@@ -97,7 +131,11 @@ def test_canonical_features_of_ogb_do_not_depend_on_the_spelling(smiles: str) ->
     pytest.importorskip("ogb")
     molecule = Chem.MolFromSmiles(smiles)
     kinds = set()
-    for spelling in sorted({smiles, *Chem.MolToRandomSmilesVect(molecule, 30, randomSeed=1)}):
+    mapped = Chem.Mol(molecule)
+    for atom in mapped.GetAtoms():
+        atom.SetAtomMapNum(mapped.GetNumAtoms() - atom.GetIdx())
+    random_order = (s for m in (molecule, mapped) for s in Chem.MolToRandomSmilesVect(m, 30, randomSeed=1))
+    for spelling in sorted({smiles, *random_order}):
         read = molecule_module.parse(spelling)
         atoms, bonds = molecule_module.ogb_graph(read, canonical=True)
         symbols = [atom.GetAtomicNum() - 1 for atom in read.GetAtoms()]
@@ -267,8 +305,11 @@ def test_longest_ring_against_networkx(seed: int) -> None:
         ("N#N.[O][C][C](C=O)C=O", "OCC(C=O)C=O"),
         ("[NH2]C.[CH2]", "CN"),
         ("CC.OO", "OO"),
+        ("OO.CC", "OO"),
         ("C[NH+]1CC1[O-]", "C[NH+]1CC1[O-]"),
-        ("[13C][CH3]", "[13C][CH3]"),
+        ("[13C][CH3]", "CC"),
+        ("[CH2:4][O:1]", "CO"),
+        ("C[OH].[CH3]", "CO"),
     ],
 )
 def test_radical_repair(smiles: str, repaired: str) -> None:

@@ -40,14 +40,15 @@ def test_a_row_for_each_molecule(tmp_path: Path, zinc: Predictor, name: str, num
     done = predict_file(
         zinc, tmp_path / name, out, refused=refused, batch_size=2, num_workers=num_workers, progress=False
     )
-    assert (done.num_molecules, done.num_refused) == (6, 2)
+    assert done == (6, 2, 4)
     head, *rows = rows_of(out)
-    assert head == ["line", "smiles", "solubility"]
+    assert head == ["line", "smiles", "name", "solubility", "outside"]
+    assert [row[2] for row in rows] == ["ethanol", "benzene", "broken", "acid", "silane", ""]
     assert [int(row[0]) for row in rows] == LINES and [row[1] for row in rows] == SMILES
     expected = zinc.predict(SMILES, on_error="nan").values[:, 0].tolist()
     for row, value in zip(rows, expected, strict=True):
-        assert (row[2] == "") == (int(row[0]) in BAD)
-        assert not row[2] or float(row[2]) == pytest.approx(value, rel=1e-4, abs=1e-4)
+        assert (row[3] == "") == (row[4] == "") == (int(row[0]) in BAD)
+        assert not row[3] or float(row[3]) == pytest.approx(value, rel=1e-4, abs=1e-4)
     listed = rows_of(refused)
     assert listed[0] == ["line", "smiles", "reason"] and {int(row[0]): row[2] for row in listed[1:]} == BAD
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "out.csv", "refused.csv"])
@@ -56,9 +57,34 @@ def test_a_row_for_each_molecule(tmp_path: Path, zinc: Predictor, name: str, num
 def test_columns_of_a_csv_file(tmp_path: Path, zinc: Predictor) -> None:
     (tmp_path / "in.csv").write_text('id,structure,note\n7,CCO,"a, b"\n8,CCN,\n', encoding="utf-8")
     done = predict_file(zinc, tmp_path / "in.csv", tmp_path / "out.csv", smiles_column="structure", progress=False)
-    assert done == (2, 0) and [row[:2] for row in rows_of(tmp_path / "out.csv")[1:]] == [["2", "CCO"], ["3", "CCN"]]
+    head, *rows = rows_of(tmp_path / "out.csv")
+    assert done == (2, 0, 2) and head == ["line", "smiles", "id", "note", "solubility", "outside"]
+    assert [row[:4] for row in rows] == [["2", "CCO", "7", "a, b"], ["3", "CCN", "8", ""]]
+    assert all("3 atoms" in row[-1] for row in rows)
     with pytest.raises(ValueError, match="no column 'nothing'"):
         predict_file(zinc, tmp_path / "in.csv", tmp_path / "out.csv", smiles_column="nothing")
+
+
+def test_columns_that_the_file_has_already_are_kept(tmp_path: Path, zinc: Predictor) -> None:
+    """Labels beside the SMILES, an earlier prediction, columns of one name and of none."""
+    (tmp_path / "in.csv").write_text("solubility,smiles,line,,\n1.5,CCO,x,a,b\n2.5,C1CC(,y,,\n", encoding="utf-8")
+    predict_file(zinc, tmp_path / "in.csv", tmp_path / "out.csv", progress=False)
+    head, *rows = rows_of(tmp_path / "out.csv")
+    assert head == ["predicted_line", "smiles", "solubility", "line", "", "", "predicted_solubility", "outside"]
+    assert [row[:6] for row in rows] == [["2", "CCO", "1.5", "x", "a", "b"], ["3", "C1CC(", "2.5", "y", "", ""]]
+    assert float(rows[0][6]) == pytest.approx(float(zinc.predict(["CCO"])[0]), rel=1e-5) and rows[1][6:] == ["", ""]
+    predict_file(zinc, tmp_path / "out.csv", tmp_path / "again.csv", progress=False)
+    assert rows_of(tmp_path / "again.csv")[0][-2:] == ["predicted_predicted_solubility", "predicted_outside"]
+
+
+def test_one_warning_counts_what_lies_outside(
+    tmp_path: Path, zinc: Predictor, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "in.smi").write_text("CCO\nCC(=O)Nc1ccc(O)cc1\n" * 300, encoding="utf-8")
+    done = predict_file(zinc, tmp_path / "in.smi", tmp_path / "out.csv", progress=False)
+    assert done == (600, 0, 300)
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "300 of 600 molecules" in record.getMessage() and "'outside'" in record.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +138,7 @@ def test_line_ends(tmp_path: Path, zinc: Predictor, end: str, suffix: str) -> No
     lines = ["smiles" if suffix == "csv" else "# none", "CCO", "CCN", ""]
     (tmp_path / f"in.{suffix}").write_bytes(end.join(lines).encode())
     done = predict_file(zinc, tmp_path / f"in.{suffix}", tmp_path / "out.csv", progress=False)
-    assert done == (2, 0) and [row[:2] for row in rows_of(tmp_path / "out.csv")[1:]] == [["2", "CCO"], ["3", "CCN"]]
+    assert done == (2, 0, 2) and [row[:2] for row in rows_of(tmp_path / "out.csv")[1:]] == [["2", "CCO"], ["3", "CCN"]]
     assert b"\r" not in (tmp_path / "out.csv").read_bytes()
 
 

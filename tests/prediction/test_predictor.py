@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, GraphTransformer, zoo
 from tg_lpe.data import GraphDataset, GraphSplits
+from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.models import TupleTransformer
 from tg_lpe.prediction import Predictor, load, predict_file
 from tg_lpe.training import TrainConfig, build_model, task_for, train
@@ -20,7 +22,7 @@ from tg_lpe.training.tasks import Task, make_task
 
 pytest.importorskip("rdkit")
 
-from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeDataset, load_molecules, smiles_to_data
+from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeDataset, MoleculeReader, load_molecules, smiles_to_data
 
 MOLECULES = ["CCO", "c1ccccc1", "CC(=O)[O-].C[NH3+]", "N", "O=C(NCC1CC1)c1ccncc1", "FC(F)(F)c1ccc(Cl)cc1"]
 BAD = {1: "unknown atom type 'Si'", 3: "RDKit cannot read it as SMILES", 4: "it has no atoms"}
@@ -134,6 +136,118 @@ def test_rows_of_a_table(zinc: Predictor) -> None:
     pandas = pytest.importorskip("pandas")
     smiles = pandas.Series(["xyz", "CCO", "c1ccccc1"])[1:]
     torch.testing.assert_close(zinc.predict(smiles).values, zinc.predict(list(smiles)).values)
+
+
+def test_a_column_with_gaps_and_molecules(zinc: Predictor) -> None:
+    pandas = pytest.importorskip("pandas")
+    from rdkit import Chem
+
+    paracetamol, gone = "CC(=O)Nc1ccc(O)cc1", "there is no SMILES"
+    column = pandas.Series([None, paracetamol, float("nan"), Chem.MolFromSmiles(paracetamol), pandas.NA, "C1CC("])
+    column.index = [10, 20, 20, 30, 40, 50]
+    got = zinc.predict(column, on_error="nan")
+    reasons = {refusal.index: refusal.reason for refusal in got.refused}
+    assert reasons == {0: gone, 2: gone, 4: gone, 5: "RDKit cannot read it as SMILES"}
+    assert got.values.isnan().flatten().tolist() == [place in reasons for place in range(6)]
+    torch.testing.assert_close(got.values[1], got.values[3])
+    with pytest.raises(ValueError, match="None at place 0: there is no SMILES"):
+        zinc.predict(column)
+    assert len(zinc.predict([None, float("nan")], on_error="nan").refused) == 2
+    assert zinc.predict(pandas.Series([], dtype=object)).values.shape == (0, 1)
+    frame = got.to_frame()
+    assert frame.columns.tolist() == ["solubility", "outside", "refused"] and frame.index.equals(column.index)
+    assert frame["refused"].tolist() == [reasons.get(place, "") for place in range(6)]
+    assert zinc.predict([paracetamol]).to_frame().index.tolist() == [0]
+    for dtype in ("string", "category"):
+        given = pandas.Series([paracetamol], dtype=dtype)
+        torch.testing.assert_close(zinc.predict(given).values, got.values[3:4])
+
+
+def test_predictions_are_rows(zinc: Predictor) -> None:
+    got = zinc.predict(MOLECULES)
+    assert len(got) == len(MOLECULES) and [float(row) for row in got] == got.values[:, 0].tolist()
+    assert torch.equal(got[2], got.values[2]) and torch.equal(got[1:3], got.values[1:3])
+    assert got.numpy().tolist() == got.values.tolist()
+
+
+def test_a_whole_table_is_refused_with_what_to_write(zinc: Predictor) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = {"name": ["ethanol"], "SMILES": ["CCO"]}
+    for given in (table, pandas.DataFrame(table)):
+        with pytest.raises(TypeError, match=r"'name', 'SMILES': table\['SMILES'\] will do"):
+            zinc.predict(given)
+
+
+def test_what_lies_outside_of_the_training_set_is_marked(zinc: Predictor) -> None:
+    """By size, by rings, by atoms that training lacks or has fewer of, by the prediction; in one warning."""
+    vocabulary = zinc.reader.vocabulary
+    assert vocabulary is not None and zinc.ranges is not None
+    inside, small, large = "CC(=O)Nc1ccc(O)cc1", "CCO", "C" * 60
+    fluorine = "FC(F)(F)C(F)(F)C(F)(F)C(F)(F)C(F)(F)F"
+    with pytest.warns(UserWarning, match="3 of 5 graphs are unlike") as caught:
+        got = zinc.predict([small, inside, "C1CC(", large, fluorine], on_error="nan")
+    assert len(caught) == 1
+    reasons = {other.index: other.reason for other in got.outside}
+    assert sorted(reasons) == [0, 3, 4] and [refusal.index for refusal in got.refused] == [2]
+    low, high = zinc.ranges.atoms
+    assert f"3 atoms, {low} to {high} in training" in reasons[0] and "bonds" in reasons[0]
+    assert "60 atoms" in reasons[3]
+    assert f"12 atoms of type 'F', at most {zinc.ranges.atom_types['F'][1]} in training" in reasons[4]
+    graphs = [smiles_to_data(smiles, vocabulary) for smiles in (inside, small)]
+    with pytest.warns(UserWarning, match="1 of 2 graphs"):
+        assert [(other.index, other.what) for other in zinc.predict(graphs).outside] == [(1, "graph")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert zinc.predict([inside] * 3).outside == ()
+
+
+def test_a_run_knows_what_it_was_trained_on(tmp_path: Path) -> None:
+    rows = "".join(f"{'C' * size}O,{size}.5\n" for size in range(1, 31))
+    (tmp_path / "own.csv").write_text("smiles,size\n" + rows, encoding="utf-8")
+    splits = load_molecules(tmp_path / "own.csv", targets=["size"], cache_dir=tmp_path, progress=False)
+    task = task_for(splits, "regression")
+    model = build_model(splits.spec, task, hidden_channels=8, num_layers=1)
+    train(model, splits, task, TrainConfig(epochs=1, precision="float32"), folder=tmp_path / "run", progress=False)
+    sizes = splits.train.slices["x"].diff()
+    predictor = load(tmp_path / "run")
+    predictor.save(tmp_path / "saved")
+    for trained in (predictor, load(tmp_path / "saved")):
+        assert trained.ranges is not None
+        assert trained.ranges.atoms == (int(sizes.min()), int(sizes.max())) and trained.ranges.rings == (0, 0)
+        assert trained.ranges.atom_types["O"] == (len(splits.train), 1)
+        assert trained.ranges.labels["size"] == (float(splits.train.y.min()), float(splits.train.y.max()))
+        (other,) = trained.predict(["C1CCCCC1O", "CCCCCO"]).outside
+        assert other.index == 0 and "1 rings, 0 to 0 in training" in other.reason
+    # A run of before the ranges goes on.
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["data"]["ranges"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    config_of_run = TrainConfig(epochs=1, precision="float32")
+    train(model, splits, task, config_of_run, folder=tmp_path / "run", progress=False, resume=True)
+    assert load(tmp_path / "run").predict(["C1CCCCC1O"]).outside == ()
+
+
+def test_rings_and_components_are_counted() -> None:
+    smiles = ["C1CC1.C1CC1", "c1ccc2ccccc2c1", "C.C.C", "CCC"]
+    vocabulary = AtomVocabulary(("C",))
+    read = MoleculeReader(vocabulary).read(smiles, num_workers=0)
+    ranges = MoleculeRanges.of(next(read).graphs, vocabulary.types, torch.zeros(4, 0), ())
+    assert (ranges.atoms, ranges.bonds, ranges.rings) == ((3, 10), (0, 11), (0, 2))
+    assert ranges.atom_types == {"C": (22, 10)} and MoleculeRanges.from_dict(ranges.to_dict()) == ranges
+
+
+def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> None:
+    for predictor, said in (
+        (zinc, ("solubility", "penalised logP", "no unit", "SMILES", "20,000 molecules of zinc", "atoms")),
+        (zoo.load("transformer-zinc12k"), ("y", "penalised logP", "10,000 molecules of zinc12k", "9 to 37 atoms")),
+        (zoo.load("primphormer-peptides"), ("y9", "probabilities", "SMILES", "ogb", "10,873 molecules")),
+        (Predictor(GraphTransformer(num_node_types=2, hidden_channels=8).eval()), ("output", "graphs (Data)")),
+    ):
+        assert all(word in repr(predictor) for word in said), repr(predictor)
+    task = make_task({"name": "regression"})
+    data = {"source": "there/mine.csv", "target": {"columns": ["logP"]}}
+    own = Predictor(GraphTransformer(num_node_types=2, hidden_channels=8).eval(), task, data)
+    assert "logP" in repr(own) and "units of the labels in mine.csv" in repr(own)
 
 
 def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor) -> None:

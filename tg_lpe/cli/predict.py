@@ -16,8 +16,9 @@ def add_options(parser: ArgumentParser) -> None:
 
     parser.usage = "tg-lpe predict MODEL IN OUT [options]"
     parser.epilog = (
-        "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, and what is predicted, empty where "
-        "a molecule is refused. Example: tg-lpe predict transformer-zinc molecules.smi predictions.csv"
+        "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, the other columns of IN, what is "
+        "predicted, empty where a molecule is refused, and outside: how a molecule is unlike those that the model was "
+        "trained on. Example: tg-lpe predict transformer-zinc molecules.smi predictions.csv"
     )
     parser.add_argument(
         "model", metavar="MODEL", help="name of a shipped model, a run folder, or a checkpoint's folder"

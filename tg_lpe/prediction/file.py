@@ -6,15 +6,19 @@ import csv
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
 from tg_lpe.hub.files import check_writable, replacing
-from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor, most_probable
+from tg_lpe.prediction.predictions import most_probable
+from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
+
+if TYPE_CHECKING:
+    from tg_lpe.datasets.molecules._files import Row
 
 _LOGGER = logging.getLogger("tg_lpe.prediction")
 
@@ -24,6 +28,7 @@ class FilePredictions(NamedTuple):
 
     num_molecules: int
     num_refused: int
+    num_outside: int
 
 
 def predict_file(
@@ -45,8 +50,10 @@ def predict_file(
         predictor: the model.
         source: ``NAME.smi``, ``NAME.csv``, ``NAME.smi.xz`` or ``NAME.csv.xz``.
         out: csv file to write, one row for each molecule in the order of ``source``: ``line`` (of ``source``, from 1),
-            ``smiles`` and the predictor's columns, which are empty where a molecule is refused. The last column of a
-            model of several classes is ``class``, the most probable.
+            ``smiles``, the other columns of ``source`` (of a .smi file, ``name``), the predictor's columns, which are
+            empty where a molecule is refused, for several classes ``class``, the most probable, and ``outside``: how a
+            molecule is unlike those that the model was trained on. A new column whose name ``source`` has already
+            begins with ``predicted_``.
         smiles_column: column of the SMILES in a csv file; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
         strict: whether to stop at the first refused molecule.
@@ -56,7 +63,8 @@ def predict_file(
         progress: whether to show a progress bar; where stderr is no terminal, a line for each tenth of the file.
 
     Returns:
-        How many molecules there are, and how many of them were refused.
+        How many molecules there are, how many of them were refused, and how many others lie outside of the training
+        set; a warning in the log counts these.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -74,20 +82,25 @@ def predict_file(
     for path in paths[1:]:
         check_writable(path)
     file = StreamedFile(Path(source))
-    total = sum(1 for _ in file.rows((), smiles_column))
+    total, named = 0, False
+    for row in file.rows(None, smiles_column):
+        total, named = total + 1, named or any(row.labels)
     if total == 0:
         raise ValueError(f"{source} holds no molecule")
-    lines: deque[int] = deque()
+    others = file.label_columns(smiles_column) if file.is_csv else ("name",) * named
+    rows: deque[Row] = deque()
 
     def strings() -> Iterator[str]:
-        for row in file.rows((), smiles_column):
-            lines.append(row.line)
+        for row in file.rows(None, smiles_column):
+            rows.append(row)
             yield row.smiles
 
-    num_refused = 0
+    num_refused = num_outside = 0
     with ExitStack() as stack:
         table = _table(stack, Path(out))
-        table.writerow(["line", "smiles", *predictor.columns, *["class"] * bool(predictor.classes)])
+        names = ["line", "smiles", *predictor.columns, *["class"] * bool(predictor.classes), "outside"]
+        line, smiles_name, *added = _new_names(names, others)
+        table.writerow([line, smiles_name, *others, *added])
         listed = None if refused is None else _table(stack, Path(refused))
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
@@ -95,22 +108,40 @@ def predict_file(
         stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers, canonical=canonical)
         for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
-            names = most_probable(batch.values, predictor.classes) or [None] * len(batch.smiles)
-            rows = zip(batch.smiles, batch.values.tolist(), names, strict=True)
-            for place, (smiles, row, name) in enumerate(rows, batch.start):
-                line = lines.popleft()
-                reason = reasons.get(place)
-                if reason is None:
-                    table.writerow([line, smiles, *(format(value, ".7g") for value in row), *[name] * bool(name)])
-                    continue
-                if strict:
-                    raise ValueError(f"{file.name}:{line}: {smiles!r}: {reason}")
-                table.writerow([line, smiles, *[""] * (len(row) + bool(predictor.classes))])
-                if listed is not None:
-                    listed.writerow([line, smiles, reason])
-            num_refused += len(reasons)
+            unlike = {other.index: other.reason for other in batch.outside}
+            classes = most_probable(batch.values, predictor.classes)
+            for place, values in enumerate(batch.values.tolist(), batch.start):
+                row, reason = rows.popleft(), reasons.get(place)
+                if reason is not None and strict:
+                    raise ValueError(f"{file.name}:{row.line}: {row.smiles!r}: {reason}")
+                if reason is not None and listed is not None:
+                    listed.writerow([row.line, row.smiles, reason])
+                cells = [format(value, ".7g") if reason is None else "" for value in values]
+                cells += [classes[place - batch.start] or ""] if classes else []
+                table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, unlike.get(place, "")])
+            num_refused, num_outside = num_refused + len(reasons), num_outside + len(unlike)
             bar.update(len(batch.smiles))
-    return FilePredictions(total, num_refused)
+    if num_outside:
+        _LOGGER.warning(
+            "%s: %s of %s molecules are unlike those that the model was trained on, so that their predictions may be "
+            "far off; the column %r of %s says in what",
+            file.name,
+            f"{num_outside:,}",
+            f"{total:,}",
+            added[-1],
+            out,
+        )
+    return FilePredictions(total, num_refused, num_outside)
+
+
+def _new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Names of new columns beside others; one that is there already begins with ``predicted_``."""
+    result = []
+    for name in names:
+        while name in others:
+            name = f"predicted_{name}"
+        result.append(name)
+    return result
 
 
 def _table(stack: ExitStack, path: Path) -> Any:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError, check_choice, check_count
+from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
@@ -23,6 +25,8 @@ from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
 from tg_lpe.hub.files import load_tensors, read_object, write_json
 from tg_lpe.hub.layouts import Kind, kind_of
 from tg_lpe.models import make_model
+from tg_lpe.prediction.inputs import Graphs, check_collection, is_missing, is_molecule, strings
+from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import Task, make_task
 
@@ -37,66 +41,23 @@ MAX_PAIRS = 2**22
 
 ON_ERROR = ("raise", "nan")
 SHOWN = 5
-DESCRIBED = ("source", "target", "atom_types", "bond_types", "repair_radicals", "canonical")
+DESCRIBED = ("source", "num_train", "target", "atom_types", "bond_types", "repair_radicals", "canonical", "ranges")
 """What a model must know of the data it was trained on."""
+
+UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
+"""Units of labels that are computed."""
 
 ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge"}
 """Attributes that a model may read, and what their rows are."""
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A graph without a prediction.
-
-    Attributes:
-        index: its place in the input.
-        what: the SMILES, or ``"graph"``.
-        reason: why.
-    """
-
-    index: int
-    what: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.what} at place {self.index}: {self.reason}"
-
-
-def most_probable(values: Tensor, classes: Sequence[str]) -> list[str | None]:
-    """Of each row of probabilities the class that has the largest, ``None`` of a row of NaN; empty without classes."""
-    if not classes:
-        return []
-    refused = values.isnan().any(1).tolist()
-    return [None if no else classes[k] for no, k in zip(refused, values.argmax(1).tolist(), strict=True)]
-
-
-_Part = tuple[Tensor, list[Refusal], int]
-"""Values of a batch, the graphs without one, and the number of graphs."""
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What :meth:`Predictor.predict` returns.
-
-    Attributes:
-        values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input; where nodes or edges are
-            predicted, ``[num_nodes, num_columns]`` or ``[num_directed_edges, num_columns]``, those of one graph after
-            the other. Values of regression are in the units of
-            the labels; of classification they are probabilities. Rows of refused graphs are NaN.
-        columns: names of the columns.
-        refused: the graphs without a prediction, and why.
-        classes: names of the classes, in the order of the columns; none where there are not several classes.
-    """
+class _Part(NamedTuple):
+    """A batch: its values, the graphs without one, those outside of the training set, and the number of graphs."""
 
     values: Tensor
-    columns: tuple[str, ...]
-    refused: tuple[Refusal, ...] = ()
-    classes: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> list[str | None]:
-        """The most probable class of each row, ``None`` where there is no prediction; empty without classes."""
-        return most_probable(self.values, self.classes)
+    refused: list[Refusal]
+    outside: list[Outside]
+    num_graphs: int
 
 
 class PredictedMolecules(NamedTuple):
@@ -104,10 +65,11 @@ class PredictedMolecules(NamedTuple):
 
     start: int
     """Place of the first of them in the input."""
-    smiles: list[str]
+    smiles: list[str | None]
     values: Tensor
     """``[num_molecules, num_columns]``, NaN where there is no prediction."""
     refused: list[Refusal]
+    outside: list[Outside]
 
 
 class Predictor:
@@ -185,6 +147,46 @@ class Predictor:
         """Names of the classes of each label; empty if there are none."""
         return [tuple(names) for names in (self.data.get("target") or {}).get("classes", ())]
 
+    @cached_property
+    def ranges(self) -> MoleculeRanges | None:
+        """Sizes, atom types and labels of the molecules that the model was trained on, where that is known."""
+        ranges = self.data.get("ranges")
+        return None if ranges is None else MoleculeRanges.from_dict(ranges)
+
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        lines = [
+            f"Predictor of {', '.join(self.columns)}: {self._meaning()}",
+            f"  from: {self._input()}",
+            f"  by: {type(self.model).__name__}, {size:,} parameters",
+        ]
+        if self.ranges is not None:
+            lines.append(
+                f"  trained on: {self.data.get('num_train', 0):,} molecules of {self._source()}, {self.ranges}"
+            )
+        return "\n".join(lines)
+
+    def _source(self) -> str:
+        return Path(str(self.data.get("source", "its data set"))).name
+
+    def _meaning(self) -> str:
+        """What the numbers are, and in which unit."""
+        target = self.data.get("target") or {}
+        if self.task is None:
+            return "outputs of the model as they are"
+        if unit := target.get("unit") or UNITS.get(str(target.get("computed"))):
+            return f"{self.task.name} of {self._level}s, {unit}"
+        if self.task.name == "regression":
+            return f"regression of {self._level}s, in the units of the labels in {self._source()}"
+        return f"{self.task.name} of {self._level}s, probabilities"
+
+    def _input(self) -> str:
+        if not self.data.get("ranges") and self.data.get("bond_types") is None:
+            return "graphs (Data)"
+        types = self.data.get("atom_types")
+        features = f"{len(types)} atom types" if types else "ogb's features"
+        return f"SMILES, RDKit molecules, or graphs (Data) with {features}"
+
     def predict(
         self,
         graphs: Sequence[str] | Sequence[Data] | Any,
@@ -198,38 +200,37 @@ class Predictor:
         """Predict for molecules or graphs, in batches of bounded memory; batching changes a row by rounding only.
 
         Args:
-            graphs: SMILES strings, ``Data`` as in training (atom and bond types by number), or a PyG dataset. Their
-                ``edge_weight`` is read if an encoder of the model reads it.
-            on_error: what becomes of a molecule that cannot be read, has an atom type that the model does not know, or
-                does not fit the model: ``"raise"`` names it in an error, ``"nan"`` makes its row NaN and lists it in
-                ``refused``.
+            graphs: SMILES strings, such as a column of a table, or RDKit molecules, which are read from their canonical
+                SMILES; ``Data`` as in training (atom and bond types by number), or a PyG dataset. Their ``edge_weight``
+                is read if an encoder of the model reads it.
+            on_error: what becomes of a molecule that is missing (``None``, NaN) or cannot be read, has an atom type
+                that the model does not know, or does not fit the model: ``"raise"`` names it in an error, ``"nan"``
+                makes its row NaN and lists it in ``refused``.
             batch_size: graphs of a batch, at most.
             num_workers: processes that read SMILES; 0 for none besides this one, ``None`` to choose.
             canonical: whether to read molecules from RDKit's canonical SMILES of them, so that predictions do not
                 depend on how a string is spelled; as in training if absent.
             progress: whether to show a progress bar.
 
+        Warns:
+            UserWarning: once, if graphs lie outside of what the model was trained on; ``outside`` lists them.
+
         Raises:
-            TypeError: if ``graphs`` is one string, graph or batch, or holds something else than strings or ``Data``,
-                each a single graph.
+            TypeError: if ``graphs`` is one string, graph or batch, or a whole table, or holds something else than
+                molecules or ``Data``, each a single graph.
             ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or SMILES are given
                 to a model that was not trained on molecules.
             ModuleNotFoundError: if SMILES are given and RDKit is not installed.
         """
         check_choice("on_error", on_error, ON_ERROR)
         check_choice("canonical", canonical, (None, True, False))
-        if isinstance(graphs, Batch):
-            raise TypeError(
-                f"predict takes a list of SMILES or graphs, got a {type(graphs).__name__}: batch.to_data_list() will do"
-            )
-        if isinstance(graphs, str | Data):
-            raise TypeError(f"predict takes a list of SMILES or graphs, got one {type(graphs).__name__}: [...] will do")
-        if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
-            raise TypeError(f"predict takes a list of SMILES or graphs, got {type(graphs).__name__}: list(...) will do")
+        check_collection(graphs)
+        index = None
         # By iteration: the first row of a pandas.Series need not be number 0.
-        if len(graphs) and isinstance(next(iter(graphs)), str):
-            if mixed := {type(other).__name__ for other in graphs if not isinstance(other, str)}:
-                raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
+        first = next((graph for graph in graphs if not is_missing(graph)), None) if len(graphs) else graphs
+        if first is None or is_molecule(first):
+            index = getattr(graphs, "index", None)
+            graphs = strings(graphs)
             parts = self._of_smiles(graphs, batch_size, num_workers, canonical)
         elif canonical is not None:
             raise ValueError(f"canonical={canonical} is for SMILES, got graphs")
@@ -237,25 +238,35 @@ class Predictor:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
         refused: list[Refusal] = []
+        outside: list[Outside] = []
         # Closed at once where an error ends the loop: worker processes would wait for the traceback to be forgotten.
         with (
             closing(parts),
             tqdm(total=len(graphs), desc="predicting", unit="graph", disable=None if progress else True) as bar,
         ):
-            for rows, others, count in parts:
-                if others and on_error == "raise":
-                    more = f"; and {len(others) - SHOWN} more near them" if len(others) > SHOWN else ""
+            for part in parts:
+                if part.refused and on_error == "raise":
+                    hidden = len(part.refused) - SHOWN
+                    more = f"; and {hidden} more near them" if hidden > 0 else ""
                     raise ValueError(
-                        f"no prediction for {'; '.join(map(str, others[:SHOWN]))}{more} (on_error='nan' goes on)"
+                        f"no prediction for {'; '.join(map(str, part.refused[:SHOWN]))}{more} (on_error='nan' goes on)"
                     )
-                values.append(rows)
-                refused += others
-                bar.update(count)
-        return Predictions(torch.cat(values), self.columns, tuple(refused), self.classes)
+                values.append(part.values)
+                refused += part.refused
+                outside += part.outside
+                bar.update(part.num_graphs)
+        if outside:
+            warnings.warn(
+                f"{len(outside):,} of {len(graphs):,} graphs are unlike those that the model was trained on, so that "
+                f"their predictions may be far off: {outside[0]}; .outside lists them all",
+                stacklevel=2,
+            )
+        index = None if callable(index) else index  # of a list, a method
+        return Predictions(torch.cat(values), self.columns, tuple(refused), self.classes, tuple(outside), index)
 
     def stream(
         self,
-        smiles: Iterable[str],
+        smiles: Iterable[str | None],
         *,
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
@@ -280,31 +291,51 @@ class Predictor:
             usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
             reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
             values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
+            unlike: dict[int, str] = {}
             done = 0
-            for rows, others, count in self._of_graphs(batch.graphs, batch_size):
-                values[usable[done : done + count]] = rows
-                reasons |= {usable[other.index]: other.reason for other in others}
-                done += count
-            refused = [Refusal(start + i, repr(batch.smiles[i]), reasons[i]) for i in sorted(reasons)]
-            yield PredictedMolecules(start, batch.smiles, values, refused)
+            for part in self._of_graphs(batch.graphs, batch_size):
+                values[usable[done : done + part.num_graphs]] = part.values
+                reasons |= {usable[refusal.index]: refusal.reason for refusal in part.refused}
+                unlike |= {usable[other.index]: other.reason for other in part.outside}
+                done += part.num_graphs
+            names = [repr(text) for text in batch.smiles]
+            refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
+            outside = [Outside(start + i, names[i], unlike[i]) for i in sorted(unlike)]
+            yield PredictedMolecules(start, batch.smiles, values, refused, outside)
             start += len(batch.smiles)
 
     def _of_smiles(
-        self, smiles: Sequence[str], batch_size: int, num_workers: int | None, canonical: bool | None
+        self, smiles: Sequence[str | None], batch_size: int, num_workers: int | None, canonical: bool | None
     ) -> Generator[_Part, None, None]:
         options: dict[str, Any] = {"num_workers": num_workers, "canonical": canonical}
         for batch in self.stream(smiles, batch_size=batch_size, **options):
-            yield batch.values, batch.refused, len(batch.smiles)
+            yield _Part(batch.values, batch.refused, batch.outside, len(batch.smiles))
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         check_count("batch_size", batch_size)
         start = 0
-        source = graphs if is_collated(graphs) else _Graphs(graphs)
+        source = graphs if is_collated(graphs) else Graphs(graphs)
         # Edges are checked batch by batch in _run, so that a graph with wrong ones is refused alone.
         for chunk in iterate_chunks(source, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
             rows, reasons = self._rows(chunk)
-            yield rows, [Refusal(start + i, "graph", reason) for i, reason in reasons.items()], chunk.num_graphs
+            refused = [Refusal(start + i, "graph", reason) for i, reason in reasons.items()]
+            outside = [Outside(start + i, "graph", why) for i, why in self._outside(chunk, rows, reasons).items()]
+            yield _Part(rows, refused, outside, chunk.num_graphs)
             start += chunk.num_graphs
+
+    def _outside(self, chunk: GraphChunk, rows: Tensor, refused: Mapping[int, str]) -> dict[int, str]:
+        """In what the graphs of a batch, or their predictions, are unlike those of the training set."""
+        if self.ranges is None or self._level != "graph":
+            return {}
+        if refused:  # a refused graph may have no sizes
+            single = (i for i in range(chunk.num_graphs) if i not in refused)
+            found = ((i, self._outside(_part(chunk, i, i + 1), rows[i : i + 1], {})) for i in single)
+            return {i: why[0] for i, why in found if why}
+        graphs = self.ranges.outside(chunk)
+        if self.task is not None and self.task.name == "regression":
+            labels = self.ranges.outside_labels(rows, self.columns)
+            graphs = [of_graph + of_label for of_graph, of_label in zip(graphs, labels, strict=True)]
+        return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
 
     def _rows(self, chunk: GraphChunk) -> tuple[Tensor, dict[int, str]]:
         """Values of a batch; where the model refuses a graph of it, NaN for that graph alone, and why."""
@@ -355,7 +386,7 @@ class Predictor:
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
     """A trained model, ready to predict::
 
-        tg_lpe.zoo.load("transformer-zinc").predict(["CCO", "c1ccccc1"]).values  # [2, 1]
+        tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
 
     Args:
         name_or_dir: name of a shipped model, folder of a finished training run, a folder that :meth:`Predictor.save`
@@ -415,26 +446,6 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         model = make_model(described)
     model.load_state_dict(tensors)
     return Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
-
-
-class _Graphs(Sequence[Data]):
-    """A sequence that raises a ``TypeError`` where an element is no ``Data``."""
-
-    def __init__(self, graphs: Any) -> None:
-        self._graphs = graphs
-
-    def __len__(self) -> int:
-        return len(self._graphs)
-
-    def __getitem__(self, index: Any) -> Any:
-        graph = self._graphs[index]
-        if not isinstance(graph, Data) or graph.edge_index is None:
-            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {_brief(graph)}")
-        return graph
-
-
-def _brief(graph: Any) -> str:
-    return f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
 
 
 def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:

@@ -257,7 +257,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", 
     """What is different; an option that is newer than the run, of ``cls`` or the class named, is its default."""
     changes = []
     later = _defaults(CLASSES.get(now.get("class"), cls))
-    for key in sorted(set(before) | set(now)):
+    for key in sorted((set(before) | set(now)) - {"ranges"}):  # of the data, whose digest is compared
         old, new = before.get(key, later.get(key)), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             loop = LOOPS.get(now.get("command", "")) if key == "loop" else None

@@ -25,7 +25,7 @@ from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 from tg_lpe.hub.files import parse_json
 
 # Raise it whenever the same files and options would give other tensors or metadata.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _SPLITS = ("train", "val", "test")
 _KEYS = ("x", "edge_index", "edge_attr", "y")

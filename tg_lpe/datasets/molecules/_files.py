@@ -80,14 +80,15 @@ class MoleculeFile(ABC):
         elif not self.is_csv:
             self._no_column(labels, smiles_column)
 
-    def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> Iterator[Row]:
+    def rows(self, labels: Sequence[str] | None = (), smiles_column: str | None = None) -> Iterator[Row]:
         """The molecules of the file.
 
         Blank lines and headers (also repeated ones, as in concatenated files) are skipped, and lines of a .smi file
         that start with `#`; csv has no comments.
 
         Args:
-            labels: The columns that hold the labels.
+            labels: The columns that hold the labels; `None` for all columns besides the SMILES, and the names of
+                molecules in a .smi file.
             smiles_column: The column that holds the SMILES; `None` takes `smiles`, in any case, or a common variant.
 
         Raises:
@@ -97,8 +98,8 @@ class MoleculeFile(ABC):
         if self.is_csv:
             yield from self._csv_rows(labels, smiles_column)
         else:
-            self._no_column(labels, smiles_column)
-            yield from self._smi_rows()
+            self._no_column(labels or (), smiles_column)
+            yield from self._smi_rows(with_names=labels is None)
 
     def _no_column(self, labels: Sequence[str], smiles_column: str | None) -> None:
         if labels:
@@ -106,12 +107,13 @@ class MoleculeFile(ABC):
         if smiles_column is not None:
             raise ValueError(f"{self.name} has no columns, so there is no SMILES column {smiles_column!r}")
 
-    def _smi_rows(self) -> Iterator[Row]:
+    def _smi_rows(self, with_names: bool) -> Iterator[Row]:
         with self._open(newline=None) as text:
             for number, line in enumerate(text, start=1):
                 words = line.split(maxsplit=1)
                 if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
-                    yield Row(self.name, number, words[0], ())
+                    name = (words[1].strip() if len(words) > 1 else "",) if with_names else ()
+                    yield Row(self.name, number, words[0], name)
 
     def _csv_lines(self) -> Iterator[tuple[int, list[str]]]:
         """Line numbers and cells, the header first; blank lines and repeated headers are left out."""
@@ -128,13 +130,16 @@ class MoleculeFile(ABC):
             except csv.Error as error:
                 raise ValueError(f"{self.name}:{reader.line_num}: not readable as csv: {error}") from error
 
-    def _csv_rows(self, labels: Sequence[str], smiles_column: str | None) -> Iterator[Row]:
+    def _csv_rows(self, labels: Sequence[str] | None, smiles_column: str | None) -> Iterator[Row]:
         lines = self._csv_lines()
         _, header = next(lines, (0, None))
         if header is None:
             return
         smiles_at = self._smiles_at(header, smiles_column)
-        labels_at = [self._at(header, label) for label in labels]
+        if labels is None:
+            labels_at = [position for position in range(len(header)) if position != smiles_at]
+        else:
+            labels_at = [self._at(header, label) for label in labels]
         short = 0
         for number, cells in lines:
             if any(cells[len(header) :]):
@@ -227,7 +232,7 @@ class StreamedFile(MoleculeFile):
         _check_path(path)
         self.name, self._path = path.name, path
 
-    def rows(self, labels: Sequence[str] = (), smiles_column: str | None = None) -> Iterator[Row]:
+    def rows(self, labels: Sequence[str] | None = (), smiles_column: str | None = None) -> Iterator[Row]:
         """As :meth:`MoleculeFile.rows`; a damaged xz file raises when its end is reached."""
         try:
             yield from super().rows(labels, smiles_column)

@@ -23,9 +23,14 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("reading molecules needs RDKit: pip install 'tg-lpe[molecules]'", name="rdkit") from error
 
-# Radical atoms as QM9's SMILES write them. Without the brackets the atom takes its usual hydrogens.
-_RADICAL_ATOM = re.compile(r"\[(C|N|O)H?2?\]")
-_RADICAL_TOKENS = frozenset({"[C]", "[N]", "[O]", "[CH]", "[NH]", "[CH2]", "[NH2]"})
+# Most hydrogens of an atom that QM9's SMILES write as a radical in place of one with its usual hydrogens.
+_RADICAL_HYDROGENS = {"C": 2, "N": 2, "O": 0}
+
+# Isotopes, written hydrogens and atom maps: what a string may say beside the molecule.
+_ANNOTATED = re.compile(r"\[\d|\[H|:\d+\]")
+
+# Elements that SMILES write without brackets, if an atom of them has its usual valence.
+_ORGANIC = {number: Chem.GetPeriodicTable().GetDefaultValence(number) for number in (5, 6, 7, 8, 9, 15, 16, 17, 35, 53)}
 
 # Ring systems of drugs need a few dozen steps. A search that takes more is given up, and RDKit's own choice is kept.
 _MAX_STEPS = 20_000
@@ -50,12 +55,13 @@ class Graph(NamedTuple):
     bonds: list[tuple[int, int, int]]
 
 
-def parse(smiles: str, repair_radicals: bool = False) -> Any:
+def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
     """Reads a SMILES string.
 
     Args:
-        smiles: The string.
-        repair_radicals: Rewrites bracketed radical atoms to plain ones and keeps the largest fragment.
+        smiles: The string. Blanks around it and a name behind it play no part; atom maps are cleared.
+        repair_radicals: Gives radical atoms of QM9 their usual hydrogens and keeps the largest fragment.
+        ogb: Keeps isotopes, and the hydrogens that ogb's `smiles2graph` keeps as atoms.
 
     Returns:
         The sanitised RDKit molecule, hydrogens implicit.
@@ -65,20 +71,85 @@ def parse(smiles: str, repair_radicals: bool = False) -> Any:
     """
     if len(smiles) > _MAX_CHARACTERS:
         raise UnusableMoleculeError(f"it has {len(smiles):,} characters, more than {_MAX_CHARACTERS:,}")
-    text = _RADICAL_ATOM.sub(_plain_atom, smiles) if repair_radicals else smiles
+    words = smiles.split(maxsplit=1)
+    # A name is no part of the molecule; ChemAxon's extension, between bars, is.
+    text = smiles.strip() if len(words) > 1 and words[1].startswith("|") else "".join(words[:1])
     if not (text.isascii() and text.isprintable()):
         # RDKit stops reading at a character outside ASCII and returns the molecule before it.
         raise UnusableMoleculeError("it holds characters that SMILES do not have")
     with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(text)
+        molecule = _read(text, ogb)
         if molecule is None:
             raise UnusableMoleculeError("RDKit cannot read it as SMILES")
         if molecule.GetNumAtoms() == 0:
             raise UnusableMoleculeError("it has no atoms")
-        if repair_radicals and "." in text:
-            # Of equally large fragments the last one stays: this reproduces the published normalisation constants.
-            fragments = Chem.GetMolFrags(molecule, asMols=True)
-            molecule = max(reversed(fragments), key=lambda fragment: fragment.GetNumAtoms())
+        if repair_radicals:
+            molecule = _without_radicals(molecule)
+            if "." in text:
+                # Of equally large fragments the last in the alphabet stays, in QM9's training set the published one.
+                fragments = Chem.GetMolFrags(molecule, asMols=True)
+                molecule = max(fragments, key=lambda part: (part.GetNumAtoms(), Chem.MolToSmiles(part)))
+    return molecule
+
+
+def _read(text: str, ogb: bool) -> Any:
+    if not _ANNOTATED.search(text):
+        return Chem.MolFromSmiles(text)
+    # Unsanitised, since RDKit looks for stereo centres with maps and isotopes if it is let.
+    options: Any = Chem.SmilesParserParams()
+    options.sanitize = options.removeHs = False
+    molecule = Chem.MolFromSmiles(text, options)
+    return None if molecule is None else plain(molecule, ogb)
+
+
+def plain(molecule: Any, ogb: bool = False) -> Any:
+    """Clears atom maps and isotopes of a molecule, in place, and makes its hydrogens implicit.
+
+    Args:
+        molecule: An RDKit molecule, sanitised or not.
+        ogb: As in :func:`parse`.
+
+    Returns:
+        The sanitised molecule; `None` if RDKit cannot sanitise it.
+    """
+    for atom in molecule.GetAtoms():
+        atom.SetAtomMapNum(0)
+        if not ogb:
+            atom.SetIsotope(0)
+    removal: Any = Chem.RemoveHsParameters()
+    removal.removeDefiningBondStereo = not ogb
+    try:
+        molecule = Chem.RemoveHs(molecule, removal)
+    except Chem.MolSanitizeException:
+        return None
+    Chem.AssignStereochemistry(molecule, cleanIt=True, force=True)
+    return molecule
+
+
+def without_annotations(molecule: Any) -> Any:
+    """The molecule that :func:`parse` reads from SMILES of a sanitised one; the same object where nothing changes."""
+    annotated = any(
+        atom.GetAtomMapNum() or atom.GetIsotope() or atom.GetAtomicNum() == 1 for atom in molecule.GetAtoms()
+    )
+    return plain(Chem.Mol(molecule)) if annotated else molecule
+
+
+def _without_radicals(molecule: Any) -> Any:
+    """The molecule whose radical atoms of QM9 have their usual hydrogens."""
+    radicals = [
+        atom
+        for atom in molecule.GetAtoms()
+        if atom.GetNumRadicalElectrons()
+        and not atom.GetFormalCharge()
+        and atom.GetTotalNumHs() <= _RADICAL_HYDROGENS.get(atom.GetSymbol(), -1)
+    ]
+    for atom in radicals:
+        atom.SetNumRadicalElectrons(0)
+        atom.SetNoImplicit(False)
+        atom.SetNumExplicitHs(0)
+    if radicals:
+        Chem.SanitizeMol(molecule)
+        Chem.AssignStereochemistry(molecule, cleanIt=True, force=True)
     return molecule
 
 
@@ -94,10 +165,6 @@ def _canonical(molecule: Any) -> tuple[Any, list[int]]:
     if found is None or found.GetNumAtoms() != len(order):
         raise UnusableMoleculeError("RDKit cannot read its canonical SMILES")
     return found, order
-
-
-def _plain_atom(match: re.Match[str]) -> str:
-    return match.group(1) if match.group(0) in _RADICAL_TOKENS else match.group(0)
 
 
 def graph(molecule: Any, canonical: bool = False) -> Graph:
@@ -117,8 +184,6 @@ def graph(molecule: Any, canonical: bool = False) -> Graph:
     kekulised = Chem.Mol(molecule)
     with rdBase.BlockLogs():
         try:
-            # Clearing the flags makes the hydrogen of an aromatic [nH] implicit, as in the published ZINC graphs, which
-            # have no "N H1". The hydrogen of a stereo centre stays explicit: "C H1".
             Chem.Kekulize(kekulised, clearAromaticFlags=True)
         except Chem.KekulizeException as error:
             raise UnusableMoleculeError("RDKit cannot kekulise it") from error
@@ -204,9 +269,19 @@ def _first_pairing(atoms: Sequence[int], partners: Mapping[int, Sequence[int]]) 
 
 
 def _atom_type(atom: Any) -> str:
+    """Element, hydrogens and charge of an atom of a kekulised molecule.
+
+    Hydrogens count where the canonical SMILES needs brackets: at charged, stereo or radical atoms, those of an unusual
+    valence, and metals. So it is in the published ZINC and QM9 graphs, and brackets of a string do not decide.
+    """
     name: str = atom.GetSymbol()
-    hydrogens, charge = atom.GetNumExplicitHs(), atom.GetFormalCharge()
-    if hydrogens:
+    hydrogens, charge = atom.GetTotalNumHs(), atom.GetFormalCharge()
+    if hydrogens and (
+        charge
+        or atom.GetNumRadicalElectrons()
+        or atom.GetChiralTag() != Chem.ChiralType.CHI_UNSPECIFIED
+        or atom.GetTotalValence() != _ORGANIC.get(atom.GetAtomicNum())
+    ):
         name += f" H{hydrogens}"
     if charge:
         sign = "+" if charge > 0 else "-"
@@ -303,6 +378,11 @@ def _ogb_features() -> ModuleType:
     return module
 
 
+def symbol(number: int) -> str:
+    """Symbol of an element by its atomic number; ogb counts all that it does not know as number 119."""
+    return Chem.GetPeriodicTable().GetElementSymbol(number) if number < 119 else "other"
+
+
 def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Number of categories of each of ogb's atom features and bond features.
 
@@ -331,6 +411,13 @@ def ogb_graph(molecule: Any, canonical: bool = False) -> tuple[list[int], list[i
     return [code for atom in atoms for code in atom], bonds
 
 
+def smiles_of(molecule: Any) -> str:
+    """RDKit's canonical SMILES of a molecule."""
+    with rdBase.BlockLogs():
+        text: str = Chem.MolToSmiles(molecule)
+        return text
+
+
 def scaffold(molecule: Any) -> str:
     """The Bemis-Murcko scaffold as a SMILES string without stereochemistry; empty for a molecule without rings."""
     with rdBase.BlockLogs():
@@ -339,7 +426,7 @@ def scaffold(molecule: Any) -> str:
 
 
 def process(
-    smiles: Sequence[str],
+    smiles: Sequence[str | None],
     repair_radicals: bool,
     with_terms: bool,
     with_scaffolds: bool = False,
@@ -349,7 +436,7 @@ def process(
     """Reads many SMILES strings into plain lists, fit for JSON.
 
     Args:
-        smiles: The strings.
+        smiles: The strings; `None` is unusable.
         repair_radicals: As in :func:`parse`.
         with_terms: Whether to compute the solubility terms.
         with_scaffolds: Whether to compute the scaffolds.
@@ -365,7 +452,9 @@ def process(
     molecules: list[Any] = []
     for text in smiles:
         try:
-            molecule = parse(text, repair_radicals)
+            if text is None:
+                raise UnusableMoleculeError("there is no SMILES")
+            molecule = parse(text, repair_radicals, ogb=features == "ogb")
             atom_types: list[str] = []
             if features == "ogb":
                 atoms, flat = ogb_graph(molecule, canonical)

@@ -56,7 +56,7 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
 
 
 def read_smiles(
-    smiles: Iterable[str],
+    smiles: Iterable[str | None],
     *,
     repair_radicals: bool,
     with_terms: bool = False,

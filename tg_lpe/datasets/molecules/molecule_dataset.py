@@ -11,6 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe.data import DataSpec, GraphDataset, GraphSplits
+from tg_lpe.data.ranges import MoleculeRanges
+from tg_lpe.datasets.molecules import _molecule
 from tg_lpe.datasets.molecules.report import LoadReport
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -136,17 +138,24 @@ class MoleculeSplits(GraphSplits):
     canonical: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """As :meth:`GraphSplits.describe`, with the types, the constants and what was left out."""
+        """As :meth:`GraphSplits.describe`, with the types, the ranges, the constants and what was left out."""
         return {
             **super().describe(),
             **({"repair_radicals": True} if self.repair_radicals else {}),
             **({"canonical": True} if self.canonical else {}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
             "bond_types": list(self.bond_types),
+            "ranges": self.ranges().to_dict(),
             "normalization": None if self.normalization is None else asdict(self.normalization),
             "skipped": [str(molecule) for molecule in self.report.skipped],
             "missing_labels": {missing.column: missing.number for missing in self.report.missing_labels},
         }
+
+    def ranges(self) -> MoleculeRanges:
+        """Sizes, atom types and labels of the training set."""
+        elements = range(1, int(self.train.x[:, 0].max()) + 2)
+        names = self.vocabulary.types if self.vocabulary is not None else [_molecule.symbol(n) for n in elements]
+        return MoleculeRanges.of(self.train, names, self.labels("train"), self.target.columns)
 
 
 def spec_of(

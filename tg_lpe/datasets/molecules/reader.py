@@ -15,7 +15,7 @@ from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 class MoleculeBatch(NamedTuple):
     """Consecutive SMILES strings, read."""
 
-    smiles: list[str]
+    smiles: list[str | None]
     """The strings."""
     graphs: MoleculeDataset
     """The usable ones, in their order; `y` is NaN."""
@@ -31,7 +31,7 @@ class MoleculeReader:
         vocabulary: The atom types by number; `None` for ogb's features.
         repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
         canonical: Kekulise rings as in canonical SMILES, so that graphs do not depend on how a string is spelled, but
-            for the order of the atoms, which is that of the string.
+            for the order of the atoms, which is that of the string. Without, double bonds in rings follow that order.
     """
 
     vocabulary: AtomVocabulary | None
@@ -65,12 +65,12 @@ class MoleculeReader:
         return bool(data.get("repair_radicals", False))
 
     def read(
-        self, smiles: Iterable[str], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
+        self, smiles: Iterable[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
     ) -> Iterator[MoleculeBatch]:
         """Reads strings in batches, in their order; there may be more of them than memory holds.
 
         Args:
-            smiles: The strings.
+            smiles: The strings; `None` is unusable.
             batch_size: Strings of a batch, at most.
             num_workers: Processes that read; 0 for none besides this one, `None` for one per core if `smiles` has a
                 length and that is faster.
@@ -90,7 +90,7 @@ class MoleculeReader:
         for answer in answers:
             yield self._batch(answer["smiles"], answer["types"], answer["molecules"])
 
-    def _batch(self, smiles: list[str], names: list[str], molecules: list[Any]) -> MoleculeBatch:
+    def _batch(self, smiles: list[str | None], names: list[str], molecules: list[Any]) -> MoleculeBatch:
         vocabulary = self.vocabulary
         numbers = [vocabulary.index(name) if name in vocabulary else -1 for name in names] if vocabulary else []
         reasons: list[str | None] = []

@@ -120,7 +120,7 @@ def solubility_terms(molecule: Any) -> tuple[float, float, float]:
         raise TypeError(f"expected a SMILES string or an RDKit molecule, got {type(molecule).__name__}")
     if molecule.GetNumAtoms() == 0:
         raise ValueError("the molecule has no atoms")
-    return _molecule.solubility_terms(molecule)
+    return _molecule.solubility_terms(_molecule.without_annotations(molecule))
 
 
 def constrained_solubility(molecule: Any, normalization: SolubilityNormalization | str) -> float:

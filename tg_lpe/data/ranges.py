@@ -1,0 +1,135 @@
+"""Sizes, atom types and labels of a training set of molecules, and which molecules lie outside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from tg_lpe.data.storage import GraphChunk, iterate_chunks
+
+CHUNK_SIZE = 4096
+COUNTED = ("atoms", "bonds", "rings")
+
+
+@dataclass(frozen=True)
+class MoleculeRanges:
+    """Ranges of the molecules and labels of a training set.
+
+    Attributes:
+        atoms, bonds, rings: least and most of a molecule; rings are those of a cycle basis.
+        atom_types: for each type of atom by number, how many there are and the most in one molecule.
+        labels: least and largest label of each column that has any.
+    """
+
+    atoms: tuple[int, int]
+    bonds: tuple[int, int]
+    rings: tuple[int, int]
+    atom_types: Mapping[str, tuple[int, int]]
+    labels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, dataset: Any, types: Sequence[str], labels: Tensor, columns: Sequence[str]) -> MoleculeRanges:
+        """Measure the molecules of a training set.
+
+        Args:
+            dataset: the molecules; the first column of ``x`` is the type of an atom.
+            types: names of the atom types by number.
+            labels: ``[num_molecules, num_columns]``, NaN where missing.
+            columns: names of the columns.
+        """
+        counts, kinds = [], []
+        for chunk in iterate_chunks(dataset, CHUNK_SIZE, ("x",)):
+            counts.append(_counts(chunk))
+            kinds.append(_type_counts(chunk, len(types)))
+        sizes, atoms = torch.cat(counts), torch.cat(kinds)[:, : len(types)]
+        bounds = torch.stack([sizes.amin(0), sizes.amax(0)], 1).tolist()
+        totals = zip(types, atoms.sum(0).tolist(), atoms.amax(0).tolist(), strict=True)
+        there = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
+        return cls(
+            **{name: (low, high) for name, (low, high) in zip(COUNTED, bounds, strict=True)},
+            atom_types={name: (total, most) for name, total, most in totals},
+            labels={name: (float(known.min()), float(known.max())) for name, known in there if known.numel()},
+        )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> MoleculeRanges:
+        """Read what :meth:`to_dict` wrote."""
+        bounds = {name: (int(values[name][0]), int(values[name][1])) for name in COUNTED}
+        types = {name: (int(total), int(most)) for name, (total, most) in values["atom_types"].items()}
+        labels = {name: (float(low), float(high)) for name, (low, high) in values["labels"].items()}
+        return cls(**bounds, atom_types=types, labels=labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON-able dictionary."""
+        return {
+            **{name: list(getattr(self, name)) for name in COUNTED},
+            "atom_types": {name: list(counts) for name, counts in self.atom_types.items()},
+            "labels": {name: list(bounds) for name, bounds in self.labels.items()},
+        }
+
+    def __str__(self) -> str:
+        sizes = ", ".join("{} to {} {}".format(*getattr(self, name), name) for name in COUNTED)
+        labels = "".join(f"; {name} {low:.4g} to {high:.4g}" for name, (low, high) in self.labels.items())
+        return sizes + labels
+
+    def outside(self, chunk: GraphChunk) -> list[list[str]]:
+        """What of each molecule of a batch lies outside of the training set; nothing for one that lies inside."""
+        reasons: list[list[str]] = [[] for _ in range(chunk.num_graphs)]
+        sizes = _counts(chunk)
+        for number, name in enumerate(COUNTED):
+            low, high = getattr(self, name)
+            column = sizes[:, number]
+            for graph in ((column < low) | (column > high)).nonzero().flatten().tolist():
+                reasons[graph].append(f"{int(column[graph])} {name}, {low} to {high} in training")
+        names = list(self.atom_types)
+        kinds = _type_counts(chunk, len(names))
+        most = torch.tensor([most for _, most in self.atom_types.values()] + [0])
+        for graph, kind in (kinds > most).nonzero().tolist():
+            number = int(kinds[graph, kind])
+            what = f"{number} atom{'s' if number > 1 else ''} of "
+            if kind == len(names):
+                reasons[graph].append(what + "a type that training does not have")
+            else:
+                seen = f"at most {int(most[kind])} in training" if most[kind] else "none in training"
+                reasons[graph].append(f"{what}type {names[kind]!r}, {seen}")
+        return reasons
+
+    def outside_labels(self, values: Tensor, columns: Sequence[str]) -> list[list[str]]:
+        """Which predictions, ``[num_molecules, num_columns]``, lie outside of the labels of the training set."""
+        reasons: list[list[str]] = [[] for _ in range(len(values))]
+        for number, name in enumerate(columns):
+            if name in self.labels:
+                low, high = self.labels[name]
+                column = values[:, number]
+                for row in ((column < low) | (column > high)).nonzero().flatten().tolist():
+                    reasons[row].append(f"{name} {float(column[row]):.4g}, {low:.4g} to {high:.4g} in training")
+        return reasons
+
+
+def _counts(chunk: GraphChunk) -> Tensor:
+    """Atoms, bonds and rings of each molecule, int64 ``[num_graphs, 3]``."""
+    atoms = torch.bincount(chunk.batch, minlength=chunk.num_graphs).cpu()
+    bonds = (chunk.edge_ptr.diff() // 2).cpu()
+    row, col = chunk.edge_index.cpu().numpy()
+    joined = coo_matrix((np.ones(len(row)), (row, col)), (chunk.num_nodes, chunk.num_nodes))
+    first = np.unique(connected_components(joined, directed=False)[1], return_index=True)[1]
+    components = torch.bincount(chunk.batch.cpu()[torch.from_numpy(first)], minlength=chunk.num_graphs)
+    return torch.stack([atoms, bonds, bonds - atoms + components], 1)
+
+
+def _type_counts(chunk: GraphChunk, num_types: int) -> Tensor:
+    """Atoms of each type in each molecule, int64 ``[num_graphs, num_types + 1]``; the last are of no type."""
+    x = chunk.attributes.get("x")
+    if x is None or x.is_floating_point():
+        return torch.zeros(chunk.num_graphs, num_types + 1, dtype=torch.int64)
+    kind = (x[:, 0] if x.dim() > 1 else x).cpu().clamp(max=num_types)
+    width = num_types + 1
+    counts = torch.bincount(chunk.batch.cpu() * width + kind, minlength=chunk.num_graphs * width)
+    return counts.view(-1, width)

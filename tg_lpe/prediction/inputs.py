@@ -1,0 +1,80 @@
+"""What may be predicted: lists and columns of SMILES or RDKit molecules, and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from torch_geometric.data import Batch, Data
+
+
+def check_collection(graphs: Any) -> None:
+    """Raise a ``TypeError`` that says what to write where there is one graph, a batch or a table."""
+    name = type(graphs).__name__
+    if isinstance(graphs, Batch):
+        raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: batch.to_data_list() will do")
+    if isinstance(graphs, str | Data) or _is_rdkit(graphs):
+        raise TypeError(f"predict takes a list of SMILES or graphs, got one {name}: [...] will do")
+    columns = graphs if isinstance(graphs, Mapping) else getattr(graphs, "columns", None)
+    if columns is not None:
+        names = [str(column) for column in columns]
+        smiles = next((column for column in names if "smi" in column.lower()), "smiles")
+        raise TypeError(
+            f"predict takes one column of a table, got a {name} with {', '.join(map(repr, names))}: "
+            f"table[{smiles!r}] will do"
+        )
+    if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
+        raise TypeError(f"predict takes a list of SMILES or graphs, got {name}: list(...) will do")
+
+
+def is_missing(item: Any) -> bool:
+    """Whether an entry of a column is empty: ``None``, NaN, or pandas' NA."""
+    return item is None or type(item).__name__ == "NAType" or (isinstance(item, Real) and item != item)
+
+
+def _is_rdkit(item: Any) -> bool:
+    return hasattr(item, "GetNumAtoms")
+
+
+def is_molecule(item: Any) -> bool:
+    """Whether something is a string or an RDKit molecule."""
+    return isinstance(item, str) or _is_rdkit(item)
+
+
+def strings(molecules: Iterable[Any]) -> list[str | None]:
+    """SMILES of strings and RDKit molecules; ``None`` where there is none."""
+    texts: list[str | None] = []
+    mixed = set()
+    for molecule in molecules:
+        if isinstance(molecule, str) or is_missing(molecule):
+            texts.append(str(molecule) if isinstance(molecule, str) else None)
+        elif _is_rdkit(molecule):
+            from tg_lpe.datasets.molecules import _molecule
+
+            texts.append(_molecule.smiles_of(molecule))
+        else:
+            mixed.add(type(molecule).__name__)
+    if mixed:
+        raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
+    return texts
+
+
+class Graphs(Sequence[Data]):
+    """A sequence that raises a ``TypeError`` where an element is no ``Data``."""
+
+    def __init__(self, graphs: Any) -> None:
+        self._graphs = graphs
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def __getitem__(self, index: Any) -> Any:
+        graph = self._graphs[index]
+        if not isinstance(graph, Data) or graph.edge_index is None:
+            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {_brief(graph)}")
+        return graph
+
+
+def _brief(graph: Any) -> str:
+    return f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
