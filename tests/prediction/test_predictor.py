@@ -217,7 +217,7 @@ def test_a_run_knows_what_it_was_trained_on(tmp_path: Path) -> None:
         assert trained.ranges.atom_types["O"] == (len(splits.train), 1)
         assert trained.ranges.labels["size"] == (float(splits.train.y.min()), float(splits.train.y.max()))
         (other,) = trained.predict(["C1CCCCC1O", "CCCCCO"]).outside
-        assert other.index == 0 and "1 rings, 0 to 0 in training" in other.reason
+        assert other.index == 0 and "1 ring, 0 to 0 in training" in other.reason
     # A run of before the ranges goes on.
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     del config["data"]["ranges"]

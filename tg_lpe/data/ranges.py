@@ -87,7 +87,8 @@ class MoleculeRanges:
             low, high = getattr(self, name)
             column = sizes[:, number]
             for graph in ((column < low) | (column > high)).nonzero().flatten().tolist():
-                reasons[graph].append(f"{int(column[graph])} {name}, {low} to {high} in training")
+                what = name.removesuffix("s") if column[graph] == 1 else name
+                reasons[graph].append(f"{int(column[graph])} {what}, {low} to {high} in training")
         names = list(self.atom_types)
         kinds = _type_counts(chunk, len(names))
         most = torch.tensor([most for _, most in self.atom_types.values()] + [0])
