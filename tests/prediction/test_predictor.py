@@ -240,6 +240,7 @@ def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> Non
     for predictor, said in (
         (zinc, ("solubility", "penalised logP", "no unit", "SMILES", "20,000 molecules of zinc", "atoms")),
         (zoo.load("transformer-zinc12k"), ("y", "penalised logP", "10,000 molecules of zinc12k", "9 to 37 atoms")),
+        (zoo.load("primphormer-peptides"), ("y9", "probabilities", "SMILES", "ogb", "10,873 molecules")),
         (Predictor(GraphTransformer(num_node_types=2, hidden_channels=8).eval()), ("output", "graphs (Data)")),
     ):
         assert all(word in repr(predictor) for word in said), repr(predictor)
