@@ -65,12 +65,6 @@ def test_commands_of_a_page_parse(page: Path, command: str) -> None:
             assert f'"{option}"' in script, f"{page.name}: {command}"
 
 
-def test_every_results_file_has_a_table() -> None:
-    files = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json")}
-    pages = "".join(page.read_text(encoding="utf-8") for page in (README, *DOCS))
-    assert files == set(re.findall(r"<!-- benchmarks/results/(\w+)\.json -->\n\|", pages))
-
-
 @pytest.mark.parametrize("page", [README, CHANGELOG, *DOCS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_headings_that_a_page_names_are_there(page: Path) -> None:
     for file, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", without_code(page)):

@@ -62,25 +62,12 @@ def test_training_after_inference_mode() -> None:
     assert model.readout.weight.grad is not None and model.readout.weight.grad.isfinite().all()
 
 
-def test_another_seed_is_another_draw() -> None:
-    model = LinearTransformer(k=4)
-    before = model(None, RING).node
-    model.probes.seed = 5
-    assert not torch.equal(before, model(None, RING).node)
-
-
 def test_joint_model_draws_random_probes_anew() -> None:
     model = GraphTransformer(encoder=LinearTransformer(k=4), hidden_channels=8, heads=2, num_layers=1).eval()
     generator = torch.Generator().manual_seed(0)
     first, second = (model(None, RING, num_nodes=23, generator=generator) for _ in range(2))
     assert not torch.equal(first, second)
     assert torch.equal(model(None, RING, num_nodes=23), model(None, RING, num_nodes=23))
-
-
-def test_unsorted_batch_is_refused() -> None:
-    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1)
-    with pytest.raises(ValueError, match="batch must be sorted"):
-        model(None, torch.tensor([[0], [1]]), batch=torch.tensor([1, 1, 0, 0]))
 
 
 def test_unused_features_are_refused() -> None:

@@ -14,27 +14,6 @@ import tg_lpe.encoders
 from tg_lpe import Encoder
 
 PACKAGE = Path(tg_lpe.__file__).parent
-ROOMS = {
-    "cli",
-    "data",
-    "datasets",
-    "encoders",
-    "graph",
-    "hub",
-    "models",
-    "nn",
-    "ops",
-    "plot",
-    "prediction",
-    "report",
-    "testing",
-    "theory",
-    "tokenizers",
-    "training",
-    "transforms",
-    "zoo",
-}
-FILES = {"__init__.py", "arguments.py", "graphgym.py", "jobs.py", "py.typed"}
 
 
 def subclasses(of: type) -> set[str]:
@@ -101,11 +80,6 @@ def test_no_class_of_models_is_asked_for_outside_their_room() -> None:
         if name in models
     ]
     assert found == []
-
-
-def test_the_top_level_holds_rooms() -> None:
-    there = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__" and not path.name.startswith(".")}
-    assert there == ROOMS | FILES
 
 
 def test_constraints_of_the_oldest_versions_are_those_that_a_users_pip_is_given() -> None:

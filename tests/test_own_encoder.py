@@ -96,10 +96,6 @@ def graphs(count: int, seed: int = 0) -> list[Data]:
     return result
 
 
-def test_it_is_short() -> None:
-    assert len([line for line in OWN.splitlines() if line.strip()]) <= 30
-
-
 def test_as_a_transform(own: ModuleType) -> None:
     encoder = own.DegreeTable(3)
     (graph,) = graphs(1)

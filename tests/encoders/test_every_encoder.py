@@ -200,6 +200,29 @@ class TestGramTransformer(EncoderTestCase):
         return GramTransformer(3, 2, num_filters=2, num_layers=3, num_node_types=3, num_edge_types=2)
 
 
+class TestGramTransformerOfFeatures(EncoderTestCase):
+    """Real features: degrees at nodes, ones at edges."""
+
+    learned = True
+
+    def make(self) -> Encoder:
+        return GramTransformer(3, 2, num_filters=2, num_layers=3, basis="chebyshev", in_channels=1, edge_dim=1)
+
+    def features(self, encoder: Encoder, graph: Graph) -> torch.Tensor:
+        return super().features(encoder, graph).to(encoder.readout.weight.dtype).unsqueeze(1)
+
+    def kinds(self, encoder: Encoder, edge_index: torch.Tensor) -> torch.Tensor:
+        return torch.ones(edge_index.size(1), 1, dtype=encoder.readout.weight.dtype)
+
+
+class TestEstimatedGramTransformer(EncoderTestCase):
+    equivariant = False  # random signs follow the index of a node
+    learned = True
+
+    def make(self) -> Encoder:
+        return GramTransformer(3, 2, num_filters=2, num_layers=3, probes="rademacher", num_probes=3)
+
+
 class TestGramTransformerInBlocks(TestGramTransformer):
     def make(self) -> Encoder:
         options = {"num_filters": 2, "num_layers": 4, "num_blocks": 2, "probes": "identity"}
@@ -222,6 +245,24 @@ class TestLinearTransformer(EncoderTestCase):
 
     def make(self) -> Encoder:
         return LinearTransformer(k=2, num_loops=1, out_channels=3, probes="features", num_node_types=3)
+
+
+class TestLinearTransformerWithUpdatedIncidence(EncoderTestCase):
+    learned = True
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        options = {"k": 2, "num_loops": 1, "out_channels": 3, "probes": "features", "num_node_types": 3}
+        return LinearTransformer(**options, update_incidence=True)
+
+
+class TestRandomLinearTransformer(EncoderTestCase):
+    equivariant = False  # random probes follow the index of a node
+    learned = True
+    tolerance = 1e-6
+
+    def make(self) -> Encoder:
+        return LinearTransformer(k=2, num_loops=1)
 
 
 # What training used.

@@ -66,7 +66,7 @@ def test_eq_16_on_corner_cases(update: bool) -> None:
     check_batch(model, options, corner_cases(), blocks=3)
 
 
-@pytest.mark.parametrize("graph", [g for g in corner_cases() if g.num_nodes], ids=repr)
+@pytest.mark.parametrize("graph", [g for g in corner_cases() if g.num_nodes], ids=lambda g: f"{g.num_nodes} nodes")
 @pytest.mark.parametrize("update", [False, True])
 def test_corner_cases_alone_in_float32(graph: Graph, update: bool) -> None:
     model = LinearTransformer(k=8, update_incidence=update)

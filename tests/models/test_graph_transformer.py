@@ -242,18 +242,6 @@ def test_parameter_counts_of_the_docstring() -> None:
     assert count("mlp") - count("paper") == 16_510
 
 
-def test_an_encoder_is_the_same_as_its_encoding() -> None:
-    encoder = LinearTransformer(k=3, out_channels=2).double()
-    joint, fed = typed(encoder=encoder).eval(), typed().eval()
-    state = joint.state_dict()
-    fed.load_state_dict({name: v for name, v in state.items() if not name.startswith("encoder.")})
-    arguments = inputs()
-    arguments["pe"] = encoder(None, EDGES, batch=BATCH).node
-    expected = fed(edge_index=EDGES, batch=BATCH, **arguments)
-    got = joint(edge_index=EDGES, batch=BATCH, **{**arguments, "pe": None})
-    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-
-
 def test_an_encoder_with_feature_probes_reads_x() -> None:
     encoder = LinearTransformer(k=3, probes="features", num_node_types=4)
     model = small(num_node_types=4, encoder=encoder).eval()
@@ -469,18 +457,6 @@ def test_an_encoder_may_read_what_the_model_does_not() -> None:
         model(given["x"], EDGES, None, BATCH)
 
 
-@pytest.mark.parametrize("probes", ["identity", "rademacher"])
-def test_predictions_of_a_graph_do_not_depend_on_its_batch(probes: str) -> None:
-    model = small(num_node_types=4, num_edge_types=3, encoder=gram(probes=probes, num_probes=3), pe_norm=True).eval()
-    given = inputs()
-    together = model(given["x"], EDGES, given["edge_attr"], BATCH)
-    for graph, nodes, edges in ((0, slice(0, 4), slice(0, 6)), (1, slice(4, 7), slice(6, 10))):
-        alone = model(given["x"][nodes], EDGES[:, edges] - nodes.start, given["edge_attr"][edges])
-        torch.testing.assert_close(alone[0], together[graph], rtol=1e-10, atol=1e-12)
-    drawn = model(given["x"], EDGES, given["edge_attr"], BATCH, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(drawn, together) == (probes == "identity"), "a generator draws random probes anew"
-
-
 def test_all_else_starts_the_same_with_and_without_encodings() -> None:
     states = []
     for options in ({}, {"pe_channels": 2}, {"pe_channels": 2, "edge_pe_channels": 3}, {"edge_pe_channels": 3}):
@@ -513,11 +489,3 @@ def test_an_unused_edge_encoding_is_refused() -> None:
         typed()(edge_index=EDGES, batch=BATCH, **encoded_inputs())
     with pytest.raises(ValueError, match="pe= and edge_pe= must not be given"):
         small(encoder=GramTransformer())(None, EDGES, edge_pe=torch.zeros(10, 64))
-
-
-def test_small_and_empty_graphs_with_encodings_of_edges() -> None:
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    model = small(encoder=gram(num_edge_types=None, num_node_types=None), pe_norm=True).train()
-    for arguments in ((1, None), (0, None), (3, torch.tensor([0, 2, 2]))):
-        out = model(None, none, num_nodes=arguments[0], batch=arguments[1])
-        assert out.isfinite().all() and out.shape == (3 if arguments[1] is not None else 1, 1)

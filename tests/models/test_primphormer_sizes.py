@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import ROOT
 
 from tg_lpe import GraphTransformer
 from tg_lpe.encoders import SpectralEncoder
@@ -66,20 +65,3 @@ def num_parameters(data: str, layers: int, d: int, heads: int, rank: int, head: 
 )
 def test_sizes(data: str, layers: int, d: int, heads: int, rank: int, head: tuple[int, ...], parameters: int) -> None:
     assert num_parameters(data, layers, d, heads, rank, head) == parameters
-
-
-@pytest.mark.parametrize(
-    ("data", "name", "layers", "d", "heads", "rank", "head", "published"),
-    [
-        ("COCO", "COCO-SP", 7, 56, 2, 20, (56, 81), 315305),
-        ("MalNet", "MalNet-Tiny", 5, 84, 1, 50, (84, 84, 84, 5), 519605),
-        ("Func", "Peptides-func", 4, 96, 4, 30, (96, 10), 470693),
-        ("Struct", "Peptides-struct", 4, 96, 4, 40, (96, 11), 468783),
-    ],
-)
-def test_the_page_states_the_sizes_that_differ(
-    data: str, name: str, layers: int, d: int, heads: int, rank: int, head: tuple[int, ...], published: int
-) -> None:
-    page = (ROOT / "docs" / "systems" / "primphormer.md").read_text(encoding="utf-8")
-    found = num_parameters(data, layers, d, heads, rank, head)
-    assert found != published and f"| {name} | {published:,} | {found:,} |" in page

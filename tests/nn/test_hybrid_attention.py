@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -11,7 +10,6 @@ import scipy.linalg
 import torch
 from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 from helpers import normal, randomize_, relative_error
-from pages import ROOT
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -506,12 +504,6 @@ def test_arguments(options: dict[str, Any], message: str) -> None:
         make_attention("hybrid", CHANNELS, HEADS, options)
 
 
-@pytest.mark.parametrize("name", ["primal", "dual", "ksvd", "softmax", "performer"])
-def test_heads_divide_the_width(name: str) -> None:
-    with pytest.raises(ValueError, match="heads must divide hidden_channels, got heads=3 and hidden_channels=8"):
-        make_attention("hybrid", 8, 3, {"global_attention": name})
-
-
 def test_gates_read_distances_of_encodings() -> None:
     """Each gate times a net of the squared distance; rotations of the encoding change nothing."""
     layer = randomize_(GatedGCN(CHANNELS, norm="none", pe_gate=True), scale=0.7).double()
@@ -555,17 +547,6 @@ def test_the_last_layer_leaves_edge_features() -> None:
     graph, e = graph_of(), normal(EDGES.size(1), CHANNELS, seed=4)
     assert layer(normal(len(BATCH), CHANNELS, seed=3), e, graph, None)[1] is e
     assert not [name for name, _ in layer.named_parameters() if "edge_norm" in name]
-
-
-@pytest.mark.parametrize("name", ["primal", "ksvd", "softmax"])
-def test_a_checkpoint_gives_the_same_model(name: str, tmp_path: Path) -> None:
-    options = {"global_attention": name, "local": "gine"}
-    arguments: Any = {"hidden_channels": 8, "heads": 2, "num_layers": 2, "attention_options": options}
-    model = GraphTransformer(in_channels=3, attention="hybrid", **arguments).eval()
-    model.save_pretrained(tmp_path)
-    loaded, x = GraphTransformer.from_pretrained(tmp_path), normal(len(BATCH), 3, seed=1).float()
-    arguments = {"batch": BATCH, "num_graphs": GRAPHS}
-    assert torch.equal(loaded(x, EDGES, **arguments), model(x, EDGES, **arguments))
 
 
 def test_training_lowers_the_objective() -> None:
@@ -613,25 +594,6 @@ def test_a_single_graph_is_not_copied_to_be_padded() -> None:
     assert graph.pad(rows).data_ptr() == rows.data_ptr() and torch.equal(graph.unpad(graph.pad(rows)), rows)
 
 
-def test_relabelling_in_float32() -> None:
-    n, generator = 5000, torch.Generator().manual_seed(0)
-    attention, shared = (part.float() for part in attention_of(**PRIMAL))
-    h, order = torch.randn(n, CHANNELS, generator=generator), torch.randperm(n, generator=generator)
-    graph = graph_of(torch.zeros(n, dtype=torch.int64), EDGES[:, :0])
-    (out, state), (moved, other) = (attention(rows, graph, shared(graph)) for rows in (h, h[order]))
-    assert torch.equal(state.node, other.node)
-    assert relative_error(moved, out[order]) < 1e-5 and relative_error(other.penalty, state.penalty) < 1e-5
-
-
-COUNTED: dict[str, tuple[str, dict[str, Any], Callable[[int, int, int], int]]] = {
-    "primal": ("primal", {"regularizer": "none"}, lambda d, p, s: 4 * d * d + 4 * d * p),
-    "primal, published form": ("primal", {"form": "published"}, lambda d, p, s: 4 * d * d + 8 * d * s),
-    "ksvd": ("ksvd", {}, lambda d, p, s: 4 * d * d + 12 * d * p),
-    "dual": ("dual", {}, lambda d, p, s: 6 * d * d + 12 * d * p),
-    "SGFormer": ("sgformer", {}, lambda d, p, s: 10 * d * d),
-}
-
-
 def operations(name: str, n: int, d: int, heads: int, **options: Any) -> int:
     """Of a forward pass with one graph, by torch's counter."""
     attention = GLOBAL_ATTENTIONS[name](d, heads, **options)
@@ -647,19 +609,6 @@ def operations_a_node(name: str, d: int, heads: int, **options: Any) -> int:
     more, less = (operations(name, n, d, heads, **options) for n in (200, 100))
     assert (more - less) % 100 == 0
     return (more - less) // 100
-
-
-def test_operations_a_node_are_those_of_the_page() -> None:
-    page = (ROOT / "docs" / "systems" / "primphormer.md").read_text(encoding="utf-8")
-    for title, (name, options, formula) in COUNTED.items():
-        for d, heads, rank in ((64, 4, 30), (48, 2, 10)):
-            options = {**options, "rank": rank} if name == "primal" else options
-            found = operations_a_node(name, d, heads, **options)
-            assert found == formula(d, d // heads, rank), title
-            row = next(line for line in page.splitlines() if line.startswith(f"| {title} | `"))
-            assert row.endswith(f"| {found:,} |") == (d == 64)
-    assert f"| Performer | counted, one graph of 20,000 nodes | {operations_a_node('performer', 64, 4):,} |" in page
-    assert operations("softmax", 100, 64, 4) == 100 * (32_768 + 256 * 100) and "| 32,768 + 256 `N` |" in page
 
 
 def test_operations_of_the_regularizer() -> None:

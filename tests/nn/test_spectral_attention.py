@@ -14,7 +14,6 @@ from torch import Tensor
 
 from tg_lpe import GraphTransformer
 from tg_lpe.nn.attention import Neighbourhoods, make_attention
-from tg_lpe.nn.attention import spectral as spectral_module
 from tg_lpe.nn.attention.spectral import SpectralAttention, _MaskedWeights, missing_pairs
 
 
@@ -131,19 +130,6 @@ def test_small_gamma(softmax: str) -> None:
         # Without the floor the sparse attention is larger by a share of 1e-6 e^5 at most.
         assert joined[1e-12] < 1e-3
         assert isolated[1e-5] < 1e-3 and isolated[1e-12] < 1e-10
-
-
-def test_without_the_floor_nodes_without_edges_jump(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their output is then the same for all gamma, and zero for none."""
-    monkeypatch.setattr(spectral_module, "FLOOR", 0.0)
-    h, e = normal(4, CHANNELS, seed=1), normal(2, CHANNELS, seed=2)
-    index, batch, layer = torch.tensor([[0, 1], [1, 0]]), torch.zeros(4, dtype=torch.int64), layer_of()
-    outs = []
-    for gamma in (1.0, 1e-5, 1e-12):
-        layer.layer.attention.gamma = gamma
-        outs.append(attended(layer, h, e, index, batch)[2:].detach())
-        assert relative_error(outs[-1], outs[0]) < 1e-12
-    assert float(outs[0].abs().max()) > 0.1
 
 
 @pytest.mark.parametrize("softmax", ["joint", "separate"])

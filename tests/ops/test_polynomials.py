@@ -265,13 +265,6 @@ def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert (cpu._load() is not None) == expected
 
 
-@needs_cpu
-def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cpu._load() is not None
-    monkeypatch.setattr(cpu, "INTERFACE", -1)
-    assert cpu._load() is None
-
-
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_under_torch_func(dtype: torch.dtype) -> None:

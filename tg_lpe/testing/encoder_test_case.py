@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,6 +39,22 @@ from tg_lpe.transforms import AddPositionalEncoding
 GRAPH = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
 
 
+MALFORMED: list[tuple[str, Callable[[Tensor], Any]]] = [
+    ("floating edge_index", lambda index: index.double()),
+    ("transposed edge_index", lambda index: index.T),
+    ("negative edge_index", lambda index: index - 1),
+    ("too large edge_index", lambda index: index + 1),
+    ("no tensor as edge_index", lambda index: index.tolist()),
+    ("unsorted batch", lambda batch: torch.tensor([1, 0, 0, 0, 0, 0])),
+    ("short batch", lambda batch: batch[1:]),
+    ("negative edge_weight", lambda weight: -weight),
+    ("infinite edge_weight", lambda weight: weight / 0),
+    ("short edge_weight", lambda weight: weight[1:]),
+    ("integer edge_weight", lambda weight: weight.long()),
+]
+"""What is wrong with which argument, and how."""
+
+
 class EncoderTestCase:
     """Tests that hold for every encoder; pytest runs them for a subclass whose name begins with ``Test``.
 
@@ -60,6 +77,8 @@ class EncoderTestCase:
     tolerance: ClassVar[float] = 1e-8
     learned: ClassVar[bool] = False
     """Whether there are weights, and gradients."""
+    equivariant: ClassVar[bool] = True
+    """Whether relabelling the nodes relabels the rows, and changes nothing else."""
     checks_precomputed: ClassVar[bool] = True
     """Whether ``encode`` refuses what was precomputed of another graph."""
 
@@ -99,7 +118,8 @@ class EncoderTestCase:
         batched = batch_of(parts)
         x = None
         if "x" in encoder.reads:
-            x = torch.cat([torch.zeros(0, dtype=torch.int64), *(self.degrees(part) % 3 for part in parts)])
+            features = [self.features(encoder, part) for part in (Graph(0, [], []), *parts)]
+            x = torch.cat([rows for rows in features if rows is not None])
         with torch.no_grad():
             return encoder.encode(Incidence(**batched.arguments()), x, self.kinds(encoder, batched.edge_index), **more)
 
@@ -165,6 +185,8 @@ class EncoderTestCase:
     @few
     @given(data=st.data())
     def test_relabelling(self, data: st.DataObject) -> None:
+        if not self.equivariant:
+            pytest.skip("this encoding depends on how the nodes are numbered")
         graph, encoder = data.draw(graphs(min_nodes=2, exponents=self.exponents)), self.double()
         label = data.draw(st.permutations(range(graph.num_nodes)))
         index, weight = graph.both_ways()
@@ -237,6 +259,31 @@ class EncoderTestCase:
         again = make_encoder(config)
         assert json.loads(json.dumps(again.config_dict())) == config
         assert (again.out_channels, again.edge_out_channels) == (encoder.out_channels, encoder.edge_out_channels)
+
+    def test_rows_are_contiguous_and_inputs_unchanged(self) -> None:
+        encoder = self.double()
+        index, weight = GRAPH.both_ways()
+        inputs = [self.features(encoder, GRAPH), index, self.kinds(encoder, index), weight]
+        copies = [None if values is None else values.clone() for values in inputs]
+        with torch.no_grad():
+            found = encoder.encode(Incidence(index, GRAPH.num_nodes, edge_weight=weight), inputs[0], inputs[2])
+        assert all(part is None or part.is_contiguous() for part in found)
+        for values, copied in zip(inputs, copies, strict=True):
+            assert values is None or copied is None or torch.equal(values, copied)
+
+    @pytest.mark.parametrize(("name", "change"), MALFORMED, ids=[name for name, _ in MALFORMED])
+    def test_malformed_input_is_refused_by_name(self, name: str, change: Callable[[Tensor], Any]) -> None:
+        encoder = self.make().eval()
+        index, weight = GRAPH.both_ways(torch.float32)
+        argument = name.split()[-1]
+        inputs: dict[str, Any] = {"edge_index": index, "batch": torch.zeros(6, dtype=torch.int64)}
+        if "edge_weight" in encoder.reads:
+            inputs["edge_weight"] = weight
+        if argument not in inputs:
+            return
+        inputs[argument] = change(inputs[argument])
+        with pytest.raises((TypeError, ValueError), match=argument):
+            encoder(self.features(encoder, GRAPH), edge_attr=self.kinds(encoder, index), num_nodes=6, **inputs)
 
     def test_without_edges(self) -> None:
         encoder = self.double()

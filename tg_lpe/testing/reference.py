@@ -1,0 +1,204 @@
+"""Random simple graphs, corner cases, and their dense matrices from networkx, to compare an implementation with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+few = settings(deadline=None, suppress_health_check=list(HealthCheck))
+"""As many examples as hypothesis' current profile has."""
+fewer = settings(few, max_examples=max(2, few.max_examples // 3))
+
+
+@dataclass
+class SimpleGraph:
+    """A single simple graph: the meaning of a list of edges.
+
+    Attributes:
+        num_nodes: number of nodes.
+        edges: distinct pairs of nodes, smaller index first, sorted.
+        weights: a weight for each.
+    """
+
+    num_nodes: int
+    edges: list[tuple[int, int]]
+    weights: list[float]
+
+    def networkx(self) -> nx.Graph:
+        graph = nx.Graph()
+        graph.add_nodes_from(range(self.num_nodes))
+        graph.add_weighted_edges_from((u, v, w) for (u, v), w in zip(self.edges, self.weights, strict=True))
+        return graph
+
+    def edge_index(self) -> Tensor:
+        """Each edge once, small index first."""
+        return torch.tensor(self.edges, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+
+    def edge_weight(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        return torch.tensor(self.weights, dtype=dtype)
+
+    def both_ways(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        index, weight = self.edge_index(), self.edge_weight(dtype)
+        return torch.cat([index, index.flip(0)], 1), torch.cat([weight, weight])
+
+    def incidence(self) -> np.ndarray:
+        """``B`` from networkx's oriented incidence matrix, columns in the order of ``edges``."""
+        if not self.edges:
+            return np.zeros((self.num_nodes, 0))
+        signs = nx.incidence_matrix(
+            self.networkx(), nodelist=range(self.num_nodes), edgelist=self.edges, oriented=True
+        ).toarray()
+        return signs * np.sqrt(np.array(self.weights))
+
+    def laplacian(self) -> np.ndarray:
+        if not self.num_nodes:
+            return np.zeros((0, 0))
+        return nx.laplacian_matrix(self.networkx(), nodelist=range(self.num_nodes)).toarray().astype(float)
+
+    def normalized_laplacian(self) -> np.ndarray:
+        laplacian = self.laplacian()
+        degree = np.diag(laplacian)
+        scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0)
+        return scale[:, None] * laplacian * scale[None]
+
+    def published_laplacian(self, normalization: str | None) -> np.ndarray:
+        """``L``, or ``I - D^-1/2 A D^-1/2``, which has a one for a node without edges."""
+        laplacian = self.laplacian()
+        return laplacian if normalization is None else self.normalized_laplacian() + np.diag(np.diag(laplacian) == 0)
+
+    def num_components(self) -> int:
+        return nx.number_connected_components(self.networkx()) if self.num_nodes else 0
+
+
+def log_uniform(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high).map(lambda exponent: float(10.0**exponent))
+
+
+@st.composite
+def graphs(
+    draw: st.DrawFn, max_nodes: int = 12, min_nodes: int = 0, exponents: tuple[float, float] | None = None
+) -> SimpleGraph:
+    """A simple graph with unit weights, or weights of ``10 ** exponents``; isolated nodes and components occur."""
+    n = draw(st.integers(min_nodes, max_nodes))
+    pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
+    edges = sorted(draw(st.lists(st.sampled_from(pairs), unique=True, max_size=2 * n))) if pairs else []
+    weight = st.just(1.0) if exponents is None else log_uniform(*exponents)
+    return SimpleGraph(n, edges, [draw(weight) for _ in edges])
+
+
+@st.composite
+def listings(draw: st.DrawFn, graph: SimpleGraph) -> tuple[Tensor, Tensor]:
+    """Another list of the same edges: flipped, shuffled, repeated, with self-loops; and its weights."""
+    rows: list[tuple[int, int, float]] = []
+    for (u, v), w in zip(graph.edges, graph.weights, strict=True):
+        for _ in range(draw(st.integers(1, 3))):
+            rows.append((u, v, w) if draw(st.booleans()) else (v, u, w))
+    if graph.num_nodes:
+        for _ in range(draw(st.integers(0, 3))):
+            node = draw(st.integers(0, graph.num_nodes - 1))
+            rows.append((node, node, draw(log_uniform(-2, 2))))
+    rows = draw(st.permutations(rows))
+    index = torch.tensor([row[:2] for row in rows], dtype=torch.int64).reshape(-1, 2).T.contiguous()
+    return index, torch.tensor([row[2] for row in rows], dtype=torch.float64)
+
+
+@dataclass
+class Batched:
+    """Several graphs as PyG stacks them."""
+
+    graphs: list[SimpleGraph]
+    edge_index: Tensor
+    edge_weight: Tensor
+    batch: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return self.batch.numel()
+
+    def arguments(self, weighted: bool = True) -> dict[str, Any]:
+        """Keyword arguments for :class:`tg_lpe.Incidence` and the encoder."""
+        kwargs = {
+            "edge_index": self.edge_index,
+            "num_nodes": self.num_nodes,
+            "batch": self.batch,
+            "num_graphs": len(self.graphs),
+        }
+        return {**kwargs, "edge_weight": self.edge_weight} if weighted else kwargs
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        return list(rows.split([graph.num_nodes for graph in self.graphs]))
+
+
+def batch_of(parts: list[SimpleGraph], dtype: torch.dtype = torch.float64) -> Batched:
+    indices, weights = [torch.zeros(2, 0, dtype=torch.int64)], [torch.zeros(0, dtype=dtype)]
+    batch: list[int] = []
+    offset = 0
+    for number, graph in enumerate(parts):
+        index, weight = graph.both_ways(dtype)
+        indices.append(index + offset)
+        weights.append(weight)
+        batch += [number] * graph.num_nodes
+        offset += graph.num_nodes
+    return Batched(parts, torch.cat(indices, 1), torch.cat(weights), torch.tensor(batch, dtype=torch.int64))
+
+
+def from_networkx(graph: nx.Graph, weight: Callable[[int], float] = lambda i: 1.0) -> SimpleGraph:
+    edges = sorted((min(e), max(e)) for e in nx.convert_node_labels_to_integers(graph).edges)
+    return SimpleGraph(graph.number_of_nodes(), edges, [weight(i) for i in range(len(edges))])
+
+
+def corner_cases() -> list[SimpleGraph]:
+    """Small, empty, disconnected, extreme, and larger than any dense bucket."""
+    spread = [10.0 ** (i % 11 - 5) for i in range(200)]
+    return [
+        SimpleGraph(1, [], []),
+        SimpleGraph(0, [], []),
+        SimpleGraph(5, [], []),
+        SimpleGraph(2, [(0, 1)], [1.0]),
+        SimpleGraph(7, [(1, 2), (4, 6)], [1.0, 3.0]),
+        from_networkx(nx.path_graph(9), lambda i: spread[i]),
+        from_networkx(nx.random_regular_graph(3, 80, seed=1), lambda i: spread[i]),
+        from_networkx(nx.cycle_graph(6)),
+        from_networkx(nx.barbell_graph(40, 30)),
+        from_networkx(nx.complete_graph(10), lambda i: 1.0 + i),
+    ]
+
+
+def randomize_(module: torch.nn.Module, seed: int = 0, scale: float = 0.5) -> torch.nn.Module:
+    """Give every parameter a value of its own, so that an error in any term of a formula shows."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) + 0.5
+            sign = torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1
+            parameter.copy_(scale * noise * sign)
+    return module
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def assert_same_gradients(found: Sequence[Tensor], expected: Sequence[Tensor | None]) -> None:
+    """Equal but for the rounding of their largest entry, as others are sums of terms of that size; ``None`` is zero."""
+    targets = [torch.zeros_like(got) if wanted is None else wanted for got, wanted in zip(found, expected, strict=True)]
+    largest = max(float(wanted.abs().max()) for wanted in targets if wanted.numel())
+    torch.testing.assert_close(list(found), targets, rtol=1e-9, atol=1e-12 * max(1.0, largest))
+
+
+def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:
+    """Largest deviation in units of the largest expected entry."""
+    got, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64) for x in (got, expected))
+    assert got.shape == expected.shape, (got.shape, expected.shape)
+    if got.size == 0:
+        return 0.0
+    assert np.isfinite(got).all(), "not finite"
+    return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-300))
