@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -75,6 +77,43 @@ def test_sizes() -> None:
     for num_rows, expected in ((1, 2), (64, 2), (65, 1), (1024, 1), (1025, 2)):
         with blas.threads_for(num_rows):
             assert num_threads() == {expected}
+
+
+SMALL_GRAPHS = """
+import os, time, networkx as nx
+from torch_geometric.utils import from_networkx
+from tg_lpe import transforms
+
+def switches():
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/status") as file:
+            found[task] = [line for line in file if line.startswith("voluntary")]
+    found.pop(str(os.getpid()))
+    return found
+
+for num_nodes in (10, 23, 60):
+    data = from_networkx(nx.connected_watts_strogatz_graph(num_nodes, 4, 0.3, seed=0))
+    for name in ("AddLaplacianEigenvectors", "AddResistiveEmbeddingPE", "AddHeatKernelPE", "AddEffectiveResistance"):
+        transform = getattr(transforms, name)(*([8] if name[3:6] in ("Lap", "Res") else []))
+        transform(data)
+        time.sleep(0.2)  # threads that were woken by then fall asleep
+        before = switches()
+        for _ in range(20):
+            transform(data)
+        time.sleep(0.2)
+        if switches() != before:
+            print(name, num_nodes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts switches of threads in /proc")
+def test_small_graphs_wake_no_second_thread() -> None:
+    """In a process whose environment allows two."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", SMALL_GRAPHS]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert not found.stdout
 
 
 @pytest.mark.parametrize(

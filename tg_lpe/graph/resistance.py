@@ -42,6 +42,9 @@ EMBEDDING_RATIO = 1e16
 LARGEST_RATIO = 1e10
 """Ratio of weights up to which ``L^(-1/2)`` is tried on sparse matrices: its relative error is about 1e-16 times it."""
 
+NUMPY_NODES = 256
+"""Nodes up to which numpy factors on one thread; torch asks for more to factor ten rows, and waits for them."""
+
 STACKED_NODES = 64
 """Nodes up to which components are eliminated side by side."""
 
@@ -237,6 +240,10 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
     matrix = group.matrices(parts.diagonal)
     count, n, _ = matrix.shape
     out = np.zeros((count, n, n - 1))
+    if n <= NUMPY_NODES:
+        with threads_for(n):
+            out[:, 1:] = np.linalg.inv(np.linalg.cholesky(matrix[:, 1:, 1:])).transpose(0, 2, 1)
+        return out
     with without_transforms():  # by torch: scipy's solver wakes its threads for a system of any size
         factor = torch.linalg.cholesky(torch.from_numpy(matrix[:, 1:, 1:]))
         identity = torch.eye(n - 1, dtype=factor.dtype)
