@@ -55,8 +55,8 @@ ATTENTIONS = {
     "softmax": hybrid("softmax"),
     "primal": hybrid("primal", eta=0.1),
     "primal, eta 0": hybrid("primal", eta=0.0),
-    "dual": hybrid("dual"),
-    "ksvd": hybrid("ksvd"),
+    "dual": [*hybrid("dual"), "--import", "tg_lpe.theory"],
+    "ksvd": [*hybrid("ksvd"), "--import", "tg_lpe.theory"],
     "performer": hybrid("performer"),
     "sgformer": hybrid("sgformer"),
 }

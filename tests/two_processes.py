@@ -59,12 +59,6 @@ TRAININGS: dict[str, dict[str, Any]] = {
     },
     "spectra": {"encoder": SPECTRAL, "model": {"norm": "running"}},
     "a penalty of nodes": {"model": {"attention": "hybrid", "attention_options": PRIMAL}},
-    "a penalty of graphs": {
-        "model": {
-            "attention": "hybrid",
-            "attention_options": {**PRIMAL, "global_options": {**PRIMAL["global_options"], "regularizer": "per_graph"}},
-        },
-    },
     "classes of nodes": {
         "level": "node",
         "task": {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"},

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-import scipy.linalg
 import torch
 from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 from helpers import normal, randomize_, relative_error
@@ -21,16 +20,14 @@ from torch_geometric.utils import to_dense_batch
 from tg_lpe import GraphTransformer
 from tg_lpe.nn.attention import (
     GLOBAL_ATTENTIONS,
-    DualAttention,
     HybridLayer,
-    KernelSVDAttention,
     Neighbourhoods,
     PrimalAttention,
     make_attention,
     register_global_attention,
 )
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
-from tg_lpe.nn.attention.primal import PrimalState, SharedProjection, pooled
+from tg_lpe.nn.attention.primal import SharedProjection, pooled
 
 PRIMAL = {"rank": 3, "num_rows": 5}
 
@@ -77,48 +74,6 @@ def unit(rows: Tensor) -> Tensor:
     return rows / rows.norm(dim=-1, keepdim=True)
 
 
-def dual(attention: Any, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-    """The kernel, written out, and its transpose."""
-    same = (batch.unsqueeze(1) == batch).to(x.dtype)
-    sizes = same.sum(1, keepdim=True)
-    count = same / sizes if attention.pooling == "mean" else same
-    if attention.edges:
-        source, target = edge_index
-        count = count.index_put((target, source), x.new_ones(()), accumulate=True)
-    out = []
-    for q, k, v in zip(
-        *(rows(x).chunk(attention.heads, 1) for rows in (attention.features.query, attention.features.key)),
-        attention.value(x).chunk(attention.heads, 1),
-        strict=True,
-    ):
-        kernel = count * (unit(q) @ unit(k).T)
-        out.append(attention.out(torch.cat([kernel @ v, kernel.T @ v], 1)))
-    return torch.cat(out, 1)
-
-
-def ksvd(attention: Any, x: Tensor, batch: Tensor, projection: Tensor) -> Tensor:
-    """The formula graph by graph, with scipy's square roots of matrices."""
-
-    def root(matrix: Tensor) -> Tensor:
-        return torch.from_numpy(scipy.linalg.sqrtm(matrix.numpy()).real)
-
-    out = torch.zeros_like(x)
-    for graph in batch.unique():
-        rows = x[batch == graph]
-        f = projection + attention.virtual(rows.mean(0))
-        both = (rows_of(rows).chunk(HEADS, 1) for rows_of in (attention.features.query, attention.features.key))
-        parts = []
-        for phi_q, phi_k in (map(unit, pair) for pair in zip(*both, strict=True)):
-            ridge = attention.ridge * torch.eye(phi_q.size(1)).double()
-            c_q, c_k = (phi.T @ phi / len(rows) + ridge for phi in (phi_q, phi_k))
-            scale = root(f.T @ f + ridge)
-            s = root(root(c_k) @ c_q @ root(c_k))
-            r = phi_k @ c_q @ root(c_k) @ torch.linalg.inv(s) @ scale
-            parts.append(attention.out(torch.cat([phi_q @ root(c_k) @ scale, r], 1)))
-        out[batch == graph] = torch.cat(parts, 1)
-    return out
-
-
 def gated_gcn(local: Any, h: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
     source, target = edge_index
     gate = local.target(h)[target] + local.source(h)[source] + local.edge(e)
@@ -143,10 +98,6 @@ class TestHybrid(AttentionTestCase):
         {"global_options": PRIMAL},
         {"global_options": {**PRIMAL, "form": "published"}, "local": "gine"},
         {"global_options": {**PRIMAL, "regularizer": "none"}, "local": "none", "norm": "none"},
-        {"global_attention": "ksvd", "local": "none", "global_options": {"num_rows": 6}},
-        {"global_attention": "dual", "local": "none"},
-        {"global_attention": "dual", "local": "none", "global_options": {"edges": True}},
-        {"global_attention": "dual", "local": "none", "global_options": {"edges": True, "pooling": "sum"}},
         {"global_attention": "softmax", "local": "none"},
         {"global_attention": "performer", "local": "none", "global_options": {"head_channels": 3}},
         {"global_attention": "sgformer", "local": "none"},
@@ -165,10 +116,6 @@ class TestHybrid(AttentionTestCase):
         if isinstance(attention, PrimalAttention):
             fx = shared.projection.expand(GRAPHS, -1, -1)
             update = algorithm_1(attention, h, batch, fx)[0]
-        elif isinstance(attention, KernelSVDAttention):
-            update = ksvd(attention, h, batch, shared.projection)
-        elif isinstance(attention, DualAttention):
-            update = dual(attention, h, edge_index, batch)
         elif attention is not None and hasattr(attention, "attention"):
             update = of_each_graph(attention.attention, h, batch)
         elif attention is not None:
@@ -284,58 +231,6 @@ def test_weights_start_orthogonal_over_all_heads_together(num_rows: int, heads: 
         attention.reset_parameters()
 
 
-def values_of(attention: Any, state: PrimalState, h: Tensor, batch: Tensor) -> Tensor:
-    """Eq. (2.5) of each graph and head with Lambda as it is, by scores; ``[num_graphs, heads]`` and the sizes."""
-    found = []
-    for graph in batch.unique():
-        rows, f = h[batch == graph], state.projection + state.node[graph]
-        for head in range(HEADS):
-            part = slice(head * CHANNELS // HEADS, (head + 1) * CHANNELS // HEADS)
-            w_e, w_r = attention.weight_e[:, head], attention.weight_r[:, head]
-            e = unit(attention.features.query(rows)[:, part]) @ w_e.T @ f
-            r = unit(attention.features.key(rows)[:, part]) @ w_r.T @ f
-            found.append((e, r, (w_e * w_r).sum(), attention.lambda_[head]))
-    return found
-
-
-@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code"])
-def test_regularizers_against_scores(regularizer: str) -> None:
-    batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2])
-    h, graph = normal(len(batch), CHANNELS, seed=3), graph_of(batch, EDGES[:, :0])
-    attention, shared = attention_of(regularizer=regularizer, eta=2.0, **PRIMAL)
-    state = attention(h, graph, shared(graph))[1]
-    squares, energies, traces = [], 0.0, 0.0
-    for e, r, trace, lambda_ in values_of(attention, state, h, batch):
-        if regularizer == "printed":
-            value = (lambda_ * (e.square().sum(0) + r.square().sum(0))).sum() / 2 - trace
-        else:
-            value = (functional.softplus(lambda_) * (e.square().mean(0) + r.square().mean(0))).sum() / 2 - trace
-        squares.append(value**2)
-        energies = energies + ((lambda_ * e).square().sum() + (lambda_ * r).square().sum()) / 2
-        traces = traces + trace
-    expected = torch.stack(squares).mean()
-    if regularizer == "code":
-        expected = (energies / len(batch) / HEADS - traces / 3 / HEADS) ** 2
-    assert relative_error(state.penalty, 2.0 * expected) < 1e-12
-
-
-@pytest.mark.parametrize("batch", [[0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 2]])
-def test_stationarity_is_the_gradient(batch: list[int]) -> None:
-    """The squared gradient of J per graph over the squared weights, for each head and graph; the mean of these."""
-    h, graph = normal(len(batch), CHANNELS, seed=3), graph_of(torch.tensor(batch), EDGES[:, :0])
-    attention, shared = attention_of(regularizer="stationarity", eta=1.0, **PRIMAL)
-    state = attention(h, graph, shared(graph))[1]
-    expected = []
-    for number, (e, r, trace, lambda_) in enumerate(values_of(attention, state, h, graph.batch)):
-        head = number % HEADS
-        value = (functional.softplus(lambda_) * (e.square().mean(0) + r.square().mean(0))).sum() / 2 - trace
-        weights = (attention.weight_e, attention.weight_r)
-        gradient = torch.autograd.grad(value, weights, retain_graph=True)
-        squares = [sum(x[:, head].square().sum() for x in pair) for pair in (gradient, weights)]
-        expected.append(squares[0] / squares[1])
-    assert relative_error(state.penalty, torch.stack(expected).mean()) < 1e-12
-
-
 def test_no_regularizer_has_an_objective_of_zero() -> None:
     attention, shared = attention_of(regularizer="none", eta=1.0, **PRIMAL)
     h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
@@ -345,10 +240,9 @@ def test_no_regularizer_has_an_objective_of_zero() -> None:
         assert found.shape == () and found == 0 and not found.requires_grad
 
 
-@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
-def test_penalties_do_not_wait_for_the_device(regularizer: str) -> None:
+def test_penalties_do_not_wait_for_the_device() -> None:
     """Seen by the profiler: as a dispatch mode, torch takes other formulas for gradients."""
-    attention, shared = attention_of(regularizer=regularizer, **PRIMAL)
+    attention, shared = attention_of(**PRIMAL)
     h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
     _ = graph.max_nodes  # read once per batch
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
@@ -358,9 +252,8 @@ def test_penalties_do_not_wait_for_the_device(regularizer: str) -> None:
     assert not operations & {"aten::item", "aten::_local_scalar_dense", "aten::nonzero"}
 
 
-@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
-def test_gradients_of_regularizers(regularizer: str) -> None:
-    attention, shared = attention_of(regularizer=regularizer, eta=1.0, **PRIMAL)
+def test_gradients_of_the_regularizer() -> None:
+    attention, shared = attention_of(eta=1.0, **PRIMAL)
     names = [name for name, _ in attention.named_parameters()]
 
     def penalty(h: Tensor, projection: Tensor, *values: Tensor) -> Tensor:
@@ -371,6 +264,24 @@ def test_gradients_of_regularizers(regularizer: str) -> None:
     arguments = [normal(len(BATCH), CHANNELS, seed=3), shared.projection, *attention.parameters()]
     arguments = [a.detach().clone().requires_grad_() for a in arguments]
     assert torch.autograd.gradcheck(penalty, arguments, fast_mode=True)
+
+
+def test_second_derivatives_where_a_node_is_zero() -> None:
+    """Reverse over reverse, against differences of gradients: features are smooth there, on a scale of 1e-6."""
+    attention, shared = attention_of(**PRIMAL)
+    rows, direction = normal(len(BATCH), CHANNELS, seed=3), normal(len(BATCH), CHANNELS, seed=4)
+    rows[[1, 5]] = 0
+
+    def gradient(h: Tensor) -> Tensor:
+        out, state = attention(h, graph_of(), shared(graph_of()))
+        loss = out.sin().sum() if state is None else out.sin().sum() + state.penalty
+        return torch.autograd.grad(loss, h, create_graph=True)[0]
+
+    h, step = rows.requires_grad_(), 1e-10 * direction
+    found = torch.autograd.grad((gradient(h) * direction).sum(), h)[0]
+    differences = (gradient(h + step) - gradient(h - step)).detach() / 2e-10
+    assert float(differences[[1, 5]].abs().min()) > 1e10  # they do see the curvature at zero
+    assert all(relative_error(got, expected) < 1e-4 for got, expected in zip(found, differences, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -385,25 +296,6 @@ def test_rows_of_zeros_have_finite_gradients(dtype: torch.dtype) -> None:
             continue
         out.sum().backward()
         assert h.grad is None or bool(h.grad.isfinite().all()), name
-
-
-@pytest.mark.parametrize("name", ["primal", "dual", "ksvd"])
-def test_second_derivatives_where_a_node_is_zero(name: str) -> None:
-    """Reverse over reverse, against differences of gradients: features are smooth there, on a scale of 1e-6."""
-    attention, shared = attention_of(name, **(PRIMAL if name == "primal" else {}))
-    rows, direction = normal(len(BATCH), CHANNELS, seed=3), normal(len(BATCH), CHANNELS, seed=4)
-    rows[[1, 5]] = 0
-
-    def gradient(h: Tensor) -> Tensor:
-        out, state = attention(h, graph_of(), shared(graph_of()))
-        loss = out.sin().sum() if state is None else out.sin().sum() + state.penalty
-        return torch.autograd.grad(loss, h, create_graph=True)[0]
-
-    h, step = rows.requires_grad_(), 1e-10 * direction
-    found = torch.autograd.grad((gradient(h) * direction).sum(), h)[0]
-    differences = (gradient(h + step) - gradient(h - step)).detach() / 2e-10
-    assert float(differences[[1, 5]].abs().min()) > 1e10  # they do see the curvature at zero
-    assert all(relative_error(got, expected) < 1e-4 for got, expected in zip(found, differences, strict=True))
 
 
 def test_features_have_length_one_to_float32_under_autocast() -> None:
@@ -429,15 +321,6 @@ def test_autocast() -> None:
         assert relative_error(got.float(), expected) < 0.1 if name != "none" else True
         if name == "primal":
             assert relative_error(found.penalty, state.penalty) < 0.05
-
-
-def test_dual_reads_inner_products_only() -> None:
-    """An orthogonal map of all features changes nothing: encodings known up to rotation may enter the kernel."""
-    attention, _ = attention_of("dual")
-    features, values = normal(len(BATCH), HEADS, 2, 6, seed=1), normal(len(BATCH), HEADS, 4, seed=2)
-    rotation = torch.linalg.qr(normal(6, 6, seed=3))[0]
-    before, after = (attention.scores(rows, values, graph_of()) for rows in (features, features @ rotation))
-    assert relative_error(after, before) < 1e-13
 
 
 def test_a_users_own_attention() -> None:
@@ -480,19 +363,9 @@ def test_layers_share_the_projection() -> None:
         ({"global_options": {"eta": "no"}}, "eta must be finite and at least 0, got 'no'"),
         ({"global_options": 3}, "global_options must be a dictionary from names of arguments to values, got 3"),
         ({"pe_gate": "no"}, "pe_gate must be True or False, got 'no'"),
-        (
-            {"global_attention": "dual", "global_options": {"edges": "no"}},
-            "edges must be True or False, got 'no'",
-        ),
         ({"global_options": {"form": "dense"}}, "form must be one of .*, got 'dense'"),
         ({"global_options": {"regularizer": "J"}}, "regularizer must be one of .*, got 'J'"),
         ({"global_options": {"eta": -1.0}}, "eta must be finite and at least 0, got -1.0"),
-        (
-            {"global_options": {"form": "published", "regularizer": "per_graph"}},
-            "form='published' has regularizer='code' or 'none', got 'per_graph'",
-        ),
-        ({"global_attention": "dual", "global_options": {"pooling": "max"}}, "pooling must be one of .*, got 'max'"),
-        ({"global_attention": "ksvd", "global_options": {"ridge": 0.0}}, "ridge must be positive and finite, got 0.0"),
         (
             {"global_attention": "performer", "global_options": {"head_channels": 1}},
             "head_channels must be an integer of at least 2, got 1",
@@ -646,9 +519,8 @@ def test_the_folded_form_keeps_little_and_pads_nothing() -> None:
     assert saved_bytes_a_node("published", [5000, *[1] * 50]) > 20000  # padded
 
 
-@pytest.mark.parametrize("regularizer", ["printed", "per_graph", "code", "stationarity"])
-def test_graphs_without_nodes_do_not_count_in_a_penalty(regularizer: str) -> None:
-    attention, shared = attention_of(regularizer=regularizer, eta=1.0, **PRIMAL)
+def test_graphs_without_nodes_do_not_count_in_a_penalty() -> None:
+    attention, shared = attention_of(eta=1.0, **PRIMAL)
     h, batch = normal(len(BATCH), CHANNELS, seed=3), BATCH.unique(return_inverse=True)[1]
     none, plain = EDGES[:, :0], int(batch.max()) + 1
     penalties = []
@@ -656,13 +528,3 @@ def test_graphs_without_nodes_do_not_count_in_a_penalty(regularizer: str) -> Non
         graph = Neighbourhoods(none, own, num_graphs)
         penalties.append(attention(h, graph, shared(graph))[1].penalty)
     assert all(relative_error(penalty, penalties[0]) < 1e-12 for penalty in penalties[1:])
-
-
-def test_stationarity_of_weights_that_are_zero() -> None:
-    attention, shared = attention_of(regularizer="stationarity", eta=1.0, **PRIMAL)
-    for weight in (attention.weight_e, attention.weight_r):
-        nn.init.zeros_(weight)
-    graph = graph_of()
-    penalty = attention(normal(len(BATCH), CHANNELS), graph, shared(graph))[1].penalty
-    penalty.backward()
-    assert penalty == 0 and bool(attention.weight_e.grad.isfinite().all())

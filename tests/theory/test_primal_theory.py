@@ -15,7 +15,7 @@ from scipy.linalg import sqrtm
 from torch import Tensor
 from torch.nn import functional
 
-from tg_lpe.nn.attention.primal import ksvd_maps, matrix_sqrt
+from tg_lpe.theory.primal import ksvd_maps, matrix_sqrt
 
 SEEDS = range(3)
 

@@ -39,10 +39,14 @@ from tg_lpe.theory.functions import (
     resistive_embedding,
 )
 from tg_lpe.theory.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
+from tg_lpe.theory.primal import AuditedPrimalAttention, DualAttention, KernelSVDAttention
 from tg_lpe.theory.resistive import resistive_embedding_layers
 from tg_lpe.theory.subspace import bottom_eigenvectors, orthogonalize, top_eigenvectors
 
 __all__ = [
+    "AuditedPrimalAttention",
+    "DualAttention",
+    "KernelSVDAttention",
     "EfficientTransformer",
     "FullTransformer",
     "bottom_eigenvectors",

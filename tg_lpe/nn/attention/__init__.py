@@ -12,20 +12,18 @@ from tg_lpe.nn.attention.global_attention import (
 from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.nn.attention.hybrid import HybridLayer
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
-from tg_lpe.nn.attention.primal import DualAttention, KernelSVDAttention, PrimalAttention
+from tg_lpe.nn.attention.primal import PrimalAttention
 from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention, shared_of
 from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLayer
 
 __all__ = [
     "ATTENTIONS",
     "GLOBAL_ATTENTIONS",
-    "DualAttention",
     "EdgeAttention",
     "EdgeAttentionLayer",
     "GPSLayer",
     "GatedGCN",
     "HybridLayer",
-    "KernelSVDAttention",
     "Neighbourhoods",
     "Performer",
     "PrimalAttention",

@@ -49,9 +49,8 @@ class HybridLayer(nn.Module):
     Args:
         hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
         heads: number of heads of the global part; divides ``hidden_channels``.
-        global_attention: ``"primal"``, ``"dual"``, ``"ksvd"``, ``"softmax"``, ``"performer"``, ``"sgformer"``,
-            ``"none"``, or a name that you registered, see
-            :func:`~tg_lpe.nn.attention.register_global_attention`.
+        global_attention: ``"primal"``, ``"softmax"``, ``"performer"``, ``"sgformer"``, ``"none"``, or a name that
+            you registered, see :func:`~tg_lpe.nn.attention.register_global_attention`.
         global_options: further arguments of its constructor, as ``{"rank": 30}``.
         local: ``"gatedgcn"``, see :class:`GatedGCN`; ``"gine"``, a net of ``h_i + sum_j relu(h_j + e_ij)``, which
             leaves edge features as they are; or ``"none"``.
