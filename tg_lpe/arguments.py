@@ -10,7 +10,7 @@ import torch
 
 
 class ArgumentError(ValueError):
-    """What is wrong with some arguments, told to a caller in Python or on a command line, which writes them otherwise.
+    """Report wrong arguments in the spelling of the caller: Python, or a command line, which writes them otherwise.
 
     ``ArgumentError("{} holds a run; go on with {resume}", path, resume=True)`` ends, in Python, in ``resume=True``.
 

@@ -47,14 +47,14 @@ class Shard(NamedTuple):
 
 
 class JobReport(NamedTuple):
-    """What one call has done."""
+    """Counts of one call."""
 
     num_shards: int
     """Shards that were encoded; those that were there already do not count."""
     num_rows: int
     """Rows of these shards."""
     num_refused: int
-    """Those of them without an encoding; the column ``reason`` says why."""
+    """Rows without an encoding; the column ``reason`` says why."""
 
 
 class EncodingJob:
@@ -150,7 +150,7 @@ class EncodingJob:
         return _total(reports)
 
     def run_on_ray(self, num_cpus: float = 1) -> JobReport:
-        """As :meth:`run`, each missing shard a task of Ray Data, on the cluster that Ray is connected to.
+        """Call :meth:`run` with each missing shard as a task of Ray Data, on the cluster that Ray is connected to.
 
         Without ``ray.init(address=...)`` before it, Ray starts on this machine. Input and output must lie in folders
         that all machines see under the same name, and all need this release of the library.
@@ -201,7 +201,7 @@ class EncodingJob:
                 )
 
     def manifest(self) -> dict[str, Any]:
-        """What the content of the shards depends on, JSON-able; reads the input once for its digests."""
+        """Return what the content of the shards depends on, for JSON; read the input once for its digests."""
         release: dict[str, Any] = {"tg_lpe": vars(sys.modules["tg_lpe"])["__version__"]}
         if self.smiles_column is not None:
             from rdkit import rdBase
@@ -225,7 +225,7 @@ class EncodingJob:
         }
 
     def pending(self, shards: tuple[Shard, ...]) -> list[Shard]:
-        """Those of some shards that are missing, or damaged."""
+        """List the shards that are missing or damaged."""
         return [shard for shard in shards if not self._is_done(shard)]
 
     def encode(self, shard: Shard) -> JobReport:
@@ -358,7 +358,7 @@ class EncodingJob:
         return first + self._encoded(graphs_of, reasons, middle, stop)
 
     def _columns(self, pieces: list[_Piece], usable: list[bool]) -> dict[str, Any]:
-        """What is written, by its name; null in rows that are not usable."""
+        """Return the columns to write by name; null in rows that are not usable."""
         given = pieces[0].graphs._data.keys()
         written = [name for name in pieces[0].encoded._data.keys() if name not in given]  # noqa: SIM118 (not a mapping)
         if not written:

@@ -67,7 +67,7 @@ class MoleculeRanges:
         return cls(**bounds, atom_types=types, labels=labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON-able dictionary."""
+        """Return a dictionary that JSON can hold."""
         return {
             **{name: list(getattr(self, name)) for name in COUNTED},
             "atom_types": {name: list(counts) for name, counts in self.atom_types.items()},
@@ -80,7 +80,7 @@ class MoleculeRanges:
         return sizes + labels
 
     def outside(self, chunk: GraphChunk) -> list[list[str]]:
-        """What of each molecule of a batch lies outside of the training set; nothing for one that lies inside."""
+        """List for each molecule of a batch what lies outside of the training set; empty for one that lies inside."""
         reasons: list[list[str]] = [[] for _ in range(chunk.num_graphs)]
         sizes = _counts(chunk)
         for number, name in enumerate(COUNTED):

@@ -1,4 +1,4 @@
-"""What the graphs of a dataset look like: the sizes that constructors need."""
+"""Sizes of the features of a dataset, which constructors need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DataSpec:
     max_nodes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON-able dictionary."""
+        """Return a dictionary that JSON can hold."""
         return asdict(self)
 
     @classmethod

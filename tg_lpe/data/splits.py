@@ -24,7 +24,7 @@ DIGESTED = ("edge_index", "x", "edge_attr", "edge_weight", "y")
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """What the labels ``y`` of a dataset are.
+    """Describe the labels ``y`` of a dataset.
 
     Attributes:
         columns: names of the columns of ``y``; none if there is nothing to predict.
@@ -40,7 +40,7 @@ class TargetSpec:
     classes: tuple[tuple[str, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON-able dictionary."""
+        """Return a dictionary that JSON can hold."""
         named = {"classes": [list(names) for names in self.classes]} if self.classes else {}
         return {"columns": list(self.columns), "level": self.level, "computed": self.computed, **named}
 

@@ -88,7 +88,7 @@ def _level(name: str, starts: Tensor, nodes: Tensor, edges: Tensor) -> str | Non
 
 
 def _slices_of_one(dataset: InMemoryDataset) -> dict[str, Tensor]:
-    """What PyG leaves out for a dataset of a single graph."""
+    """Make the slices that PyG leaves out for a dataset of a single graph."""
     data = dataset._data
     return {
         name: torch.tensor([0, value.size(data.__cat_dim__(name, value) or 0)])

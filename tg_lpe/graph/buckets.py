@@ -111,7 +111,7 @@ class PaddedRows:
         return self.unpad_rows([part.flatten(0, 1) for part in parts])
 
     def unpad_rows(self, parts: list[Tensor]) -> Tensor:
-        """As :meth:`unpad`, of the rows of each bucket one after the other, ``[num_rows, ...]``."""
+        """Undo :meth:`pad` for the rows of each bucket one after the other, ``[num_rows, ...]``."""
         rows = torch.cat(parts) if len(parts) > 1 else parts[0]
         return rows.contiguous() if self.is_single else rows.index_select(0, self.row)
 

@@ -30,7 +30,7 @@ MAX_COUNT = math.isqrt(2**63 - 1)
 """Nodes or graphs, at most: pairs of nodes are numbered in int64."""
 
 REDUCTIONS = ("error", "add", "mean")
-"""What the weights of an edge that is listed several times may become."""
+"""Ways to merge the weights of an edge that is listed several times."""
 
 
 class Incidence:
@@ -244,7 +244,7 @@ class Incidence:
 
     @lazy
     def _merged_index(self) -> Tensor:
-        """As :attr:`undirected_index`, with self-loops in a group of their own after all edges."""
+        """Return :attr:`undirected_index` with self-loops in a group of their own after all edges."""
         index = self.undirected_index
         return index.masked_fill(index < 0, self.num_edges) if self._num_loops else index
 

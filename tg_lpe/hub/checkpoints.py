@@ -33,7 +33,7 @@ from tg_lpe.hub.registry import Registry
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "card.json"
-"""What a checkpoint may say of its task and the data that it was trained on."""
+"""File in which a checkpoint describes its task and its training data."""
 DIGEST = "sha256"
 DTYPE = "dtype"
 """Entry of ``config.json`` for a module without tensors whose dtype is not float32."""
@@ -370,7 +370,7 @@ def _download(repo_id: str, **download: Any) -> Path:
 
 
 def _there(path: Path) -> str:
-    """What the folder of a path that does not exist holds, or the nearest one above that exists; for messages."""
+    """List the folder of a path that does not exist, or the nearest one above that exists, for messages."""
     if len(path.parts) < 2:
         return ""
     folder = next(above for above in path.parents if above.exists())

@@ -93,7 +93,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """As :func:`read_json`; a ``ValueError`` that names the file if it holds something else than a JSON object."""
+    """Read a JSON object; raise a ``ValueError`` that names the file if it holds something else."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(values).__name__}")
@@ -101,7 +101,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says; a ``ValueError`` if it is none, or nested too deeply."""
+    """Parse a JSON text; raise a ``ValueError`` if it is none, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What the ``config.json`` of a folder is of."""
+"""Tell which kind of folder a ``config.json`` describes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Kind(Enum):
-    """What a folder with a ``config.json`` holds."""
+    """Kinds of folders with a ``config.json``."""
 
     CHECKPOINT = "a checkpoint"
     TRAINING = "the run folder of a training"

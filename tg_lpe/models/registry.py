@@ -16,7 +16,7 @@ MODELS = Registry("model")
 """Every model by the name of its class, which is what ``config.json`` and the command line say."""
 
 DEFAULT_MODEL = "GraphTransformer"
-"""What a configuration that names no class of model means."""
+"""Model of a configuration that names no class."""
 
 
 def register(cls: M) -> M:

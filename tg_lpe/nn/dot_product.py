@@ -44,7 +44,7 @@ def dot_product_attention(
 
 
 def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """As :func:`dot_product_attention`: torch's kernel has neither forward-mode nor second derivatives there."""
+    """Compute :func:`dot_product_attention` where torch's kernel has no forward-mode or second derivatives."""
     precise = torch.promote_types(value.dtype, torch.float32)
     scores = query.to(precise) @ key.to(precise).mT * query.size(-1) ** -0.5
     if mask is not None:
@@ -102,7 +102,7 @@ class _SmallAttention(torch.autograd.Function):
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """As :class:`_SmallAttention`, by operations that can be differentiated again."""
+    """Compute :class:`_SmallAttention` by operations that can be differentiated again."""
     logits = torch.einsum("hdqr,hdkr->hqkr", query, key) * query.size(1) ** -0.5 + bias
     return torch.einsum("hqkr,hdkr->hdqr", logits.softmax(2), value)
 

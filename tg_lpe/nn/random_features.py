@@ -39,7 +39,7 @@ class RandomFeatures(nn.Module):
         self.reset_parameters()
 
     def extra_repr(self) -> str:
-        """What no part shows."""
+        """Return the arguments that no part shows."""
         return ", ".join(str(size) for size in self.projection.shape)
 
     def reset_parameters(self) -> None:
@@ -77,7 +77,7 @@ class RandomFeatureAttention(Attention):
         self.masks = [mask[:, None, :, None] for mask in masks]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """As :class:`~tg_lpe.nn.tokens.Attention`.
+        """Attend by random features, see :class:`~tg_lpe.nn.tokens.Attention`.
 
         Raises:
             ValueError: if weights are to be dropped: there are none.

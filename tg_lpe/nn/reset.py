@@ -22,7 +22,7 @@ def reset_all(module: nn.Module) -> None:
 
 
 def reset_parts(module: nn.Module) -> None:
-    """As :func:`reset_all`, for a ``reset_parameters`` that leaves everything to the module's parts.
+    """Call :func:`reset_all` on the parts of a module whose ``reset_parameters`` leaves everything to them.
 
     Raises:
         NotImplementedError: as :func:`reset_all`.

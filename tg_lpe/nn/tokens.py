@@ -34,7 +34,7 @@ class Attention(ABC):
 
     @abstractmethod
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """What each token takes over from others.
+        """Return what each token takes over from others.
 
         Args:
             query_key_value: ``[num_tokens, 3, heads, head_channels]``.
@@ -81,7 +81,7 @@ class FullAttention(Attention):
         self.masks = [mask[:, None, None] for mask in masks]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """As :class:`Attention`."""
+        """Attend, see :class:`Attention`."""
         found = []
         for mask, padded in zip(self.masks, self.rows.pad(query_key_value), strict=True):
             query, key, value = padded.permute(2, 0, 3, 1, 4)
@@ -107,7 +107,7 @@ class MaskedAttention(Attention):
         self.kinds = [_cut(target, source, num_tokens) for target, source in kinds]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """As :class:`Attention`."""
+        """Attend, see :class:`Attention`."""
         query, key, value = query_key_value.unbind(1)
         query = query * (1.0 / math.sqrt(query.size(2)))
         heads = torch.arange(query.size(1), device=query.device)
@@ -193,7 +193,7 @@ class TokenLayer(nn.Module):
         reset_parts(self)
 
     def extra_repr(self) -> str:
-        """What no part shows."""
+        """Return the arguments that no part shows."""
         return f"heads={self.heads}, attention_dropout={self.attention_dropout}"
 
     def forward(self, h: Tensor, attention: Attention, graphs: RowGroups) -> Tensor:

@@ -47,7 +47,7 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
 def ball_polynomials(
     adjacency: Tensor, tail: Tensor, head: Tensor, orders: Tensor, basis: str, num_layers: int, read_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """What :func:`~tg_lpe.ops.polynomials.matrix_polynomials` computes, in the orders given for each node.
+    """Compute :func:`~tg_lpe.ops.polynomials.matrix_polynomials` in the orders given for each node.
 
     Time goes with the edges of the balls of radius ``orders / 2``, times two to six, times the filters.
 

@@ -74,7 +74,7 @@ def layers(
 
 
 class _Arguments(NamedTuple):
-    """What the operations take, one by one: ``Phi_0``, the fields of :class:`FixedLayers`, and the read-out."""
+    """Arguments of the operations: ``Phi_0``, the fields of :class:`FixedLayers`, and the read-out."""
 
     phi: Tensor
     tail: Tensor

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801 (used as a decorator)
-    """As :func:`functools.cached_property`, whose lock torch.compile cannot trace in Python 3.11 and before."""
+    """A cached property without the lock that torch.compile cannot trace in Python 3.11 and before."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__

@@ -108,7 +108,7 @@ def host_array(values: Tensor) -> np.ndarray[Any, Any]:
 
 
 def checkpointed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns; what its gradient reads is computed again there, but under ``torch.func``."""
+    """Apply torch.utils.checkpoint, except under ``torch.func`` transforms."""
     if is_transforming():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False)

@@ -259,7 +259,7 @@ class EdgePositions:
 
 
 class _DensePolynomials(torch.autograd.Function):
-    """What :func:`dense_polynomials` returns; its gradient keeps all layers."""
+    """The gradient of :func:`dense_polynomials`, which keeps all layers."""
 
     @staticmethod
     def forward(

@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger("tg_lpe.prediction")
 
 
 class FilePredictions(NamedTuple):
-    """What :func:`predict_file` has written."""
+    """Counts of what :func:`predict_file` has written."""
 
     num_molecules: int
     num_refused: int

@@ -1,4 +1,4 @@
-"""What may be predicted: lists and columns of SMILES or RDKit molecules, and graphs."""
+"""Read the inputs of predictions: lists and columns of SMILES or RDKit molecules, and graphs."""
 
 from __future__ import annotations
 

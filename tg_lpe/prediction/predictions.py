@@ -52,7 +52,7 @@ def most_probable(values: Tensor, classes: Sequence[str]) -> list[str | None]:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What :meth:`Predictor.predict` returns; length, iteration and indexing are those of the rows of ``values``.
+    """Predictions of a model; length, iteration and indexing are those of the rows of ``values``.
 
     Attributes:
         values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input; where nodes or edges are

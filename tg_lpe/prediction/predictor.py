@@ -42,7 +42,7 @@ MAX_PAIRS = 2**22
 ON_ERROR = ("raise", "nan")
 SHOWN = 5
 DESCRIBED = ("source", "num_train", "target", "atom_types", "bond_types", "repair_radicals", "canonical", "ranges")
-"""What a model must know of the data it was trained on."""
+"""Keys of a card that describe the training data of a model."""
 
 UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
 """Units of labels that are computed."""
@@ -170,7 +170,7 @@ class Predictor:
         return Path(str(self.data.get("source", "its data set"))).name
 
     def _meaning(self) -> str:
-        """What the numbers are, and in which unit."""
+        """Say what the numbers are, and in which unit."""
         target = self.data.get("target") or {}
         if self.task is None:
             return "outputs of the model as they are"

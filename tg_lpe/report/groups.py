@@ -32,7 +32,7 @@ _DIGEST_FOLLOWS = ("split", "atom_types", "bond_types", "target")
 
 
 RANKED_BY = ("level", "num_targets", "metric")
-"""What a task's figures depend on; runs that agree in these are compared, whatever loss they minimised."""
+"""Settings that a task's figures depend on; runs that agree in these are compared, whatever their loss."""
 
 
 @dataclass(frozen=True)

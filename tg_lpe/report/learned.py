@@ -59,7 +59,7 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
 
 
 def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
-    """What the encoder of a run says with some weights, whether they are its own or its model's."""
+    """Return the tables of a run's encoder for some weights, its own or its model's."""
     if run.encoder is None:
         return []
     own = {name.removeprefix(_PREFIX): value for name, value in weights.items() if name.startswith(_PREFIX)}
@@ -85,7 +85,7 @@ def _shown_types(run: Run, table: LearnedTable) -> list[tuple[int, str]]:
 
 
 def _left_out(run: Run, table: LearnedTable) -> str:
-    """What of a table is not drawn, for the caption."""
+    """Name the rows of a table that are not drawn, for the caption."""
     note = ""
     if table.over != "eigenvalue" and len(_shown_types(run, table)) == MAX_TYPES < len(_type_names(run, table)):
         note += f" The first {MAX_TYPES} of {len(_type_names(run, table))} types."

@@ -179,7 +179,7 @@ def _pictures(group: Group) -> list[tuple[str, str]]:
 
 
 def _learned(group: Group, variant: Variant) -> str:
-    """What the encoder of a row has learned, by the run of its first seed; empty if there is nothing to say."""
+    """Draw what the encoder of a row has learned, by the run of its first seed; empty if there is nothing."""
     pictures = learned_pictures(variant.runs[0], variant.label)
     if not pictures:
         return ""

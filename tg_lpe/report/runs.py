@@ -25,7 +25,7 @@ PRETRAININGS = ("pretrain", "pretrain-kernels")
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder says.
+    """The contents of a run folder.
 
     Attributes:
         path: the folder, as it was named.
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def source(self) -> str:
-        """What the data was called."""
+        """Return the name of the data."""
         return str(self.data.get("source", UNNAMED))
 
     @property

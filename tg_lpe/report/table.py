@@ -131,7 +131,7 @@ def verdict_on(group: Group) -> str:
 
 
 def notes_on(group: Group) -> list[str]:
-    """What a reader of the table must bear in mind."""
+    """List what a reader of the table must bear in mind."""
     variants, runs = group.variants, [run for variant in group.variants for run in variant.runs]
     notes = []
     if any(len(v.runs) > 1 for v in variants):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 M = TypeVar("M", bound=nn.Module)
 
 few = settings(deadline=None, suppress_health_check=list(HealthCheck))
-"""As many examples as the profile of hypothesis has."""
+"""Try the number of examples of hypothesis' current profile."""
 fewer = settings(few, max_examples=max(1, few.max_examples // 3))
 
 

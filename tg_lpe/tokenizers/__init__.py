@@ -1,4 +1,4 @@
-"""What transformers over tuples of nodes take as tokens."""
+"""Tokens of transformers over tuples of nodes."""
 
 from tg_lpe.graph.tuples import NO_EDGE, SAME_NODE
 from tg_lpe.tokenizers.tuple_embedding import TupleEmbedding, node_pairs

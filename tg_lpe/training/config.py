@@ -95,7 +95,7 @@ class LoopConfig:
             check_positive(name, getattr(self, name))
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON-able dictionary."""
+        """Return a dictionary that JSON can hold."""
         return asdict(self)
 
     @classmethod

@@ -119,7 +119,7 @@ def train(
 
 
 def _recorded_precision(run: RunFolder) -> str | None:
-    """What ``"auto"`` may stand for in a folder: of a complete run whatever it was, and ``"auto"`` as once written."""
+    """Return the recorded precision of a complete run; ``None`` if it recorded ``"auto"``."""
     loop = read_object(run.config).get("loop") if run.config.exists() else None
     recorded = loop.get("precision") if isinstance(loop, dict) else None
     return recorded if recorded == "auto" or run.result.exists() else None
@@ -191,7 +191,7 @@ class JointTraining(TrainingLoop):
             )
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
-        """As :meth:`TrainingLoop.fit`; without a learning rate, the encoder is frozen meanwhile."""
+        """Train, see :meth:`TrainingLoop.fit`; without a learning rate, the encoder is frozen meanwhile."""
         with nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen():
             return super().fit(resume)
 
@@ -205,7 +205,7 @@ class JointTraining(TrainingLoop):
         return self.task.loss(*_of_all(out.float(), batch)) + penalty
 
     def train_epoch(self) -> dict[str, Any]:
-        """As :meth:`TrainingLoop.train_epoch`; ``train_penalty`` is the mean penalty of a step, in ``train_loss``."""
+        """Train for an epoch; ``train_penalty`` is the mean penalty of a step, a part of ``train_loss``."""
         self._penalties = []
         row = super().train_epoch()
         if self._penalties:
@@ -317,7 +317,7 @@ class JointTraining(TrainingLoop):
 
 
 def resolved_precision(precision: Precision, device: torch.device) -> Precision:
-    """What ``"auto"`` stands for on a device: ``"bfloat16"`` where its products are native, else ``"float32"``."""
+    """Resolve ``"auto"`` on a device: ``"bfloat16"`` where its products are native, else ``"float32"``."""
     if precision != "auto":
         return precision
     if device.type == "cuda":

@@ -24,7 +24,7 @@ LINEAR_TRANSFORMER = {
 
 
 class SanSizes(NamedTuple):
-    """What the published networks of spectral attention have of their own on each data set."""
+    """Sizes of the published networks of spectral attention that differ by data set."""
 
     num_layers: int
     hidden_channels: int

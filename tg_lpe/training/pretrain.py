@@ -119,7 +119,7 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         return self.config.num_eigenvectors
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """As :func:`attach_eigenvectors`."""
+        """Attach eigenvectors, see :func:`attach_eigenvectors`."""
         return attach_eigenvectors(dataset, self.config.num_eigenvectors)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -194,7 +194,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
             )
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """As :func:`attach_kernels`."""
+        """Attach kernels, see :func:`attach_kernels`."""
         return attach_kernels(dataset, self.config.kernels)
 
     @cached_property

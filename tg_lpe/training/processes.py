@@ -87,7 +87,7 @@ def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """What a function returns, JSON-able, that the first process alone calls; an error of its is every process's.
+    """Call on rank 0 and broadcast the JSON-able result; an exception is raised on all ranks.
 
     Raises:
         ValueError: if the function raised a ``ValueError`` or an ``OSError``.

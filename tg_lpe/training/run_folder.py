@@ -254,7 +254,7 @@ def _defaults(cls: Any) -> dict[str, Any]:
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
-    """What is different; an option that is newer than the run, of ``cls`` or the class named, is its default."""
+    """List the differences; an option that is newer than the run, of ``cls`` or the class named, is its default."""
     changes = []
     later = _defaults(CLASSES.get(now.get("class"), cls))
     for key in sorted((set(before) | set(now)) - {"ranges"}):  # of the data, whose digest is compared

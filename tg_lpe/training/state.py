@@ -84,7 +84,7 @@ class AveragedWeights:
         torch._foreach_lerp_(averages, values, 1 - share)
 
     def pack(self) -> dict[str, Tensor]:
-        """As named tensors."""
+        """Return the state as named tensors."""
         return {f"average.{name}": value for name, value in self.state.items()} | {"averaged": torch.tensor(self.steps)}
 
     def unpack(self, tensors: dict[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""What is learned: a task has a loss, a metric and a number of outputs, for labels of graphs or of nodes.
+"""Tasks: a loss, a metric and a number of outputs, for labels of graphs or of nodes.
 
 Labels are ``[num_rows, num_targets]``, one row per graph or node; NaN is a missing label. The loss and every metric
 leave missing labels out, and :meth:`Task.evaluate` counts them.
@@ -99,7 +99,7 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, prediction: Tensor) -> Tensor:
-        """What a user reads: values, or probabilities, in the shape of the model's outputs."""
+        """Return what a user reads: values, or probabilities, in the shape of the model's outputs."""
 
     @abstractmethod
     def check(self, target: Tensor) -> None:
@@ -121,20 +121,20 @@ class Task(ABC):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Those of ``metrics`` that :meth:`evaluate` averages over the columns: here all."""
+        """Return the ``metrics`` that :meth:`evaluate` averages over the columns: here all."""
         return (self.metric, *(other for other in self.metrics if other != self.metric))
 
     @property
     def column_figures(self) -> tuple[str, ...]:
-        """Those of ``metrics`` that are told for each column, where there are several: here all."""
+        """Return the ``metrics`` that are told for each column, where there are several: here all."""
         return (self.metric, *(other for other in self.metrics if other != self.metric))
 
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        """What a metric reads of the outputs, ``[num_rows, num_targets]``: here the outputs themselves."""
+        """Return what a metric reads of the outputs, ``[num_rows, num_targets]``: here the outputs themselves."""
         return prediction
 
     def references(self, target: Tensor, metric: str) -> Tensor:
-        """What a metric compares :meth:`scores` with, ``[num_rows, num_targets]``: here the labels themselves."""
+        """Return what a metric compares :meth:`scores` with, ``[num_rows, num_targets]``: here the labels."""
         return target
 
     def constant(self, labels: Tensor) -> Tensor | None:
@@ -339,7 +339,7 @@ class Regression(Task):
         return ("rmse", "mae") if self.metric == "rmse" else ("mae", "rmse")
 
     def to_dict(self) -> dict[str, Any]:
-        """As :meth:`Task.to_dict`, without mean and standard deviation that are absent."""
+        """Return :meth:`Task.to_dict` without mean and standard deviation that are absent."""
         return {name: value for name, value in super().to_dict().items() if name not in ("mean", "std") or value}
 
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
@@ -467,7 +467,7 @@ class Multiclass(Task):
         return {**found, "num_classes": max(2, largest + 1)}
 
     def to_dict(self) -> dict[str, Any]:
-        """As :meth:`Task.to_dict`, without values that are absent."""
+        """Return :meth:`Task.to_dict` without values that are absent."""
         return {name: value for name, value in super().to_dict().items() if name != "values" or value}
 
     @property

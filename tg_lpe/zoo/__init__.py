@@ -20,7 +20,7 @@ __all__ = ["card", "load", "names", "path"]
 
 
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
-    """As :func:`tg_lpe.prediction.load`: a trained model, ready to predict from SMILES or graphs."""
+    """Load a trained model, ready to predict from SMILES or graphs, see :func:`tg_lpe.prediction.load`."""
     from tg_lpe.prediction import load
 
     return load(name_or_dir, device)

@@ -233,7 +233,7 @@ class StreamedFile(MoleculeFile):
         self.name, self._path = path.name, path
 
     def rows(self, labels: Sequence[str] | None = (), smiles_column: str | None = None) -> Iterator[Row]:
-        """As :meth:`MoleculeFile.rows`; a damaged xz file raises when its end is reached."""
+        """Yield :meth:`MoleculeFile.rows`; a damaged xz file raises when its end is reached."""
         try:
             yield from super().rows(labels, smiles_column)
         except (lzma.LZMAError, EOFError) as error:

@@ -85,7 +85,7 @@ def _number(row: Row, column: str, cell: str) -> float | None:
 def _not_numbers(
     wrong: dict[str, list[Row]], columns: Sequence[str], one_file: bool, missing: Sequence[str] | None
 ) -> ArgumentError:
-    """What is wrong with cells that are words among numbers: how many there are, which, and where."""
+    """Report cells that are words among numbers: how many there are, which, and where."""
     cells = sorted(wrong, key=lambda cell: -len(wrong[cell]))
     total = sum(map(len, wrong.values()))
     by_file: dict[str, list[str]] = {}

@@ -169,7 +169,7 @@ def _choose_target(
     normalization: object | None,
     smiles_column: str | None,
 ) -> TargetSpec:
-    """What to learn, from what was asked for and what the files have; an error where neither says so."""
+    """Choose the target from the arguments and the columns of the files; raise where neither decides."""
     for file in files:
         file.check_columns(targets or (), smiles_column)
     columns = {file.name: file.label_columns(smiles_column) for file in files}
@@ -266,7 +266,7 @@ def read_molecules(
 
 @contextmanager
 def _named(source: str | Path) -> Iterator[None]:
-    """What is wrong with the molecules of a source names it."""
+    """Prefix errors about molecules with the name of their source."""
     try:
         yield
     except ArgumentError as error:

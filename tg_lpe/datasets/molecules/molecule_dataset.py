@@ -138,7 +138,7 @@ class MoleculeSplits(GraphSplits):
     canonical: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """As :meth:`GraphSplits.describe`, with the types, the ranges, the constants and what was left out."""
+        """Return :meth:`GraphSplits.describe` with types, ranges, constants and the molecules left out."""
         return {
             **super().describe(),
             **({"repair_radicals": True} if self.repair_radicals else {}),

@@ -1,4 +1,4 @@
-"""What a source held and what of it could not be used."""
+"""Counts of the molecules of a source, and those that could not be used."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ HUGE_PAGE = 2**21
 """Bytes."""
 
 OK, MALFORMED = 0, 1
-"""What a function returns; all else is want of memory."""
+"""Status codes of the C++ functions; every other is lack of memory."""
 
 INSTRUCTIONS = ("any", "avx2", "avx512")
 """Sets of instructions of x86-64 processors that there are versions for, and values of ``TG_LPE_INSTRUCTIONS``."""
@@ -155,7 +155,7 @@ def num_threads() -> int:
 
 
 def empty_in_huge_pages(like: Tensor, *shape: int) -> Tensor:
-    """As ``like.new_empty(shape)``, in memory that was never used before if it is large.
+    """Return ``like.new_empty(shape)`` in memory that was never used before if it is large.
 
     Only such memory can be had in huge pages. What the allocator hands out a second time is in pages of 4 KiB, and rows
     that are read in any order then miss the TLB as often as the cache.

@@ -144,5 +144,5 @@ def laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Ten
 
 
 def malformed_rows(num_nodes: int) -> str:
-    """What a function says of rows that are none."""
+    """Return the error message for an invalid CSR structure."""
     return f"crow must ascend from 0 to the number of entries, and col be in 0..{num_nodes - 1}"

@@ -220,7 +220,7 @@ def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.d
 
 
 def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What both passes are given: tensors and numbers."""
+    """Collect the tensors and numbers that both passes are given."""
     laplacian, weights, later, norm_floor = fixed
     (num_nodes, k), dtype = phi.shape, phi.dtype
     num_graphs, num_layers, width = laplacian.ptr.numel() - 1, weights.residual.size(0), TRAINED_COLUMNS
