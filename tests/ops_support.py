@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,14 +20,6 @@ needs_cpu = pytest.mark.skipif(
 )
 bases = pytest.mark.parametrize("basis", sorted(BASES))
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-
-
-@contextmanager
-def without_cpu_kernels() -> Iterator[None]:
-    """As if the C++ part were absent."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "library", None)
-        yield
 
 
 def polynomials_of(adjacency: Tensor, graph: Incidence, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:

@@ -11,13 +11,15 @@ from tg_lpe.ops import cpu
 
 
 @pytest.fixture(params=["cpu", "reference"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each test with this fixture runs with the C++ part and without."""
     if request.param == "reference":
-        monkeypatch.setattr(cpu, "library", None)
-    elif not cpu.is_available():
+        with cpu.switched_off():
+            yield request.param
+    elif cpu.is_available():
+        yield request.param
+    else:
         pytest.skip("the C++ part is absent or switched off")
-    return request.param
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ import torch
 from helpers import Graph, few, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
-from ops_support import needs_cpu, without_cpu_kernels
+from ops_support import needs_cpu
 from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe.graph.incidence import inverse_sqrt
+from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import edges as cpu_edges
 from tg_lpe.ops.edges import adjacency_rows, laplacian, undirected_edges
 from tg_lpe.ops.structures import AdjacencyRows
@@ -93,7 +94,7 @@ def test_the_same_graph_by_the_reference(messy: Any, random: Any) -> None:
     for weight in (None, edge_weight):
         given: dict[str, Any] = {"edge_weight": weight, "batch": batch, "num_graphs": num_graphs}
         ours = Incidence(listed(inside), num_nodes, **given)
-        with without_cpu_kernels():
+        with cpu.switched_off():
             plain = Incidence(listed(inside), num_nodes, **given)
             expected = plain.tail, plain.head, plain.undirected_index, plain.ptr, plain.edge_counts
             counts, norm = plain._neighbour_counts, plain.frobenius_norm(torch.empty(0))

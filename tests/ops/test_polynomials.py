@@ -20,7 +20,6 @@ from ops_support import (
     needs_cpu,
     padded_polynomials,
     polynomials_of,
-    without_cpu_kernels,
 )
 from torch import Tensor
 
@@ -224,7 +223,7 @@ def test_where_it_is_faster() -> None:
     like = torch.zeros(1, 1)
     assert [chosen(graph, like) for graph in (molecules, complete, larger, sparse)] == [1, 1, 0, 1]
     assert not any(chosen(molecules, other) for other in (like.half(), like.to("meta")))
-    with without_cpu_kernels():
+    with cpu.switched_off():
         assert not cpu.is_available() and not chosen(molecules, like)
         with pytest.raises(RuntimeError, match="absent"):
             structure = molecules.tail, molecules.head, molecules.ptr, 18, 6
@@ -248,7 +247,7 @@ def test_encodings_with_and_without_it(basis: str, parts: list[Graph]) -> None:
         return [*out, *random_walk_probabilities(graph, 4), *gradients]
 
     compiled = everything()
-    with without_cpu_kernels():
+    with cpu.switched_off():
         plain = everything()
     for a, b in zip(compiled, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-11)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,8 +14,15 @@ from helpers import few, normal
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tg_lpe.ops.segment
-from tg_lpe.ops.segment import RowGroups, gather_sum, group_pointers, has_torch_scatter, scatter_sum, segment_sum
+from tg_lpe.ops.segment import (
+    RowGroups,
+    gather_sum,
+    group_pointers,
+    has_torch_scatter,
+    scatter_sum,
+    segment_sum,
+    without_torch_scatter,
+)
 
 needs_scatter = pytest.mark.skipif(not has_torch_scatter(), reason="torch-scatter is not installed or switched off")
 DTYPES = (torch.float32, torch.float64)
@@ -23,10 +32,13 @@ indices = st.integers(1, 6).flatmap(
 
 
 @pytest.fixture(params=["with torch-scatter", "without"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def backend(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "without":
-        monkeypatch.setattr(tg_lpe.ops.segment, "torch_scatter", None)
-    elif not has_torch_scatter():
+        with without_torch_scatter():
+            yield
+    elif has_torch_scatter():
+        yield
+    else:
         pytest.skip("torch-scatter is not installed or switched off")
 
 
@@ -115,17 +127,13 @@ def test_the_backward_pass_of_a_sum_keeps_no_rows(backend) -> None:
 def test_both_backends_agree_forward_and_backward(case, dtype) -> None:
     index, groups = case
     results = []
-    saved = tg_lpe.ops.segment.torch_scatter
-    for backend in (saved, None):
-        try:
-            tg_lpe.ops.segment.torch_scatter = backend
+    for context in (nullcontext, without_torch_scatter):
+        with context():
             rows = RowGroups(torch.tensor(index, dtype=torch.int64), groups)
             x = normal(groups, 3, dtype=dtype).requires_grad_()
             out = rows.sum(rows.gather(x) * normal(len(index), 3, seed=2, dtype=dtype))
             (grad,) = torch.autograd.grad((out**2).sum(), x)
             results.append((out.detach(), grad))
-        finally:
-            tg_lpe.ops.segment.torch_scatter = saved
     torch.testing.assert_close(results[0], results[1])
 
 

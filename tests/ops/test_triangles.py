@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import networkx as nx
@@ -15,7 +16,7 @@ from ops_support import dtypes, entries_at_edges, incidence, needs_cpu
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe.ops import cpu, triangles
+from tg_lpe.ops import cpu
 from tg_lpe.ops.triangles import triangle_products
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -84,9 +85,8 @@ def test_derivatives_of_any_order() -> None:
 @given(st.lists(graphs(min_nodes=1, max_nodes=14), min_size=1, max_size=3))
 def test_gradients_of_the_backends_agree(parts: list[Graph]) -> None:
     graph, found = incidence(parts), []
-    for library in (cpu.library, None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cpu, "library", library)
+    for context in (nullcontext, cpu.switched_off):
+        with context():
             a = entries_at_edges(graph, 5).requires_grad_()
             found.append(torch.autograd.grad(products(a, a, graph).pow(3).sum(), a)[0])
     torch.testing.assert_close(found[0], found[1])
@@ -103,13 +103,12 @@ def test_the_number_of_threads_changes_no_bit(threads: None) -> None:
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
-def test_how_many_paths_the_reference_takes_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "library", None)
-    graph = incidence([from_networkx(nx.gnp_random_graph(30, 0.3, seed=0))])
+@needs_cpu
+def test_the_reference_takes_more_paths_than_fit_at_once() -> None:
+    graph = incidence([from_networkx(nx.complete_graph(150))])  # 1.7 million paths
     a = entries_at_edges(graph)
     expected = products(a, a, graph)
-    for number in (1, 7):
-        monkeypatch.setattr(triangles, "PATHS_AT_ONCE", number)
+    with cpu.switched_off():
         torch.testing.assert_close(products(a, a, graph), expected)
 
 

@@ -7,6 +7,8 @@ are faster on CPU. Setting the environment variable ``TG_LPE_NO_SCATTER=1`` acts
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,6 +32,17 @@ NARROW = 16
 def has_torch_scatter() -> bool:
     """Whether sums of narrow rows over sorted groups go through torch-scatter."""
     return torch_scatter is not None
+
+
+@contextmanager
+def without_torch_scatter() -> Iterator[None]:
+    """Sum without torch-scatter inside, as where it is not installed; for comparisons, not for threads."""
+    global torch_scatter
+    before, torch_scatter = torch_scatter, None
+    try:
+        yield
+    finally:
+        torch_scatter = before
 
 
 def _by_torch_scatter(src: Tensor) -> bool:

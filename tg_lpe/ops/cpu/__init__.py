@@ -15,7 +15,8 @@ import ctypes
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,17 @@ library = _load()
 def is_available() -> bool:
     """Whether the library is there."""
     return library is not None
+
+
+@contextmanager
+def switched_off() -> Iterator[None]:
+    """Compute without the library inside, as where it was not compiled; for comparisons, not for threads."""
+    global library
+    before, library = library, None
+    try:
+        yield
+    finally:
+        library = before
 
 
 def instructions() -> str | None:
