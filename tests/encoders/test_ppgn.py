@@ -128,11 +128,11 @@ def test_it_tells_apart_what_2_fwl_does() -> None:
 
 def test_refuses() -> None:
     for arguments, message in (
-        ({"out_channels": 0}, "out_channels must be an integer of at least 1, got 0"),
-        ({"frequency": 0.0}, "frequency must be positive and finite, got 0.0"),
-        ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
-        ({"edge_out_channels": -1}, "edge_out_channels must be an integer of at least 0, got -1"),
-        ({"pair_out_channels": 1.5}, "pair_out_channels must be an integer of at least 0, got 1.5"),
+        ({"out_channels": 0}, "out_channels must"),
+        ({"frequency": 0.0}, "frequency must"),
+        ({"num_layers": 0}, "num_layers must"),
+        ({"edge_out_channels": -1}, "edge_out_channels must"),
+        ({"pair_out_channels": 1.5}, "pair_out_channels must"),
     ):
         with pytest.raises(ValueError, match=message):
             PPGN(**arguments)

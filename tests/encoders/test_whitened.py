@@ -124,7 +124,7 @@ def test_self_loops_have_no_encoding_and_do_not_count() -> None:
 def test_without_statistics_nothing_is_encoded(tmp_path: Path) -> None:
     encoder = Whitened(RandomWalk(4))
     assert not encoder.is_fitted
-    with pytest.raises(ValueError, match=r"encoder\.fit\(training_graphs\)"):
+    with pytest.raises(ValueError, match="training_graphs"):
         AddPositionalEncoding(encoder)(TRAINING[0])
     encoder.save_pretrained(tmp_path)
     assert not load_encoder(tmp_path).is_fitted

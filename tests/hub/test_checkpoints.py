@@ -88,14 +88,6 @@ def test_a_configuration_is_no_one_else_s(tmp_path: Path) -> None:
     assert GraphTransformer.from_pretrained(tmp_path).layers[0].attention.gamma == 0.5
 
 
-def test_round_trip_of_feature_probes(tmp_path: Path) -> None:
-    x = torch.randn(5, 3)
-    model = LinearTransformer(k=4, probes="features", in_channels=3).freeze()
-    model.save_pretrained(tmp_path)
-    with torch.no_grad():
-        assert torch.equal(encode(LinearTransformer.from_pretrained(tmp_path), x), encode(model, x))
-
-
 def test_a_new_process_computes_the_same_bits(tmp_path: Path) -> None:
     model = randomize_(LinearTransformer(k=5, seed=3, num_loops=2))
     model.save_pretrained(tmp_path / "encoder")

@@ -127,7 +127,7 @@ def test_names_and_branches(hub: Path, tmp_path: Path) -> None:
     first.save_pretrained(tmp_path / "local", push_to_hub=True, repo_id="someone/else")
     for card in (tmp_path / "local" / "README.md", hub / "someone" / "else" / "main" / "README.md"):
         assert 'LinearTransformer.from_pretrained("someone/else")' in card.read_text()
-    with pytest.raises(TypeError, match="resume=True is no option; there are"):
+    with pytest.raises(TypeError, match="resume="):
         load("me/walks", resume=True)
 
 

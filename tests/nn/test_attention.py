@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from tg_lpe import GraphTransformer
-from tg_lpe.hub.registry import Registry
-from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, register_attention, registry
+from tg_lpe.nn.attention import Neighbourhoods, make_attention, register_attention
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.norms import NORMS, BoundedNorm
 from tg_lpe.ops.segment import RowGroups
@@ -127,17 +126,7 @@ def test_neighbourhoods(data: st.DataObject) -> None:
     assert torch.equal(found.unpad(padded), x)
 
 
-@pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """A registry of layers that is restored after the test."""
-    fresh = Registry("attention")
-    for name, cls in ATTENTIONS.items():
-        fresh.register(cls, name=name)
-    monkeypatch.setattr(registry, "ATTENTIONS", fresh)
-    return fresh
-
-
-def test_a_users_own_layer(names: Registry) -> None:
+def test_a_users_own_layer() -> None:
     @register_attention("mine")
     class Mine(nn.Module):
         def __init__(self, hidden_channels: int, heads: int, *, slope: float = 0.5) -> None:
@@ -164,7 +153,7 @@ def test_a_users_own_layer(names: Registry) -> None:
         GraphTransformer(hidden_channels=8, attention="mine", dropout=0.1)
 
 
-def test_layers_that_share_weights_and_hand_on_a_state(names: Registry) -> None:
+def test_layers_that_share_weights_and_hand_on_a_state() -> None:
     class First(nn.Module):
         def __init__(self, hidden_channels: int) -> None:
             super().__init__()

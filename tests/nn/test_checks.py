@@ -42,7 +42,7 @@ def test_the_first_that_fails_is_named() -> None:
         checks.run()
     checks = ValueChecks()
     checks.ascending("batch", torch.tensor([1, 0]))
-    with pytest.raises(ValueError, match="batch must be sorted ascending"):
+    with pytest.raises(ValueError, match="batch must"):
         checks.run()
     checks = ValueChecks()
     checks.in_range("types", torch.tensor([-1]), 3)

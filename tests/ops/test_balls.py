@@ -188,5 +188,5 @@ def test_what_is_refused(backend: str) -> None:
     ):
         with pytest.raises(ValueError):
             call(**wrong)
-    with pytest.raises(ValueError, match="each edge must join two different nodes of 2"):
+    with pytest.raises(ValueError, match="each edge must"):
         ball_orders(tail, head, 2, 3, 4)

@@ -240,7 +240,7 @@ def test_gradients_fit_the_values() -> None:
 
 @pytest.mark.usefixtures("backend")
 def test_graphs_of_several_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_rows must be a multiple of max_nodes=3, got 4"):
+    with pytest.raises(ValueError, match="num_rows must"):
         estimates.estimated_polynomials(torch.ones(1, 1), torch.tensor([0]), torch.tensor([1]), 4, 3, "power", 3, 5, 0)
 
 

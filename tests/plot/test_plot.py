@@ -100,7 +100,7 @@ def test_refusals(tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     walk = RandomWalk(steps=3)
     for channels in ([3], [-1], [], ["0"]):
-        with pytest.raises(ValueError, match=r"channels must be numbers in 0..2"):
+        with pytest.raises(ValueError, match="channels must"):
             plot.molecule("CCO", walk, channels=channels)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unusable SMILES 'C1CC'"):
         plot.molecule("C1CC", walk)

@@ -120,7 +120,7 @@ def test_one_process_has_everything(splits: Any, monkeypatch: pytest.MonkeyPatch
     assert join("cuda:1") == torch.device("cuda:1"), "a device is a device"
     for name, value in (("WORLD_SIZE", "2"), ("LOCAL_RANK", "64"), ("TORCHELASTIC_RUN_ID", "one")):
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="device must be 'cuda', got 'cuda:1'"):
+    with pytest.raises(ValueError, match="device must"):
         join("cuda:1")
-    with pytest.raises(ValueError, match="each process needs a GPU of its own"):
+    with pytest.raises(ValueError, match="each process needs"):
         join("cuda")

@@ -37,7 +37,7 @@ def test_a_used_folder_needs_resume(tmp_path: Path) -> None:
     begin(tmp_path / "run")
     with pytest.raises(
         ValueError,
-        match=r"run already holds a run: resume=True goes on with it, another folder begins a new one",
+        match="resume=",
     ):
         RunFolder(tmp_path / "run").start("train", SETTINGS, resume=False)
     folder = RunFolder(tmp_path / "run")

