@@ -11,8 +11,9 @@ DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci
 and a run that another process works on is skipped: start the command several times to use several cores, or again to
 add seeds.
 
-The complete runs are then collected into a JSON file: for each row mean and spread over seeds of the test error at the
-best epoch of validation, the same with the atoms of every test molecule renumbered at random, parameters, time.
+The complete runs are then collected into a JSON file, with --add beside the file's other rows: for each row mean and
+spread over seeds of the test error at the best epoch of validation, the same with the atoms of every test molecule
+renumbered at random, parameters, time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from _arguments import Parser
 from _readme import molecules_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
-from tg_lpe.hub.files import write_json
+from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.training.run_folder import RunFolder
 
 SETS = ("zinc", "zinc12k", "qm9", "nci")
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/molecules", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--add", action="store_true", help="keep the rows of the file that have no run under --out")
     parser.add_argument("--quick", action="store_true", help="an epoch of tiny models on some of the nci molecules")
     parser.add_argument(
         "--json",
@@ -272,6 +274,11 @@ def compare(args: argparse.Namespace) -> None:
     folder = args.out if args.quick else "benchmarks/results"
     file = Path(args.json or f"{folder}/{args.set}_{args.epochs}{''.join(groups)}.json")
     machine = machine_of(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}"))
+    if args.add and file.exists():
+        known, added = read_json(file), {entry["row"] for entry in collected}
+        if (known["set"], known["epochs"]) != (args.set, args.epochs):
+            sys.exit(f"{file} is of {known['set']} and {known['epochs']} epochs")
+        collected = [entry for entry in known["results"] if entry["row"] not in added] + collected
     write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
 
 
