@@ -55,6 +55,15 @@ class Whitened(Encoder):
     Raises:
         TypeError: if it is nothing of these.
         ValueError: if its class or checkpoint is unknown, or its arguments are out of range.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.encoders import RandomWalk, Whitened
+        >>> path = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), num_nodes=5)
+        >>> encoder = Whitened(RandomWalk(steps=4)).fit([path])
+        >>> encoder(None, path.edge_index, num_nodes=5).node.std(0, unbiased=False).round(decimals=3)
+        tensor([1., 1., 0., 0.])
     """
 
     _modules_in_config = ("encoder",)
