@@ -92,7 +92,7 @@ def ordered_encoder(graphs: GraphDataset) -> GramTransformer:
 
 def filters() -> GramTransformer:
     """An encoder of all values, without features."""
-    encoder = GramTransformer(num_filters=len(GROUND), learned_conductances=False)
+    encoder = GramTransformer(num_filters=len(GROUND), conductances="ground")
     with torch.no_grad():
         encoder.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())  # softplus gives them back
     return encoder

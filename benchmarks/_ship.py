@@ -127,7 +127,7 @@ def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
 def any_size(encoder: Encoder) -> Encoder:
     """The encoder; exact probes of training are replaced by ones for graphs of any size."""
     config = encoder.config_dict()
-    if config.get("probes") != "identity" or config.get("num_squarings"):
+    if config.get("probes") != "identity":
         return encoder
     result = make_encoder({**config, "probes": "auto"})
     result.load_state_dict(encoder.state_dict())

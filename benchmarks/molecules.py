@@ -51,7 +51,7 @@ LAPLACIAN = ["--encoder", "LaplacianEigenvectors", "--encoder.k", "6"]
 WALK = ["--encoder", "RandomWalk", "--encoder.steps", "16"]
 LINEAR = ["--encoder", "LinearTransformer", "--encoder.out_channels", "6", "--encoder.probes"]
 NODES_ALONE = ["--edge_encoding", "false"]
-FIXED = ["--encoder.learned_conductances", "false"]
+FIXED = ["--encoder.conductances", "ground"]
 
 ENCODINGS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
@@ -74,17 +74,12 @@ ABLATIONS: dict[str, list[str]] = {
     f"{GRAM}, sum pooling": [*START, "--model.pooling", "sum"],
     f"{GRAM}, encoder_lr 0.001": [*START, "--encoder_lr", "0.001"],
     f"{GRAM}, encoder_lr 0.03": [*START, "--encoder_lr", "0.03"],
-    f"{NOT_PRETRAINED}, no ground": [*FRESH, "--encoder.ground", "false"],
     f"{NOT_PRETRAINED}, fixed conductances": [*FRESH, *FIXED],
     f"{NOT_PRETRAINED}, one filter": [*FRESH, "--encoder.num_filters", "1"],
     f"{NOT_PRETRAINED}, two filters": [*FRESH, "--encoder.num_filters", "2"],
     f"{NOT_PRETRAINED}, eight filters": [*FRESH, "--encoder.num_filters", "8"],
     f"{NOT_PRETRAINED}, eight layers": [*FRESH, "--encoder.num_layers", "8"],
-    f"{NOT_PRETRAINED}, eight layers and two squarings": [
-        *[*FRESH, "--encoder.num_layers", "8", "--encoder.num_squarings", "2"],
-    ],
     f"{NOT_PRETRAINED}, Chebyshev": [*FRESH, "--encoder.basis", "chebyshev"],
-    f"{NOT_PRETRAINED}, end features": [*FRESH, "--encoder.end_features", "true"],
     "random-walk, nodes alone": [*WALK, *NODES_ALONE],
     "laplacian, nodes alone": [*LAPLACIAN, *NODES_ALONE],
     "random-walk, no norm": [*WALK, "--model.pe_norm", "false"],

@@ -493,7 +493,7 @@ def test_atom_types_of_a_gram_encoder(
     """The atom types come from the card of the encoder, or else from the run folder that holds it."""
     folder = tmp_path / "shipped" / "run"
     encoder, out = folder / "encoder", tmp_path / "out.pt"
-    gram = randomize_(GramTransformer(4, 2, num_layers=3, num_edge_types=4, num_node_types=6, end_features=True))
+    gram = randomize_(GramTransformer(4, 2, num_layers=3, num_edge_types=4, num_node_types=6))
     gram.save_pretrained(encoder)
     name = str(encoder)
     command = ["encode", input_file, str(out), "--edges", "--quiet", "--pretrained"]

@@ -128,8 +128,8 @@ def test_linear_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> 
         {},
         {"basis": "chebyshev"},
         {"probes": "rademacher", "num_probes": 8},
-        {"probes": "identity", "num_squarings": 2},
-        {"num_edge_types": EDGE_TYPES, "num_node_types": NODE_TYPES, "end_features": True},
+        {"probes": "identity"},
+        {"num_edge_types": EDGE_TYPES, "num_node_types": NODE_TYPES},
     ],
     ids=str,
 )

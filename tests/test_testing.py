@@ -24,7 +24,7 @@ def test_accepts_equivariant_encoders() -> None:
     assert_permutation_equivariant(neighbour_sum, EDGES, 6, x=x, edge_weight=WEIGHT)
     features = LinearTransformer(k=4, probes="features", in_channels=2)
     assert_permutation_equivariant(features, EDGES, 6, x=x, edge_weight=WEIGHT)
-    gram = GramTransformer(3, 2, num_filters=2, num_layers=3, in_channels=2, edge_dim=1, end_features=True)
+    gram = GramTransformer(3, 2, num_filters=2, num_layers=3, in_channels=2, edge_dim=1)
     assert_permutation_equivariant(gram, EDGES, 6, x=x, edge_attr=normal(7, 1, dtype=torch.float32), edge_weight=WEIGHT)
     model = LinearTransformer(k=8)
     assert_permutation_equivariant(

@@ -312,7 +312,7 @@ def test_appending_to_x_keeps_its_precision() -> None:
         (lambda: Incidence(RING, edge_weight=[1.0] * 4), TypeError, r"edge_weight must be .*tensor .*\[4\], got list"),
         (lambda: Incidence([[0], [1]]), TypeError, "edge_index must be .* got list"),
         (
-            lambda: GramTransformer(num_edge_types=4, num_node_types=3, learned_conductances=False, ground=False),
+            lambda: GramTransformer(num_edge_types=4, num_node_types=3, conductances="fixed"),
             ValueError,
             "features decide nothing .* got num_edge_types=4, num_node_types=3",
         ),

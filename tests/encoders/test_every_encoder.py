@@ -223,17 +223,11 @@ class TestEstimatedGramTransformer(EncoderTestCase):
         return GramTransformer(3, 2, num_filters=2, num_layers=3, probes="rademacher", num_probes=3)
 
 
-class TestGramTransformerInBlocks(TestGramTransformer):
-    def make(self) -> Encoder:
-        options = {"num_filters": 2, "num_layers": 4, "num_blocks": 2, "probes": "identity"}
-        return GramTransformer(3, 2, num_node_types=3, num_edge_types=2, **options)
-
-
 class TestPlainGramTransformer(TestRandomWalk):
     """Without learned conductances, its read-outs are return probabilities."""
 
     def make(self) -> Encoder:
-        return GramTransformer(num_filters=1, num_layers=5, learned_conductances=False, ground=False, probes="identity")
+        return GramTransformer(num_filters=1, num_layers=5, conductances="fixed", probes="identity")
 
     def double(self) -> Encoder:
         return self.make().double().eval()

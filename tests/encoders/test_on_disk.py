@@ -54,7 +54,15 @@ def test_the_encoding_is_that_of_memory(
     tmp_path_factory: Any, graph: Graph, basis: str, layers: int, ground: bool, out: int | None, columns: int
 ) -> None:
     encoder = GramTransformer(
-        out, 0, num_filters=2, num_layers=layers, basis=basis, probes="rademacher", num_probes=12, ground=ground, seed=5
+        out,
+        0,
+        num_filters=2,
+        num_layers=layers,
+        basis=basis,
+        probes="rademacher",
+        num_probes=12,
+        seed=5,
+        conductances="ground" if ground else "fixed",
     )
     randomize_(encoder.double())
     built = GraphOnDisk.build(graph.edge_index().numpy(), graph.num_nodes, tmp_path_factory.mktemp("graph"), 7)

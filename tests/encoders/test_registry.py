@@ -20,11 +20,9 @@ ENCODERS = [
     (LinearTransformer, {"k": 3, "probes": "features", "num_node_types": 4}, (True, False)),
     (GramTransformer, {"num_layers": 3}, (False, False)),
     (GramTransformer, {"num_layers": 3, "probes": "rademacher", "edge_out_channels": 0}, (False, False)),
-    (GramTransformer, {"num_layers": 3, "probes": "identity", "num_squarings": 2}, (False, False)),
+    (GramTransformer, {"num_layers": 3, "probes": "identity"}, (False, False)),
     (GramTransformer, {"out_channels": 5, "edge_out_channels": 2, **TYPES}, (True, True)),
-    (GramTransformer, {"out_channels": 5, **TYPES, "ground": False}, (False, True)),
-    (GramTransformer, {"out_channels": 5, **TYPES, "ground": False, "end_features": True}, (True, True)),
-    (GramTransformer, {"out_channels": 5, **TYPES, "learned_conductances": False}, (True, False)),
+    (GramTransformer, {"out_channels": 5, **TYPES, "conductances": "ground"}, (True, False)),
 ]
 
 

@@ -437,7 +437,7 @@ def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | Non
 @pytest.mark.parametrize("probes", ["identity", "rademacher"])
 @pytest.mark.parametrize("pooling", ["mean", "sum", "max", "both"])
 def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pooling: str) -> None:
-    encoder = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=4, end_features=True)
+    encoder = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=4)
     # In eval mode: batch norm over a batch removes a bias before it, up to rounding.
     model = small(num_node_types=4, num_edge_types=3, encoder=encoder, pooling=pooling, pe_norm=True).eval()
     out = model(inputs()["x"], EDGES, inputs()["edge_attr"], BATCH)

@@ -74,15 +74,14 @@ def test_counts_are_checked(counts: object) -> None:
 
 def test_conductances_add_columns_before_softplus() -> None:
     torch.manual_seed(0)
-    layer = LearnedConductances(2, (3, 2, 2), None, (5, 3), None, ends=True)
+    layer = LearnedConductances(2, (3, 2, 2), None, (5, 3), None)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
     graph = Incidence(EDGES, 4)
     w, q = layer(graph, X, EDGE_ATTR)
     rows = EDGE_ATTR + torch.tensor([0, 3, 5])
     raw = layer.edge.table[rows].sum(1)
-    ends = layer.ends[X[:, 0]] + layer.ends[5 + X[:, 1]]
-    conducts = torch.nn.functional.softplus(raw + ends[EDGES[0]] + ends[EDGES[1]])
+    conducts = torch.nn.functional.softplus(raw)
     torch.testing.assert_close(graph.spread_to_directed(w.mT), conducts)
     ground = torch.nn.functional.softplus(layer.ground.table[X[:, 0]] + layer.ground.table[5 + X[:, 1]])
     torch.testing.assert_close(q.mT, ground)

@@ -46,13 +46,12 @@ def features(kind: str, types: Tensor, seed: int) -> Tensor | None:
 
 
 @few
-@given(st.data(), st.sampled_from(KINDS), st.sampled_from(KINDS), st.booleans(), st.booleans(), st.booleans())
-def test_against_numpy(data: st.DataObject, edges: str, nodes: str, weighted: bool, ends: bool, ground: bool) -> None:
-    ends = ends and edges != "nothing" and nodes != "nothing"
+@given(st.data(), st.sampled_from(KINDS), st.sampled_from(KINDS), st.booleans(), st.booleans())
+def test_against_numpy(data: st.DataObject, edges: str, nodes: str, weighted: bool, ground: bool) -> None:
     part = data.draw(graphs(min_nodes=1, exponents=(-5.0, 5.0)))
     index, weight = data.draw(listings(part))
     n, m = part.num_nodes, index.size(1)
-    model = positive(edges=edges, nodes=nodes, ends=ends, ground=ground)
+    model = positive(edges=edges, nodes=nodes, ground=ground)
     state = model.state_dict()
     x, edge_attr = features(nodes, torch.arange(n) % 3, 1), features(edges, torch.arange(m) % 3, 2)
     graph = Incidence(index, n, edge_weight=weight if weighted else None)
@@ -69,11 +68,6 @@ def test_against_numpy(data: st.DataObject, edges: str, nodes: str, weighted: bo
         expected = np.zeros((3, 0))
     else:
         raw = raw_rows(state, "edge", edge_attr, m)
-        if ends:
-            of_types = x is not None and x.dtype == torch.int64
-            table = state["ends"].numpy()
-            own = table[x.numpy()] if of_types else x.numpy() @ table
-            raw = raw + own[index[0].numpy()] + own[index[1].numpy()]
         rows = {e: [] for e in part.edges}
         for (u, v), row in zip(index.T.tolist(), softplus(raw), strict=True):
             if u != v:
@@ -123,31 +117,6 @@ def test_a_copy_through_pickle_starts_likewise() -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
 
 
-def test_blocks_start_alike_and_each_learns_its_own() -> None:
-    torch.manual_seed(0)
-    one = LearnedConductances(3, num_edge_types=4, in_channels=2, num_blocks=1)
-    torch.manual_seed(0)
-    three = LearnedConductances(3, num_edge_types=4, in_channels=2, num_blocks=3)
-    for name, value in one.state_dict().items():
-        assert torch.equal(three.state_dict()[name], value.repeat(1, 3)), name
-    w, q = three.double()(Incidence(EDGES, 5), normal(5, 2), EDGE_TYPES)
-    assert w.shape == (9, 3) and q.shape == (9, 5)
-    w[3:6].sum().backward()
-    used = three.edge.table.grad != 0
-    assert used[:, 3:6].any() and not used[:, :3].any() and not used[:, 6:].any()
-
-
-def test_ends_start_without_effect_and_learn() -> None:
-    torch.manual_seed(0)
-    model = LearnedConductances(2, num_edge_types=3, num_node_types=3, ends=True)
-    graph = Incidence(EDGES, 5)
-    w, _ = model(graph, NODE_TYPES, EDGE_TYPES)
-    without = graph.merge_directed(torch.nn.functional.softplus(model.edge.table)[EDGE_TYPES]).T
-    torch.testing.assert_close(w, without)
-    w.sum().backward()
-    assert (model.ends.grad != 0).all()
-
-
 def test_without_learning() -> None:
     graph = Incidence(EDGES, 5)
     fixed = LearnedConductances(2, num_edge_types=3, learned=False, ground=False)
@@ -157,13 +126,12 @@ def test_without_learning() -> None:
     assert w.tolist() == [[2.0, 3.0, 4.0]] * 2 and q is None
 
 
-@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("kind", ["types", "features"])
-def test_gradients(kind: str, ends: bool) -> None:
-    model = positive(2, kind, kind, ends=ends)
+def test_gradients(kind: str) -> None:
+    model = positive(2, kind, kind)
     x, edge_attr = features(kind, NODE_TYPES, 1), features(kind, EDGE_TYPES, 2)
     names = [name for name, _ in model.named_parameters()]
-    assert len(names) == (2 if kind == "types" else 4) + ends
+    assert len(names) == (2 if kind == "types" else 4)
 
     def of(both: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
         graph = Incidence(EDGES, 5, edge_weight=both[[0, 0, 1, 1, 3, 2]])
@@ -190,15 +158,6 @@ def test_conductances_stay_positive_where_training_runs_away() -> None:
     [
         ({"num_edge_types": 2, "edge_dim": 3}, "edges have either types or real features, got 2 types and 3"),
         ({"num_node_types": 4, "in_channels": 5}, "nodes have either types or real features, got 4 types and 5"),
-        (
-            {"ends": True, "num_edge_types": 2},
-            "must be learned and need edge and node features, got learned=True, num_edge_types=2",
-        ),
-        ({"ends": True, "num_node_types": 2}, "must be learned and need edge and node features"),
-        (
-            {"ends": True, "num_node_types": 2, "num_edge_types": 2, "learned": False},
-            "must be learned and need edge and node features",
-        ),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
@@ -230,11 +189,10 @@ def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
         ("features", {"x": NODE_TYPES}, r"node features must be floating point \[5, 2\], got torch.int64 \[5\]"),
     ],
 )
-@pytest.mark.parametrize("ends", [False, True])
-def test_features_are_checked(kind: str, change: dict[str, Any], message: str, ends: bool) -> None:
+def test_features_are_checked(kind: str, change: dict[str, Any], message: str) -> None:
     given = {"x": features(kind, NODE_TYPES, 1), "edge_attr": features(kind, EDGE_TYPES, 2), **change}
     with pytest.raises(ValueError, match=message):
-        positive(2, kind, kind, ends=ends)(Incidence(EDGES, 5), **given)
+        positive(2, kind, kind)(Incidence(EDGES, 5), **given)
 
 
 @pytest.mark.parametrize("part", [Graph(0, [], []), Graph(3, [], [])], ids=str)
@@ -242,5 +200,5 @@ def test_features_are_checked(kind: str, change: dict[str, Any], message: str, e
 def test_graphs_without_edges(part: Graph, kind: str) -> None:
     n = part.num_nodes
     x, none = features(kind, NODE_TYPES[:n], 1), features(kind, EDGE_TYPES[:0], 2)
-    w, q = positive(2, kind, kind, ends=True)(Incidence(part.edge_index(), n), x, none)
+    w, q = positive(2, kind, kind)(Incidence(part.edge_index(), n), x, none)
     assert w.shape == (2, 0) and q.shape == (2, n) and (q > 0).all()

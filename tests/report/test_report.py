@@ -249,8 +249,7 @@ def test_settings_without_effect_do_not_separate_runs(
     [
         ({}, {"encoder": {**GRAM, "edge_out_channels": 0}}, ["with edge encoding", "without edge encoding"]),
         ({"pe_norm": False}, {"pe_norm": True}, ["without normalized encoding", "with normalized encoding"]),
-        ({}, {"encoder": {**GRAM, "ground": False}}, ["with ground", "without ground"]),
-        ({}, {"encoder": {**GRAM, "end_features": True}}, ["without end features", "with end features"]),
+        ({}, {"encoder": {**GRAM, "conductances": "fixed"}}, ["learned conductances", "fixed conductances"]),
         ({}, {"encoder": {**GRAM, "basis": "chebyshev"}}, ["power basis", "chebyshev basis"]),
         ({}, {"encoder": {**GRAM, "probes": "rademacher"}}, ["identity probes", "rademacher probes"]),
         ({"pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),

@@ -129,7 +129,7 @@ class Watched(JointTraining):
         (EXACT, {}),
         (FEATURES, {}),
         (RANDOM, {"pooling": "mean", "pe_norm": False}),
-        ({**EXACT, "num_squarings": 1, "basis": "chebyshev", "learned_conductances": False}, {"pooling": "sum"}),
+        ({**EXACT, "basis": "chebyshev", "conductances": "ground"}, {"pooling": "sum"}),
     ],
     ids=str,
 )
@@ -159,9 +159,7 @@ def test_training_learns_and_validation_chooses(
     )
     assert result["test_mae"] == pytest.approx(float(expected.abs().mean()), rel=1e-4)
     assert result["test_rmse"] == pytest.approx(float(expected.square().mean().sqrt()), rel=1e-4)
-    assert (result["encoder_parameters"] > 0) == (
-        encoder in (EXACT, FEATURES, RANDOM) or "num_squarings" in str(encoder)
-    )
+    assert (result["encoder_parameters"] > 0) == (encoder in (EXACT, FEATURES, RANDOM) or "chebyshev" in str(encoder))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +214,7 @@ def test_encoder_and_maps_have_learning_rates_of_their_own(splits: MoleculeSplit
     three = train(splits, chosen, pe_lr=0.5).optimizer.param_groups
     assert [group["peak_lr"] for group in three] == [training.config.lr, 0.5, training.config.encoder_lr]
     assert len(three[1]["params"]) == 4
-    without = train(splits, {**chosen, "learned_conductances": False, "ground": False})
+    without = train(splits, {**chosen, "conductances": "fixed"})
     assert len(without.optimizer.param_groups) == 1, "nothing to learn: no group"
     without.fit()
 

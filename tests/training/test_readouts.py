@@ -32,7 +32,7 @@ def graphs() -> GraphDataset:
 @pytest.fixture(scope="module")
 def encoder() -> GramTransformer:
     torch.manual_seed(0)
-    return GramTransformer(num_filters=2, num_layers=6, learned_conductances=False).double()
+    return GramTransformer(num_filters=2, num_layers=6, conductances="ground").double()
 
 
 def values_and_channels(

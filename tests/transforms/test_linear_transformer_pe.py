@@ -311,7 +311,7 @@ def test_the_shipped_encoder() -> None:
 @needs_zoo
 def test_every_width_is_a_prefix_of_the_shipped_encoder() -> None:
     whole = LinearTransformerPE()
-    assert whole.k == 16
+    assert whole.k == 14
     for graph in corner_cases():
         data = as_data(graph)
         pe = whole(data).linear_transformer_pe
@@ -350,7 +350,7 @@ def typed_sample(count: int = 7) -> list[Data]:
 
 def gram_encoder(dtype: torch.dtype = torch.float32, **options) -> GramTransformer:
     """Every parameter matters, and none is zero or one."""
-    settings = {"num_edge_types": 3, "num_node_types": 4, "end_features": True, "num_filters": 2, "num_layers": 3}
+    settings = {"num_edge_types": 3, "num_node_types": 4, "num_filters": 2, "num_layers": 3}
     return randomize_(GramTransformer(**{"out_channels": 6, "edge_out_channels": 5, **settings, **options})).to(dtype)
 
 
@@ -376,7 +376,7 @@ def by_hand(encoder: GramTransformer, data: Data) -> tuple[np.ndarray, np.ndarra
         return np.log1p(np.exp(raw))
 
     parameters = {name: value.detach().double().numpy() for name, value in encoder.named_parameters()}
-    bond, atom, ends = (parameters[f"conductances.{name}"] for name in ("edge.table", "ground.table", "ends"))
+    bond, atom = (parameters[f"conductances.{name}"] for name in ("edge.table", "ground.table"))
     types, (row, col) = data.x[:, 0].numpy(), data.edge_index.numpy()
     weight = np.ones(len(row)) if data.get("edge_weight") is None else data.edge_weight.double().numpy()
     nodes, edges = [], []
@@ -384,7 +384,7 @@ def by_hand(encoder: GramTransformer, data: Data) -> tuple[np.ndarray, np.ndarra
         matrix = np.zeros((len(types), len(types)))
         for u, v, kind, w in zip(row, col, data.edge_attr.tolist(), weight, strict=True):
             if u != v:
-                matrix[u, v] = matrix[v, u] = w * softplus(bond[kind, f] + ends[types[u], f] + ends[types[v], f])
+                matrix[u, v] = matrix[v, u] = w * softplus(bond[kind, f])
         scale = (matrix.sum(1) + softplus(atom[types, f])) ** -0.5
         p = scale[:, None] * matrix * scale
         power = np.eye(len(types))
@@ -547,13 +547,10 @@ def test_missing_features_are_named(both, name: str, what: str) -> None:
     ("options", "reads"),
     [
         ({}, {"x", "edge_attr"}),
-        ({"end_features": False}, {"x", "edge_attr"}),
-        ({"ground": False}, {"x", "edge_attr"}),
-        ({"ground": False, "end_features": False}, {"edge_attr"}),
-        ({"num_node_types": None, "end_features": False}, {"edge_attr"}),
-        ({"learned_conductances": False, "end_features": False}, {"x"}),
-        ({"num_edge_types": None, "end_features": False}, {"x"}),
-        ({"num_edge_types": None, "num_node_types": None, "end_features": False}, set()),
+        ({"num_node_types": None}, {"edge_attr"}),
+        ({"conductances": "ground"}, {"x"}),
+        ({"num_edge_types": None}, {"x"}),
+        ({"num_edge_types": None, "num_node_types": None}, set()),
     ],
 )
 def test_features_that_an_encoder_does_not_read_may_be_absent(options: dict, reads: set[str]) -> None:
@@ -576,9 +573,7 @@ def test_features_that_an_encoder_does_not_read_may_be_absent(options: dict, rea
 
 
 def test_real_features() -> None:
-    encoder = randomize_(
-        GramTransformer(4, 3, num_filters=2, num_layers=3, edge_dim=2, in_channels=3, end_features=True)
-    )
+    encoder = randomize_(GramTransformer(4, 3, num_filters=2, num_layers=3, edge_dim=2, in_channels=3))
     graph = Graph(4, [(0, 1), (1, 2), (1, 3)], [1.0] * 3)
     bonds = normal(3, 2).float().repeat(2, 1)
     data = Data(x=normal(4, 3, seed=1).float(), edge_index=graph.both_ways()[0], edge_attr=bonds)
@@ -628,17 +623,15 @@ def test_gram_repr_changes_with_everything_that_changes_the_output(gram) -> None
         gram,
         changed(lambda e: e.readout.weight[0, 0].add_(1e-6)),
         changed(lambda e: e.edge_readout.weight[0, 0].add_(1e-6)),
-        changed(lambda e: e.conductances.ends[0, 0].add_(1e-6)),
         changed(lambda e: e.conductances.ground.table[0, 0].add_(1e-6)),
         changed(lambda e: e.double()),
-        gram_encoder(ground=False),
+        gram_encoder(conductances="ground"),
         *(copy_weights(gram, gram_encoder(**{name: value})) for name, value in alike.items()),
         gram_encoder(num_layers=4),
-        gram_encoder(probes="identity", num_squarings=1),
     ]
     transforms = [LinearTransformerPE(encoder=encoder, edge_attr_name=EDGE_PE) for encoder in encoders]
     transforms += [LinearTransformerPE(encoder=gram, edge_attr_name=name) for name in (None, "None", "edge_pe")]
-    assert len({repr(t) for t in transforms}) == len(transforms) == 16
+    assert len({repr(t) for t in transforms}) == len(transforms) == 14
     again = LinearTransformerPE(encoder=copy.deepcopy(gram).eval(), edge_attr_name=EDGE_PE)
     assert repr(again) == repr(transforms[0])
 

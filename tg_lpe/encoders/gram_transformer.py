@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_flags, check_seed
+from tg_lpe.arguments import check_choice, check_count, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
@@ -25,12 +25,12 @@ from tg_lpe.ops.polynomials import (
     BASES,
     EdgePositions,
     dense_polynomials,
-    dense_products,
     is_faster,
     matrix_polynomials,
 )
 from tg_lpe.ops.triangles import triangle_products
 
+CONDUCTANCES = ("learned", "ground", "fixed")
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
 EXACT_NODES = 256
@@ -70,8 +70,7 @@ class GramTransformer(Encoder):
     entries at the edges. Both are equivariant under relabelling of the nodes and independent of signs and bases. With
     ``V = I`` they are exact. With ``num_probes`` columns of random signs the Gram matrix of two layers,
     ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
-    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size. Multiplicative layers
-    ``Phi <- Phi Phi`` (Lemmas 4 and 5) double the reach at each step, and need ``V = I``.
+    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size.
 
     ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
     (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
@@ -82,10 +81,6 @@ class GramTransformer(Encoder):
     Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is equivariant; the
     estimated part is equivariant in distribution: relabelling changes it by as much as another seed would.
 
-    With ``num_blocks`` the layers are divided into blocks with conductances of their own, as eq. (16) allows each layer
-    its weights: ``Phi`` goes through all of them, ``Phi_t = P_b Phi_{t-1}`` in block ``b``. The product of different
-    ``P`` is not symmetric; what is read at an edge is the mean of its two entries.
-
     With ``pair_out_channels``, :meth:`encode_with_pairs` reads the entries of ``f_t(S)`` at any pair of nodes too, as
     those of a graph in which asked-for pairs are edges of conductance zero: exact or estimated as above.
 
@@ -95,13 +90,10 @@ class GramTransformer(Encoder):
 
     Args:
         out_channels: width of the node encoding, through a linear map; if absent, all values that are read:
-            ``num_filters * (num_layers + num_squarings)`` values.
+            ``num_filters * num_layers`` values.
         edge_out_channels: width of the edge encoding likewise; 0 for none.
         num_filters: filters, each with conductances of its own.
         num_layers: layers, each of them read.
-        num_squarings: multiplicative layers after them, read too; exact probes only.
-        num_blocks: blocks of layers, each with conductances of its own; divides ``num_layers``. All start alike. More
-            than one need ``probes="identity"``, the basis ``"power"`` and no squarings.
         basis: ``"power"`` as above, or ``"chebyshev"``: ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``, the same space of
             filters in a basis that does not decay.
         probes: ``"identity"``, exact, up to 4,096 nodes; ``"rademacher"``, random; or ``"auto"``: exact as far as
@@ -110,9 +102,8 @@ class GramTransformer(Encoder):
         seed: of random probes.
         num_edge_types, edge_dim: categories or width of the edge features that decide conductances.
         num_node_types, in_channels: categories or width of the node features that decide ground conductances.
-        learned_conductances: whether the conductance of an edge depends on its features.
-        ground: whether nodes are grounded.
-        end_features: whether the conductance of an edge depends on the node features of its ends too.
+        conductances: ``"learned"``: those of edges depend on their features, and nodes are grounded through learned
+            ones; ``"ground"``: only nodes are grounded so; ``"fixed"``: neither, the layers walk on the graph as it is.
         pair_out_channels: width of the encoding of pairs, through a linear map; ``None`` for all values that are read,
             0 for no encoding of pairs.
 
@@ -142,7 +133,6 @@ class GramTransformer(Encoder):
         num_filters: int = 4,
         num_layers: int = 16,
         *,
-        num_squarings: int = 0,
         basis: str = "power",
         probes: str = "auto",
         num_probes: int = 64,
@@ -151,46 +141,29 @@ class GramTransformer(Encoder):
         edge_dim: int | None = None,
         num_node_types: int | Sequence[int] | None = None,
         in_channels: int | None = None,
-        learned_conductances: bool = True,
-        ground: bool = True,
-        end_features: bool = False,
-        num_blocks: int = 1,
+        conductances: str = "learned",
         pair_out_channels: int | None = 0,
     ) -> None:
         super().__init__()
-        check_flags(learned_conductances=learned_conductances, ground=ground, end_features=end_features)
         check_seed(seed)
         check_count("num_filters", num_filters)
         check_count("num_layers", num_layers)
         check_count("num_probes", num_probes)
-        check_count("num_blocks", num_blocks)
         if out_channels is not None:
             check_count("out_channels", out_channels)
-        check_count("num_squarings", num_squarings, least=0)
         for name, width in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):
             if width is not None:
                 check_count(name, width, least=0)
         check_choice("basis", basis, tuple(BASES))
         check_choice("probes", probes, GRAM_PROBES)
-        if num_squarings and probes != "identity":
-            raise ValueError(f"num_squarings={num_squarings} needs probes='identity', got {probes!r}")
-        if num_layers % num_blocks:
-            raise ValueError(f"num_blocks must divide num_layers={num_layers}, got {num_blocks}")
-        if num_blocks > 1 and (probes != "identity" or basis != "power" or num_squarings):
-            raise ValueError(
-                f"num_blocks={num_blocks} needs probes='identity', basis='power' and num_squarings=0, got "
-                f"{probes!r}, {basis!r} and {num_squarings}"
-            )
+        check_choice("conductances", conductances, CONDUCTANCES)
         sizes = {"num_edge_types": num_edge_types, "edge_dim": edge_dim}
         sizes |= {"num_node_types": num_node_types, "in_channels": in_channels}
         given = {name: size for name, size in sizes.items() if size is not None}
-        if given and not (learned_conductances or ground or end_features):
-            raise ValueError(
-                f"features decide nothing with learned_conductances=False, ground=False and end_features=False, got "
-                f"{', '.join(f'{name}={size}' for name, size in given.items())}"
-            )
-        self.num_filters, self.num_layers, self.num_squarings = num_filters, num_layers, num_squarings
-        self.num_blocks = num_blocks
+        if given and conductances == "fixed":
+            told = ", ".join(f"{name}={size}" for name, size in given.items())
+            raise ValueError(f"features decide nothing with conductances='fixed', got {told}")
+        self.num_filters, self.num_layers = num_filters, num_layers
         self.basis, self.probe_kind, self.num_probes, self.seed = basis, probes, num_probes, seed
         self.conductances = LearnedConductances(
             num_filters,
@@ -198,17 +171,15 @@ class GramTransformer(Encoder):
             edge_dim,
             num_node_types,
             in_channels,
-            learned=learned_conductances,
-            ground=ground,
-            ends=end_features,
-            num_blocks=num_blocks,
+            learned=conductances == "learned",
+            ground=conductances != "fixed",
         )
         c = self.conductances
         by_nodes = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
-        read = {"edge_weight": True, "edge_attr": c.edge is not None, "x": by_nodes or c.ends is not None}
+        read = {"edge_weight": True, "edge_attr": c.edge is not None, "x": by_nodes}
         self.reads = frozenset(name for name, is_read in read.items() if is_read)
         self.register_buffer("unit", torch.ones(()), persistent=False)  # carries the module's device and dtype
-        width = num_filters * (num_layers + num_squarings)
+        width = num_filters * num_layers
         self.out_channels = width if out_channels is None else out_channels
         self.edge_out_channels = width if edge_out_channels is None else edge_out_channels
         # The bias reads Phi_0 = I, whose diagonal is one and whose entries at the edges are zero.
@@ -219,13 +190,9 @@ class GramTransformer(Encoder):
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The sizes of the features that learned conductances read; none where conductances are fixed."""
-        if not arguments.get("learned_conductances", True):
-            return {}
-        found = super().data_arguments(spec, arguments)
-        if not arguments.get("ground", True) and not arguments.get("end_features", False):
-            found = {name: size for name, size in found.items() if name not in ("num_node_types", "in_channels")}
-        return found
+        """Return the sizes of the features that learned conductances read; none of others."""
+        learned = arguments.get("conductances", "learned") == "learned"
+        return super().data_arguments(spec, arguments) if learned else {}
 
     @without_autocast
     def encode(
@@ -324,8 +291,7 @@ class GramTransformer(Encoder):
         if graphs := self._large_graphs(graph):
             return self._one_by_one(graph, adjacency, graphs, generator, read_edges)
         exact = 0 if self.probe_kind == "rademacher" else max_nodes
-        plain = self.num_squarings == 0 and self.num_blocks == 1
-        if plain and exact and is_faster(adjacency, num_nodes, max_nodes):
+        if exact and is_faster(adjacency, num_nodes, max_nodes):
             structure = graph.tail, graph.head, graph.ptr, num_nodes, max_nodes
             return matrix_polynomials(adjacency, *structure, self.basis, self.num_layers)
         padded = PaddedBatch(graph, dense_nodes=exact, max_padding=MAX_PADDING)
@@ -340,7 +306,7 @@ class GramTransformer(Encoder):
             nodes.append(at_nodes)
             edges.append(at_edges)
             order.append(where.edges)
-        width = self.num_filters * (self.num_layers + self.num_squarings)
+        width = self.num_filters * self.num_layers
         if not nodes:
             return adjacency.new_zeros(num_nodes, width), adjacency.new_zeros(0, width)
         if len(edges) == 1:
@@ -353,20 +319,15 @@ class GramTransformer(Encoder):
 
         A channel of the encoding is the sum over filters of the diagonal of ``r(S)``, and for edges of its entries; the
         response ``r`` is a polynomial, evaluated at 101 eigenvalues of ``S`` in [0, 2].
-        Without a linear map (``out_channels=None``) the responses are the basis and not listed; products over several
-        blocks have none; nor are conductances listed that depend on real features or several columns of types. With
-        ``end_features`` the ends count as zero.
+        Without a linear map (``out_channels=None``) the responses are the basis and not listed; nor are conductances
+        listed that depend on real features or several columns of types.
         """
         filters = tuple(f"filter {number}" for number in range(self.num_filters))
-        if self.num_blocks > 1:
-            filters = tuple(f"block {block}, {name}" for block in range(self.num_blocks) for name in filters)
         tables = []
         for over, what in (("edge_attr", "conductance of edges"), ("x", "ground conductance of nodes")):
             values = self.conductances.of_types(over)
             if values is not None:
                 tables.append(LearnedTable(what, over, torch.arange(values.size(0)), values.cpu(), filters))
-        if self.num_blocks > 1:
-            return tables
         eigenvalues = torch.linspace(0.0, 2.0, 101, dtype=torch.float64)
         basis = self._basis(1.0 - eigenvalues)
         for level, readout in (("nodes", self.readout), ("edges", self.edge_readout)):
@@ -377,25 +338,23 @@ class GramTransformer(Encoder):
         return tables
 
     def _basis(self, p: Tensor) -> Tensor:
-        """The polynomials of the layers at eigenvalues ``p`` of ``P``, ``[num_values, num_layers + num_squarings]``."""
+        """The polynomials of the layers at eigenvalues ``p`` of ``P``, ``[num_values, num_layers]``."""
         alpha, gamma = BASES[self.basis]
         chain = [torch.ones_like(p), p]
         for _ in range(self.num_layers - 1):
             chain.append(alpha * p * chain[-1] - gamma * chain[-2])
-        for _ in range(self.num_squarings):
-            chain.append(chain[-1].square())
         return torch.stack(chain[1:], dim=1)
 
     def _adjacency(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
-        """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_blocks * num_filters, num_edges]``."""
+        """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
         w, q = self.conductances(graph, x, edge_attr)
         if w is None:
-            diagonal = graph.laplacian_diagonal(self.unit).expand(self.conductances.num_sets, -1)
+            diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
         else:
             # P does not depend on the scale of a graph's conductances, and they may be outside of the dtype's range.
             factor = None if graph.conductance is None else _factor(graph, graph.conductance, q is not None)
             w = (w if factor is None else w * factor[graph.batch[graph.tail]]).to(self.unit.dtype)
-            diagonal = w.new_zeros(self.conductances.num_sets, graph.num_nodes)
+            diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
             ground = graph.ground  # the graph's own, added to the learned one
             if factor is not None:
@@ -487,11 +446,7 @@ class GramTransformer(Encoder):
 
     def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
         """What :meth:`gram` returns, of the padded graphs of one bucket."""
-        if self.num_blocks == 1:
-            diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers, self.num_squarings)
-        else:
-            blocks = adjacency.unflatten(0, (self.num_blocks, self.num_filters))
-            diagonals, entries = dense_products(blocks, where, self.num_layers // self.num_blocks)
+        diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers)
         return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
 
     def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int, read_edges: bool) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ def encode_on_disk(
     each column and its signs, ``9 * columns`` bytes a node in float32, the result, ``4 * out_channels``, and 20 bytes.
 
     Args:
-        encoder: one that reads no features, without squarings and blocks of layers; its edge channels are left out.
+        encoder: one that reads no features; its edge channels are left out.
         graph: the graph.
         columns: probes that go through the layers together. Fewer take less memory and more passes over the edges:
             ``num_filters * (num_layers + 1) // 2 * num_probes / columns``.
@@ -37,10 +37,8 @@ def encode_on_disk(
     Raises:
         ValueError: if the encoder is no such one, or ``columns`` is less than 1.
     """
-    if not isinstance(encoder, GramTransformer) or encoder.num_squarings or encoder.num_blocks > 1:
-        raise ValueError(
-            f"a graph on disk needs a GramTransformer without squarings and blocks of layers, got {encoder}"
-        )
+    if not isinstance(encoder, GramTransformer):
+        raise ValueError(f"a graph on disk needs a GramTransformer, got {encoder}")
     if features := sorted(encoder.reads - {"edge_weight"}):
         raise ValueError(f"a graph on disk has no features, and this encoder reads {features}")
     if columns < 1:

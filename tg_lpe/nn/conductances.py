@@ -31,10 +31,7 @@ class LearnedConductances(nn.Module):
         num_node_types: categories of integer node features, likewise; exclusive with ``in_channels``.
         in_channels: width of real node features.
         learned: whether edges conduct differently; all one (or ``edge_weight``) otherwise.
-        ends: whether the conductance of an edge depends on the node features of its two ends as well.
         ground: whether nodes are grounded.
-        num_blocks: how many times over there are such sets, ``num_blocks * num_filters`` in all, block by block. All
-            blocks start alike.
 
     Raises:
         ValueError: if arguments exclude each other.
@@ -49,27 +46,16 @@ class LearnedConductances(nn.Module):
         in_channels: int | None = None,
         learned: bool = True,
         ground: bool = True,
-        ends: bool = False,
-        num_blocks: int = 1,
     ) -> None:
         super().__init__()
-        self.num_sets = num_blocks * num_filters
+        self.num_filters = num_filters
         self._edge_feature = Feature("edge", num_edge_types, edge_dim)
         self._node_feature = Feature("node", num_node_types, in_channels)
         self.num_edge_types, self.edge_dim = num_edge_types, edge_dim
         self.num_node_types, self.in_channels = num_node_types, in_channels
         has_edges = learned and self._edge_feature.width > 0
-        sets = num_filters, num_blocks
-        self.edge = _PositiveMap(*sets, self._edge_feature, EDGE_START) if has_edges else None
-        self.ground = _PositiveMap(*sets, self._node_feature, GROUND_START) if ground else None
-        if ends and (self.edge is None or self._node_feature.width == 0):
-            raise ValueError(
-                "conductances that depend on the ends of an edge (end_features, ends) must be learned and need edge "
-                f"and node features, got learned={learned}, num_edge_types={num_edge_types}, "
-                f"edge_dim={edge_dim}, num_node_types={num_node_types}, in_channels={in_channels}"
-            )
-        # Starts at zero: the ends of an edge matter as far as training finds.
-        self.ends = nn.Parameter(torch.zeros(self._node_feature.width, self.num_sets)) if ends else None
+        self.edge = _PositiveMap(num_filters, self._edge_feature, EDGE_START) if has_edges else None
+        self.ground = _PositiveMap(num_filters, self._node_feature, GROUND_START) if ground else None
 
     def forward(
         self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None
@@ -84,8 +70,8 @@ class LearnedConductances(nn.Module):
                 edges of an undirected one differ, it conducts their mean.
 
         Returns:
-            ``w`` of the columns of ``B``, ``[num_sets, num_edges]`` or ``None`` for all one, and ground conductances
-            ``[num_sets, num_nodes]`` or ``None``, where ``num_sets`` is ``num_blocks * num_filters``.
+            ``w`` of the columns of ``B``, ``[num_filters, num_edges]`` or ``None`` for all one, and ground
+            conductances ``[num_filters, num_nodes]`` or ``None``.
 
         Raises:
             ValueError: if a feature is missing, of another width or out of range.
@@ -93,15 +79,9 @@ class LearnedConductances(nn.Module):
         self._check(graph, x, edge_attr)
         w = None
         if self.edge is not None:
-            if self.ends is None:
-                listed = self.edge(edge_attr, graph.num_directed_edges)
-            else:
-                raw = self.edge.raw(edge_attr, graph.num_directed_edges)
-                ends = graph.end_sums(self._node_feature.product(x, self.ends))
-                listed = nn.functional.softplus(raw + ends)
-            w = graph.merge_directed(listed).mT
+            w = graph.merge_directed(self.edge(edge_attr, graph.num_directed_edges)).mT
         if graph.conductance is not None:
-            given = graph.conductance.expand(self.num_sets, -1)
+            given = graph.conductance.expand(self.num_filters, -1)
             w = given if w is None else w * given
         if self.ground is None:
             return w, None
@@ -127,17 +107,15 @@ class LearnedConductances(nn.Module):
         checks = ValueChecks()
         if self.edge is not None:
             self._edge_feature.check(edge_attr, graph.num_directed_edges, checks)
-        if self.ground is not None or self.ends is not None:
+        if self.ground is not None:
             self._node_feature.check(x, graph.num_nodes, checks)
         checks.run()
 
     def reset_parameters(self) -> None:
-        """Draw the conductances anew; the ends of an edge start without influence."""
+        """Draw the conductances anew."""
         for part in (self.edge, self.ground):
             if part is not None:
                 part.reset_parameters()
-        if self.ends is not None:
-            nn.init.zeros_(self.ends)
 
 
 EDGE_START = (1.0, 0.5)
@@ -153,16 +131,15 @@ conductances, all below 1e-21, would overflow."""
 class _PositiveMap(nn.Module):
     """softplus of a table or of a linear map."""
 
-    def __init__(self, num_filters: int, num_blocks: int, feature: Feature, start: tuple[float, float]) -> None:
+    def __init__(self, num_filters: int, feature: Feature, start: tuple[float, float]) -> None:
         super().__init__()
         self.feature, self.start = feature, start
-        self.num_filters, self.num_blocks = num_filters, num_blocks
-        categories, num_sets = feature.categories, num_blocks * num_filters
-        self.table = nn.Parameter(torch.empty(1 if categories is None else categories.num_rows, num_sets))
-        """Before softplus, ``[num_types, num_sets]``; the bias ``[1, num_sets]`` of a linear map."""
+        self.num_filters, categories = num_filters, feature.categories
+        self.table = nn.Parameter(torch.empty(1 if categories is None else categories.num_rows, num_filters))
+        """Before softplus, ``[num_types, num_filters]``; the bias ``[1, num_filters]`` of a linear map."""
         self.weight = None
         if feature.channels is not None:
-            self.weight = nn.Parameter(torch.empty(feature.channels, num_sets))
+            self.weight = nn.Parameter(torch.empty(feature.channels, num_filters))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -171,14 +148,14 @@ class _PositiveMap(nn.Module):
         median, spread = self.start
         value = median * (spread * self.table.new_empty(self.table.size(0), self.num_filters).normal_()).exp()
         value[:, 0] = 1.0 if self.start == EDGE_START else 0.01
-        self.table.copy_(value.expm1().log().repeat(1, self.num_blocks))  # the inverse of softplus
+        self.table.copy_(value.expm1().log())  # the inverse of softplus
         categories = self.feature.categories
         if categories is not None:
             self.table[categories.counts[0] :] = 0.0  # further columns start without influence
         if self.weight is not None:
             weight = self.weight.new_empty(self.weight.size(0), self.num_filters).normal_()
             weight[:, 0] = 0.0  # whatever the features
-            self.weight.copy_((0.1 / weight.size(0) ** 0.5 * weight).repeat(1, self.num_blocks))
+            self.weight.copy_(0.1 / weight.size(0) ** 0.5 * weight)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Positive values ``[num_rows, num_filters]`` of features that were checked."""

@@ -263,20 +263,20 @@ class _DensePolynomials(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
+        ctx: Any, adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int
     ) -> tuple[Tensor, Tensor]:
         """Run the layers; they are kept only where a gradient will be asked for."""
         p = where.dense(adjacency)
         read = torch.cat([where.upper, where.diagonal_positions])
         chain, values = [p], [_entries(p, read, adjacency.size(0))]
         keep = ctx.needs_input_grad[0]
-        for layer in range(1, num_layers + squarings):
-            phi = _next_layer(p, chain, alpha, gamma, squared=layer >= num_layers)
+        for _ in range(1, num_layers):
+            phi = _next_layer(p, chain, alpha, gamma)
             chain = [*chain, phi] if keep else [chain[-1], phi]
             values.append(_entries(phi, read, adjacency.size(0)))
         if keep:
             ctx.save_for_backward(adjacency, *chain)
-            ctx.arguments = where, alpha, gamma, num_layers, squarings
+            ctx.arguments = where, alpha, gamma, num_layers
         entries, diagonals = torch.stack(values, dim=1).split(
             [where.upper.numel(), where.diagonal_positions.numel()], 2
         )
@@ -286,12 +286,12 @@ class _DensePolynomials(torch.autograd.Function):
     def backward(ctx: Any, grad_diagonal: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """The recurrence run backwards: ``H_{t-1} = G_{t-1} + P H_t``, and ``dP`` gathers ``H_t Phi_{t-1}``."""
         adjacency, *chain = ctx.saved_tensors
-        where, alpha, gamma, num_layers, _ = ctx.arguments
+        where, alpha, gamma, _ = ctx.arguments
         if torch.is_grad_enabled():
             inputs = adjacency, *ctx.arguments
             return tuple(reference_gradients(_dense_reference, inputs, [grad_diagonal, grad_edges]))
         num_filters, last, p = grad_edges.size(0), len(chain) - 1, chain[0]
-        # An edge's entry stands in two places, which share its gradient: squaring needs it symmetric.
+        # An edge's entry stands in two places, which share its gradient.
         half = 0.5 * grad_edges
         grads = torch.cat([half, half, grad_diagonal], dim=2).transpose(0, 1).contiguous()
         places = torch.cat([where.upper, where.lower, where.diagonal_positions]).expand(num_filters, -1)
@@ -303,10 +303,6 @@ class _DensePolynomials(torch.autograd.Function):
         total = torch.zeros_like(p)
         h, later = read(torch.zeros_like(p), last), None
         for layer in range(last, 0, -1):
-            if layer >= num_layers:  # Phi_t = Phi_{t-1} Phi_{t-1}
-                product = torch.bmm(chain[layer - 1], h)
-                h = read(product + product.mT, layer - 1)
-                continue
             # Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}, all of them symmetric polynomials of P
             total.baddbmm_(h, chain[layer - 1], alpha=alpha)
             if gamma == 0.0:
@@ -319,13 +315,11 @@ class _DensePolynomials(torch.autograd.Function):
             h = read(before, layer - 1)
         flat = total.add_(h).view(num_filters, -1)
         grad = flat.index_select(1, where.upper) + flat.index_select(1, where.lower)
-        return grad, None, None, None, None, None
+        return grad, None, None, None, None
 
 
-def _next_layer(p: Tensor, chain: list[Tensor], alpha: float, gamma: float, squared: bool) -> Tensor:
+def _next_layer(p: Tensor, chain: list[Tensor], alpha: float, gamma: float) -> Tensor:
     """``Phi_t`` from those before; before the first there is the identity."""
-    if squared:
-        return torch.bmm(chain[-1], chain[-1])
     if gamma == 0.0:
         return torch.bmm(p, chain[-1])
     before = chain[-2] if len(chain) > 1 else torch.eye(p.size(-1), dtype=p.dtype, device=p.device).expand_as(p)
@@ -337,61 +331,31 @@ def _entries(matrix: Tensor, places: Tensor, num_filters: int) -> Tensor:
 
 
 def _dense_reference(
-    adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int, squarings: int
+    adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int
 ) -> tuple[Tensor, Tensor]:
     """:func:`dense_polynomials` left to autograd."""
     p = where.dense(adjacency)
     chain = [p]
-    for layer in range(1, num_layers + squarings):
-        chain.append(_next_layer(p, chain, alpha, gamma, squared=layer >= num_layers))
+    for _ in range(1, num_layers):
+        chain.append(_next_layer(p, chain, alpha, gamma))
     places = where.diagonal_positions, where.upper
     diagonals, entries = (torch.stack([_entries(m, at, adjacency.size(0)) for m in chain], dim=1) for at in places)
     return diagonals, entries
 
 
-def dense_polynomials(
-    adjacency: Tensor, where: EdgePositions, basis: str, num_layers: int, num_squarings: int = 0
-) -> tuple[Tensor, Tensor]:
+def dense_polynomials(adjacency: Tensor, where: EdgePositions, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
     """Layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I``, each read on the diagonal and at the edges.
 
     Args:
         adjacency: entries of the symmetric ``P`` at the edges, ``[num_filters, num_edges]``; its diagonal is zero.
         where: where the edges lie in the matrices.
         basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``.
-        num_layers: such layers.
-        num_squarings: multiplicative layers ``Phi <- Phi Phi`` after them.
+        num_layers: ``T``.
 
     Returns:
-        Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``,
-        ``T = num_layers + num_squarings``.
+        Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``.
     """
     alpha, gamma = BASES[basis]
     if torch.compiler.is_compiling() or is_transforming():  # they derive the gradient themselves
-        return _dense_reference(adjacency, where, alpha, gamma, num_layers, num_squarings)
-    return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers, num_squarings)  # type: ignore[no-untyped-call, no-any-return]
-
-
-def dense_products(adjacency: Tensor, where: EdgePositions, num_loops: int) -> tuple[Tensor, Tensor]:
-    """Layers ``Phi_t = P_b Phi_{t-1}`` from ``Phi_0 = I``, ``num_loops`` of them with the matrix of each block ``b``.
-
-    A product of different symmetric matrices is not symmetric: what is read at an edge is the mean of its two entries.
-
-    Args:
-        adjacency: entries of each symmetric ``P_b`` at the edges, ``[num_blocks, num_filters, num_edges]``.
-        where: where the edges lie in the matrices.
-        num_loops: layers of each block.
-
-    Returns:
-        Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``,
-        ``T = num_blocks * num_loops``.
-    """
-    phi: Tensor | None = None
-    diagonals, entries = [], []
-    for block in adjacency:
-        p = where.dense(block)
-        for _ in range(num_loops):
-            phi = p if phi is None else torch.bmm(p, phi)
-            diagonals.append(where.diagonal(phi))
-            flat = phi.view(block.size(0), -1)
-            entries.append(0.5 * (flat.index_select(1, where.upper) + flat.index_select(1, where.lower)))
-    return torch.stack(diagonals, dim=1), torch.stack(entries, dim=1)
+        return _dense_reference(adjacency, where, alpha, gamma, num_layers)
+    return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers)  # type: ignore[no-untyped-call, no-any-return]
