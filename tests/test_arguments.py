@@ -10,7 +10,7 @@ import pytest
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 from tg_lpe.arguments import ArgumentError
-from tg_lpe.cli.words import as_option
+from tg_lpe.cli.parser import as_option
 from tg_lpe.encoders import ENCODERS, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 

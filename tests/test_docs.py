@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pages import DOCS, README, ROOT, checked, no_downloads, python_blocks, run_blocks
 
-from tg_lpe.cli.command_line import _parse
+from tg_lpe.cli import main, parse
 
 __all__ = ["no_downloads"]
 
@@ -56,7 +56,7 @@ def test_commands_of_a_page_parse(page: Path, command: str) -> None:
         if "--start" in words:
             pytest.skip("begins from a run that the reader has made")
         try:
-            _parse(words)
+            parse(words[0], words[1:]) if words and not words[0].startswith("-") else main(words)
         except SystemExit as stopped:  # also of --help
             assert not stopped.code, f"{page.name}: {command}"
     else:

@@ -152,7 +152,7 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
     options = ["--epochs", "1", "--target", "size", "--model.hidden_channels", "8", "--model.num_layers", "1"]
     chosen = ["--import", "own_encoders", "--encoder", name]
     with pytest.raises(SystemExit) as stopped:
-        main(["train", *chosen, "--encoder.help", name])
+        main(["train", *chosen, "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert stopped.value.code == 0 and "--encoder.largest LARGEST degrees above it share a row" in shown
     for largest in ("3", "5"):

@@ -1,10 +1,16 @@
 """Learned positional encodings for PyTorch Geometric."""
 
-from tg_lpe import encoders, models, plot, zoo
-from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
-from tg_lpe.graph.incidence import Incidence
-from tg_lpe.models.graph_transformer import GraphTransformer
-from tg_lpe.transforms import AddPositionalEncoding, LinearTransformerPE
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tg_lpe import encoders, models, plot, zoo
+    from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
+    from tg_lpe.graph.incidence import Incidence
+    from tg_lpe.models.graph_transformer import GraphTransformer
+    from tg_lpe.transforms import AddPositionalEncoding, LinearTransformerPE
 
 __all__ = [
     "AddPositionalEncoding",
@@ -22,3 +28,29 @@ __all__ = [
 ]
 
 __version__ = "0.2.0.dev0"
+
+_HOME = {
+    "AddPositionalEncoding": "transforms",
+    "Encoder": "encoders",
+    "Encoding": "encoders",
+    "GramTransformer": "encoders",
+    "GraphTransformer": "models.graph_transformer",
+    "Incidence": "graph.incidence",
+    "LinearTransformer": "encoders",
+    "LinearTransformerPE": "transforms",
+}
+"""The module of each class that can be imported from here."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: ``tg-lpe --help`` needs neither torch nor PyTorch Geometric."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_HOME.get(name, name)}")
+    value = getattr(module, name) if name in _HOME else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

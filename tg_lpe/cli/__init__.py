@@ -1,9 +1,98 @@
 """The command line: ``tg-lpe train | pretrain | encode | predict | show | report | zoo | demo``.
 
-Options of encoders, tasks, models and the loop are the arguments of their constructors, read from the
-signatures by jsonargparse: a new argument, and a new class, need no line here.
+Each command is a module with two functions: ``parse(parser, words)`` declares its options and parses them,
+``run(args)`` does the work. Only the module of the command that is asked for is imported.
 """
 
-from tg_lpe.cli.command_line import main
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jsonargparse import Namespace
+
+COMMANDS = {
+    "train": "train a model with a positional encoding; tg-lpe report compares the run folders it writes",
+    "pretrain": "fit an encoder to Laplacian eigenvectors or kernels; RUN/encoder is a checkpoint for --pretrained",
+    "encode": "write the positional encodings of the molecules of a file, or of a Parquet collection",
+    "predict": "predict for the molecules of a file, with a trained model",
+    "show": "draw a molecule with its atoms and bonds coloured by the channels of an encoding",
+    "report": "compare runs: a table here, and a page with figures",
+    "zoo": "list the checkpoints that ship with the package",
+    "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",
+}
+"""What each command does."""
+
+GOES_ON = ("train", "pretrain")
+"""Commands whose run ``--resume`` goes on with."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the ``tg-lpe`` command.
+
+    Args:
+        argv: arguments without the program's name; those of the process if absent.
+
+    Returns:
+        Exit status: 0 done, 1 the user's input was refused, 2 the arguments do not parse, 130 stopped by Ctrl-C.
+    """
+    command, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if command in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if command == "--version":
+        from tg_lpe import __version__
+
+        print(f"tg-lpe {__version__}")
+        return 0
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        print(f"tg-lpe: COMMAND must be one of {', '.join(COMMANDS)}, got {command}{hint}", file=sys.stderr)
+        return 2
+    from tg_lpe.arguments import ArgumentError
+    from tg_lpe.cli.parser import as_option
+
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    is_first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+    logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
+    try:
+        module, args = parse(command, words)
+        module.run(args)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        message = error.told(as_option) if isinstance(error, ArgumentError) else str(error)
+        print(f"tg-lpe {command}: {message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        again = "; the same command with --resume goes on from the last whole epoch" if command in GOES_ON else ""
+        print(f"\ntg-lpe {command}: stopped{again}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:
+    """Return the module of a command and its arguments; exit with status 2 if they do not parse."""
+    from tg_lpe.cli.parser import Parser
+
+    module = importlib.import_module(f"tg_lpe.cli.{command}")
+    text = COMMANDS[command]
+    return module, module.parse(Parser(prog=f"tg-lpe {command}", description=f"{text[0].upper()}{text[1:]}."), words)
+
+
+def _overview() -> str:
+    """Return the help of the program."""
+    listed = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
+    return (
+        "usage: tg-lpe COMMAND ...\n\nPositional encodings for graphs: train, compare, encode.\n\n"
+        f"commands:\n{listed}\n\noptions:\n  --help     also of a command: tg-lpe train --help\n"
+        "  --version  the version of the package"
+    )
+
 
 __all__ = ["main"]

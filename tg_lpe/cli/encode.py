@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tg_lpe.cli.classes import add_encoder
+from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
+from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, set_threads
 from tg_lpe.cli.trained import fixed_encoder, reader_of
 
@@ -21,8 +23,8 @@ EDGE_ENCODING = "linear_transformer_edge_pe"
 """Name of the encodings of edges in what is written."""
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
     from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
 
     parser.usage = "tg-lpe encode IN OUT [options]"
@@ -36,7 +38,8 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz), .parquet file, or folder of these")
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
-    add_encoder(parser, "encode", f"default: the pretrained {DEFAULT}")
+    chosen = Chosen(parser, words, "encoder", "pretrained")
+    add_encoder(parser, chosen, f"default: the pretrained {DEFAULT}")
     parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv or Parquet file (default: smiles)")
     parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
     parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
@@ -48,6 +51,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parquet.add_argument("--ray", action="store_true", help="shards are tasks of Ray, on this machine or its cluster")
     add_process(parser)
+    return parse_rest(parser, chosen, "input", "output")
 
 
 def run(args: Namespace) -> None:

@@ -1,20 +1,20 @@
-"""The parser of a command: what it refuses, it says in a few lines."""
+"""The parser of a command: plain help, and errors of a few lines that say what to type."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import sys
 from argparse import Action, HelpFormatter
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-from tg_lpe.models import MODELS, Model
-from tg_lpe.models.registry import DEFAULT_MODEL
+OPTION_OF = {"targets": "target", "metric": "task.metric", "folder": "out"}
+"""Options that have other names than the arguments that they stand for."""
 
-_TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"}
+TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"}
 
 
 class PlainHelp(DefaultHelpFormatter):
@@ -29,6 +29,52 @@ class PlainHelp(DefaultHelpFormatter):
     def _expand_help(self, action: Action) -> str:
         return plain(super()._expand_help(action))
 
+    def _format_action_invocation(self, action: Action) -> str:
+        return super()._format_action_invocation(action).replace(".class ", " ")  # --encoder.class is --encoder
+
+
+class Parser(ArgumentParser):
+    """A parser whose options have one spelling and whose errors leave the list of all options to ``--help``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, allow_abbrev=False, formatter_class=PlainHelp, print_config=None, **kwargs)
+
+    def format_help(self, formatter: HelpFormatter | None = None) -> str:
+        """Leave out the default null: the text of such an option says what its absence means."""
+        return re.sub(r",\s+default:\s+null|\s+\(default:\s+null\)", "", super().format_help(formatter))
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Print what is wrong and what to type, and exit with status 2."""
+        print(f"{self.prog}: {self._in_words(message)}\nAll options: {self.prog} --help", file=sys.stderr)
+        sys.exit(2)
+
+    def _in_words(self, message: str) -> str:
+        if found := re.match(r"unrecognized arguments: (--[\w.-]+)", message):
+            return message + self._known(found[1])
+        found = re.search(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
+        if found is None:
+            return message
+        key, expected, value = found.groups()
+        if literal := re.search(r"Literal\[(.*?)\]", expected):
+            expected = f"one of {literal[1].replace(chr(39), '')}"
+        elif known := re.fullmatch(r"<class '(\w+)'>", expected):
+            expected = TYPES.get(known[1], known[1])
+        return f"--{key} must be {expected}, got {value}"
+
+    def _known(self, flag: str) -> str:
+        """What to type instead of an option that there is not."""
+        group, dot, _ = flag.partition(".")
+        every = list(self._option_string_actions)
+        own = [known for known in every if dot and known.startswith(f"{group}.") and known != f"{group}.class"]
+        near = difflib.get_close_matches(flag, own or every, n=1, cutoff=0.75)
+        if near and near[0] != f"{group}.class":
+            return f"; did you mean {near[0]}?"
+        if f"{group}.class" not in every:
+            return ""
+        if own:
+            return f"; the class that {group} chooses takes {', '.join(own)}"
+        return f"; name a class that takes it, {group} CLASS"
+
 
 def plain(text: str) -> str:
     """Strip the markup of reStructuredText: quotes of literals, roles, links."""
@@ -37,50 +83,10 @@ def plain(text: str) -> str:
     return re.sub(r"`+([^`]*)`+", r"\1", text)
 
 
-class Parser(ArgumentParser):
-    """Says what is wrong in a few lines; the list of all options is left to ``--help``. Options have one spelling."""
-
-    command = "tg-lpe"
-    model: type[Model] = MODELS[DEFAULT_MODEL]
-    """The class that the options ``--model.*`` belong to."""
-    flags: Sequence[str] = ()
-    """All options of the command, and the words that were given: what error messages name."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": PlainHelp, **kwargs})
-
-    def format_help(self, formatter: HelpFormatter | None = None) -> str:
-        """Without the default null: the text of such an option says what its absence means."""
-        return re.sub(r",\s+default:\s+null|\s+\(default:\s+null\)", "", super().format_help(formatter))
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        if "are required: " in message:  # jsonargparse puts the command before all names but the first
-            message = message.replace(f"{self.command.rpartition(' ')[2]}.", "")
-        print(
-            f"{self.command}: {_in_words(message, Parser.flags)}\nAll options: {self.command} --help", file=sys.stderr
-        )
-        sys.exit(2)
-
-
-def _in_words(message: str, flags: Sequence[str]) -> str:
-    """A message of the parser, with the option that it is about and the values allowed in plain words."""
-    if found := re.match(r"unrecognized arguments: (--[\w.]+)", message):
-        near = difflib.get_close_matches(
-            found[1], [flag for flag in flags if flag not in message.split()], n=1, cutoff=0.75
-        )
-        return f"{message}; did you mean {near[0]}?" if near else message
-    if message.startswith("Option "):
-        return f"{message}; --encoder.help CLASS and --task.help TASK list the options of a class"
-    found = re.match(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
-    if found is None:
-        return message
-    key, expected, value = found.groups()
-    # A class's own parser knows its arguments by their bare names.
-    flag = next((f for f in flags if f in (f"--{key}", f"--encoder.{key}", f"--task.{key}")), f"--{key}")
-    if literal := re.search(r"Literal\[(.*?)\]", expected):
-        allowed = f"one of {literal[1].replace(chr(39), '')}"
-    elif known := re.fullmatch(r"<class '(\w+)'>", expected):
-        allowed = _TYPES.get(known[1], known[1])
-    else:
-        allowed = expected
-    return f"{flag} must be {allowed}, got {value}"
+def as_option(name: str, value: object) -> str:
+    """Write an argument as the command line has it, for :meth:`tg_lpe.arguments.ArgumentError.told`."""
+    flag = f"--{OPTION_OF.get(name, name)}"
+    if value is ... or value is True:
+        return flag
+    values = value if isinstance(value, list | tuple) else ["none" if value is None else value]
+    return shlex.join([flag, *map(str, values)])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tg_lpe.cli.classes import add_import
+from tg_lpe.cli.options import Chosen, add_import, parse_rest
+from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, device_named, set_threads
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
     from tg_lpe.prediction.predictor import BATCH_SIZE
 
     parser.usage = "tg-lpe predict MODEL IN OUT [options]"
@@ -40,6 +42,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
     )
     add_process(parser)
+    return parse_rest(parser, Chosen(parser, words), "model", "input", "output")
 
 
 def run(args: Namespace) -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tg_lpe.cli.classes import add_encoder, arguments_of, encoder_label, settings_of
+from tg_lpe.cli.data import add_data, load_data
+from tg_lpe.cli.options import SIZES, WIDTHS, Chosen, add_encoder, arguments_of, encoder_label, parse_rest, settings_of
+from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-from tg_lpe.cli.sources import add_data, load_data
 from tg_lpe.cli.trained import encoder_to_train
 
 if TYPE_CHECKING:
     from tg_lpe.encoders.base import Encoder
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
     from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
     from tg_lpe.training.kernels import KERNELS
 
@@ -28,6 +29,7 @@ def add_options(parser: ArgumentParser) -> None:
         "examples: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8, "
         "tg-lpe pretrain zinc --data ZINC_DIR --kernels heat resistance --out runs/heat-k8"
     )
+    chosen = Chosen(parser, words, "config", "preset", "pretrained", "encoder")
     eigenvectors, kernels = PretrainConfig(), KernelPretrainConfig()
     add_data(parser)
     targets = parser.add_argument_group("what is learned")
@@ -41,10 +43,12 @@ def add_options(parser: ArgumentParser) -> None:
     targets.add_argument(
         "--read_features", action="store_true", help="for kernels: let the encoder read atom and bond types"
     )
-    add_encoder(parser, "pretrain", "default: LinearTransformer for eigenvectors, GramTransformer for kernels")
+    default = "default: LinearTransformer for eigenvectors, GramTransformer for kernels"
+    add_encoder(parser, chosen, default, SIZES | WIDTHS)
     parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
     parser.add_argument("--lr", type=float, help=f"peak learning rate ({eigenvectors.lr}, for kernels {kernels.lr})")
     add_run(parser)
+    return parse_rest(parser, chosen, "source")
 
 
 def run(args: Namespace) -> None:
@@ -88,7 +92,7 @@ def _run_pretraining(
     check_out(args)
     chosen = encoder_to_train(args)
     if chosen is None:
-        if args.encoder is not None:
+        if args.encoder["class"] is not None:
             raise ValueError("--encoder none has nothing to pretrain")
         chosen = {"class": default}
     set_threads(args.threads)

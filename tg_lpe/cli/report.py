@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
+
+from tg_lpe.cli.parser import Parser
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
     parser.usage = "tg-lpe report RUN [RUN ...] [options]"
     parser.epilog = "example: tg-lpe report runs/*"
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, finished or not; others are left out")
     parser.add_argument("--out", default="report.html", help="page to write")
     parser.add_argument("--json", metavar="FILE", help="also write the figures as JSON")
+    return parser.parse_args(words)
 
 
 def run(args: Namespace) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
+
+from tg_lpe.cli.parser import Parser
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +24,7 @@ def add_process(group: Any) -> None:
     group.add_argument("--quiet", action="store_true", help="no progress bars")
 
 
-def add_run(parser: ArgumentParser) -> None:
+def add_run(parser: Parser) -> None:
     """Add the options of what is trained."""
     group = parser.add_argument_group("run")
     add_process(group)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tg_lpe.cli.classes import add_encoder
+from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
+from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.trained import fixed_encoder, is_canonical, reader_of
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
     from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
 
     parser.usage = "tg-lpe show SMILES [options]"
@@ -20,14 +22,16 @@ def add_options(parser: ArgumentParser) -> None:
         "tg-lpe show 'c1ccccc1O' --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
     )
     parser.add_argument("smiles", metavar="SMILES", help="the molecule")
+    chosen = Chosen(parser, words, "encoder", "pretrained", by_name=True)
     add_encoder(
-        parser, "show", f"default: the pretrained {DEFAULT}; a pretrained one or a run, by name or folder, will do too"
+        parser, chosen, f"default: the pretrained {DEFAULT}; a pretrained one or a run, by name or folder, will do too"
     )
     parser.add_argument(
         "--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0 to 5)"
     )
     parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in a row")
     parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
+    return parse_rest(parser, chosen, "smiles")
 
 
 def run(args: Namespace) -> None:

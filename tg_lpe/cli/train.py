@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from jsonargparse import Namespace
 
-from tg_lpe.cli.classes import (
+from tg_lpe.cli.data import add_data, load_data
+from tg_lpe.cli.options import (
     DEFAULT_CLASS,
-    TASK_SIZES,
+    Chosen,
     add_encoder,
     add_model,
-    arguments_of,
+    add_task,
     chosen_model,
-    class_and_arguments,
     encoder_label,
-    model_named,
+    model_of,
+    parse_rest,
     settings_of,
 )
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-from tg_lpe.cli.sources import add_data, load_data
-from tg_lpe.cli.trained import encoder_to_train, model_of, trained_model
-from tg_lpe.cli.words import NAMED_TASKS, PUBLISHED_REGRESSIONS
+from tg_lpe.cli.trained import encoder_to_train
 from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
+from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.processes import join
+from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
+from tg_lpe.training.tasks import TASKS, Regression
+
+NAMED_TASKS: dict[str, dict[str, Any]] = {
+    "molhiv": {"name": "binary"},
+    **{
+        source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
+        for source in ("pattern", "cluster")
+    },
+}
+"""Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
+
+PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9", "nci")
+"""Sources whose own labels have a deviation near one, and are not scaled: figures in papers are of such trainings."""
 
 
-def add_options(parser: Parser) -> None:
-    """Add the options of the command."""
-    from tg_lpe.training.config import TrainConfig
-    from tg_lpe.training.tasks import Task
-
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
+    options = ("config", "preset", "start", "pretrained", "encoder", "model", "task")
+    chosen = Chosen(parser, words, *options, encoder=DEFAULT_CLASS)
     parser.usage = "tg-lpe train SOURCE [options]"
     parser.epilog = "example: tg-lpe train zinc --data ZINC_DIR --encoder RandomWalk --encoder.steps 20 --seed 0"
     add_data(parser)
@@ -42,16 +58,8 @@ def add_options(parser: Parser) -> None:
         "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
     )
     target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
-    target.add_subclass_arguments(
-        Task,
-        "task",
-        as_group=False,
-        skip=TASK_SIZES,
-        instantiate=False,
-        metavar="TASK",
-        help="regression, binary, multilabel, multiclass, or a class of your own; --task.help TASK lists its options",
-    )
-    add_encoder(parser, "train", f"default: {DEFAULT_CLASS}")
+    add_task(parser, chosen)
+    add_encoder(parser, chosen, f"default: {DEFAULT_CLASS}")
     parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
     parser.add_argument(
         "--start",
@@ -59,34 +67,30 @@ def add_options(parser: Parser) -> None:
         help="begin from the weights of a trained model, all but its head: see tg-lpe zoo, or a run folder. Its class, "
         "its options and its encoder's are the defaults",
     )
-    add_model(parser)
+    add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
+    args = parse_rest(parser, chosen, "source")
+    args.start_model = chosen.start
+    return args
 
 
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
-    from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
-    from tg_lpe.training.metrics import METRICS
-    from tg_lpe.training.processes import join
-    from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
-
     config: TrainConfig = settings_of(TrainConfig, args)
     check_out(args)
     chosen = encoder_to_train(args)
-    if chosen is None and args.encoder is None and "encoder" in arguments_of(model_named(args.model["class"])):
-        chosen = {"class": DEFAULT_CLASS}
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     set_threads(args.threads)
     device = join(device_named(args.device))
-    start = trained_model(args.start)
+    start = args.start_model
     splits = load_data(args, chosen, start, targets=args.target, missing=args.missing, computed=args.computed)
-    task = task_for(splits, **_task(args))
+    task = task_for(splits, **task_arguments(args))
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
     label = encoder_label(chosen)
-    if (name := model_named(args.model["class"]).__name__) != DEFAULT_MODEL:
+    if (name := options["model"].__name__) != DEFAULT_MODEL:
         label = f"{name}-{label}"
     if start is not None:
         label += f"-from-{checkpoint_label(args.start)}"
@@ -139,19 +143,13 @@ def _beside(title: str, value: float | None, constant: float | None) -> str:
     return f"{title} {DASH if value is None else figure_text(value)}{beside}"
 
 
-def _task(args: Namespace) -> dict[str, Any]:
-    """Arguments of :func:`tg_lpe.training.task_for`."""
-    from tg_lpe.training.tasks import Regression, register_task
-
-    unscaled = {"mean": None, "std": None} if _is_published(args) else {}
-    if args.task is None:
-        return NAMED_TASKS.get(args.source, unscaled)
-    cls, arguments = class_and_arguments(args.task)
-    given = {name: value for name, value in arguments.items() if value not in (None, "")}
-    name = register_task(cls).name
-    return {"name": name, **(unscaled if issubclass(cls, Regression) and not given.keys() & unscaled else {}), **given}
-
-
-def _is_published(args: Namespace) -> bool:
-    """Whether the labels are those of a published regression, of a deviation near one: they are learned as they are."""
-    return args.source in PUBLISHED_REGRESSIONS and args.target is None
+def task_arguments(args: Namespace) -> dict[str, Any]:
+    """Return the arguments of :func:`tg_lpe.training.task_for`: those of the source where no task is named."""
+    given = {name: value for name, value in dict(args.task).items() if value not in (None, "")}
+    name = given.pop("class", None)
+    defaults = NAMED_TASKS.get(args.source, {}) if name is None else {"name": name}
+    is_published = args.source in PUBLISHED_REGRESSIONS and args.target is None
+    is_regression = issubclass(TASKS[defaults.get("name", Regression.name)], Regression)
+    if is_published and is_regression and not given.keys() & {"mean", "std"}:
+        defaults = {**defaults, "mean": None, "std": None}
+    return {**defaults, **given}

@@ -9,31 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jsonargparse import Namespace
 
-from tg_lpe.cli.classes import chosen_encoder, encoder_label
+from tg_lpe.cli.options import chosen_encoder, encoder_label
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader
     from tg_lpe.encoders.base import Encoder
-    from tg_lpe.models import Model
-    from tg_lpe.prediction import Predictor
-
-
-def trained_model(name: str | None) -> Predictor | None:
-    """The trained model that ``--start`` names, with the data that it was trained on."""
-    if name is None:
-        return None
-    from tg_lpe.models import MODELS
-    from tg_lpe.prediction import load
-
-    start = load(name)
-    if type(start.model).__name__ not in MODELS:
-        raise ValueError(f"--start {name} holds a {type(start.model).__name__}; models are {', '.join(MODELS)}")
-    return start
-
-
-def model_of(start: Predictor) -> Model:
-    """Its model, whose class :func:`trained_model` checked."""
-    return cast("Model", start.model)
 
 
 def fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
@@ -44,7 +24,7 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
 
     chosen = chosen_encoder(args)
     if chosen is None:
-        if args.encoder is not None:
+        if args.encoder["class"] is not None:
             raise ValueError("--encoder none encodes nothing")
         chosen = DEFAULT
     if isinstance(chosen, str):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from jsonargparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from jsonargparse import Namespace
+
+from tg_lpe.cli.parser import Parser
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="one of them: print all that its card says")
+    return parser.parse_args(words)
 
 
 def run(args: Namespace) -> None:

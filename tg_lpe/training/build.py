@@ -25,10 +25,6 @@ SIZES = ("num_node_types", "in_channels", "num_edge_types", "edge_dim")
 """Sizes of features, which an encoder and the data must agree on."""
 
 
-class NoEncoder:
-    """No positional encoding: what ``--encoder none`` stands for."""
-
-
 def build_model(
     spec: DataSpec,
     task: Task,

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
+from tg_lpe.cli.options import add_config
+from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.trained import features_of, is_canonical, vocabulary_for, vocabulary_of
-from tg_lpe.training.presets import PRESETS
 
 if TYPE_CHECKING:
     from tg_lpe.data import GraphSplits
@@ -23,7 +24,7 @@ GENERATED = ("pattern", "cluster")
 """Sets that are drawn."""
 
 
-def add_data(parser: ArgumentParser) -> None:
+def add_data(parser: Parser) -> None:
     """Add the options of what is read, of which the first says what it is."""
     group = parser.add_argument_group("data")
     parser.add_argument(
@@ -33,17 +34,7 @@ def add_data(parser: ArgumentParser) -> None:
         "an .npz file with one graph and classes of its nodes, or "
         f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
-    parser.add_argument(
-        "--config",
-        action="config",
-        help="YAML file with any of these options, where none is given beside it; --print_config shows one",
-    )
-    parser.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        help="other defaults: paper, those of Table 2 of `Graph Transformers Dream of Electric Flow`; san, the "
-        "published models of `Rethinking Graph Transformers with Spectral Attention`",
-    )
+    add_config(parser)
     group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not for nci")
     group.add_argument("--smiles_column", metavar="COLUMN", help="of csv files (default: smiles)")
     group.add_argument(
