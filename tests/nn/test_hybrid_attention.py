@@ -351,7 +351,7 @@ def test_layers_share_the_projection() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"local": "gcn"}, r"local must be one of \['gatedgcn', 'gine', 'none'\], got 'gcn'"),
+        ({"local": "gcn"}, "local must .*, got 'gcn'"),
         ({"local": "none", "global_attention": "none"}, "leave nothing of the layer"),
         ({"local": "gine", "pe_gate": True}, "local='gine' has no gates, so pe_gate must be False"),
         ({"local": "none", "pe_gate": True}, "local='none' has no gates, so pe_gate must be False"),

@@ -66,11 +66,12 @@ class GraphTransformer(FeatureModel):
             largest values, ``"max"``, or ``"both"``: mean and sum beside each other, each channel brought to variance
             one by ``pool_norm``, since sums are as many times larger than means as there are nodes.
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
-            ``GPSConv`` around a ``GINEConv``; ``"spectral"``; ``"hybrid"``, message passing beside an attention over
+            ``GPSConv``; ``"spectral"``; ``"hybrid"``, message passing beside an attention over
             all nodes that an option chooses, as Primphormer's; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
         attention_options: further arguments of the attention layers; ``"edge"`` has ``local="gine"``,
-            ``attention_dropout`` and ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`.
+            ``attention_dropout`` and ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`. With
+            ``local="GATv2Conv"``, or another convolution of PyTorch Geometric, this is the local part of a layer.
         readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"``
             (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.); or the hidden widths of
             your own, ``()`` for a linear map.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as module_hooks
 
-from tg_lpe.arguments import check_choice, check_flags, check_heads, check_share
+from tg_lpe.arguments import check_flags, check_heads, check_share
+from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
@@ -21,8 +24,6 @@ HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_h
 
 SCORE_BOUND = 5.0
 """Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
-
-LOCALS = ("none", "gine")
 
 
 class EdgeAttention(nn.Module):
@@ -122,7 +123,9 @@ class EdgeAttentionLayer(nn.Module):
         residual: whether input is added to output around attention and feed-forward net.
         local: ``"gine"`` adds a net of ``h_i + sum_j relu(h_j + e_ij)`` to what attention adds to the nodes, see
             :class:`LocalPart`; ``"none"`` adds nothing. Take ``norm="bounded"`` with it: graphs unlike the training set
-            may overflow otherwise.
+            may overflow otherwise. Anything else is a convolution, see
+            :func:`~tg_lpe.nn.attention.local.make_convolution`.
+        local_options: further arguments of its constructor.
         attention_dropout: share of the attention weights that is dropped in training.
         drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
             features in training; needs ``residual``.
@@ -139,19 +142,25 @@ class EdgeAttentionLayer(nn.Module):
         dropout: float = 0.0,
         norm: str = "batch",
         residual: bool = True,
-        local: str = "none",
+        local: Local = "none",
+        local_options: Mapping[str, Any] | None = None,
         attention_dropout: float = 0.0,
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        check_choice("local", local, LOCALS)
+        if local_options and (local == "none" or local == "gine"):
+            raise ValueError(f"local={local!r} takes no local_options, got {dict(local_options)}")
         check_flags(update_edges=update_edges, residual=residual)
         if drop_path and not residual:
             raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)
         self.node_update = _FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path)
         self.edge_update = _FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path) if update_edges else None
-        self.local = LocalPart(hidden_channels) if local == "gine" else None
+        self.local: nn.Module | None = None
+        if local == "gine":
+            self.local = LocalPart(hidden_channels)
+        elif local != "none":
+            self.local = Convolution(hidden_channels, local, local_options)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
@@ -160,7 +169,7 @@ class EdgeAttentionLayer(nn.Module):
         if self.edge_update is not None:
             self.edge_update.reset_parameters()
         if self.local is not None:
-            self.local.reset_parameters()
+            reset_all(self.local)
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""

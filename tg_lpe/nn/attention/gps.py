@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor, nn
-from torch_geometric.nn import GINEConv, GPSConv
+from torch_geometric.nn import GPSConv
 
 from tg_lpe.arguments import check_heads
 from tg_lpe.nn.attention.global_attention import softmax_attention
+from tg_lpe.nn.attention.local import Local, convolve, make_convolution
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
@@ -15,7 +19,7 @@ from tg_lpe.nn.reset import reset_all
 
 @register_attention("gps")
 class GPSLayer(nn.Module):
-    """:class:`torch_geometric.nn.GPSConv` around a ``GINEConv``, as its authors use it on molecules.
+    """:class:`torch_geometric.nn.GPSConv` around a convolution, by default ``GINEConv`` as in its authors' models.
 
     `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_, eqs. (1)-(4). The
     modules and the result are PyG's. The forward pass is ours, because PyG's finds the padded batch in every layer and
@@ -26,18 +30,26 @@ class GPSLayer(nn.Module):
         heads: number of attention heads; divides ``hidden_channels``.
         dropout: share of the outputs of message passing, attention and feed-forward net that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
+        local: the convolution, see :func:`~tg_lpe.nn.attention.local.make_convolution`.
+        local_options: further arguments of its constructor.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
     """
 
-    def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0, norm: str = "batch") -> None:
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        dropout: float = 0.0,
+        norm: str = "batch",
+        local: Local = "GINEConv",
+        local_options: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
-        net = nn.Sequential(
-            nn.Linear(hidden_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, hidden_channels)
-        )
-        self.layer = GPSConv(hidden_channels, GINEConv(net), heads, dropout, norm=None)
+        convolution = make_convolution(hidden_channels, local, local_options)
+        self.layer = GPSConv(hidden_channels, convolution, heads, dropout, norm=None)
         for name in ("norm1", "norm2", "norm3"):  # PyG's own batch norm fails on a batch of one node
             setattr(self.layer, name, make_norm(norm, hidden_channels))
 
@@ -50,7 +62,7 @@ class GPSLayer(nn.Module):
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""
         gps, graphs = self.layer, neighbourhoods.graphs
-        local = self._drop(gps.conv(h, neighbourhoods.edge_index, edge_attr=e.to(h.dtype)))
+        local = self._drop(convolve(gps.conv, h, e, neighbourhoods))
         local = gps.norm1(local + h, graphs)
         attended = gps.norm2(self._drop(self._attend(h, neighbourhoods)) + h, graphs)
         out = local + attended

@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_flags, check_options
+from tg_lpe.arguments import check_flags, check_options
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
+from tg_lpe.nn.attention.local import Local, convolve, make_convolution
 from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.norms import make_norm
@@ -18,12 +19,10 @@ from tg_lpe.nn.reset import reset_parts
 
 
 class ResidualGINE(nn.Module):
-    """:class:`~tg_lpe.nn.attention.edge.LocalPart` added to its input, with the arguments of :class:`GatedGCN`."""
+    """:class:`~tg_lpe.nn.attention.edge.LocalPart` added to its input."""
 
-    def __init__(self, hidden_channels: int, update_edges: bool, dropout: float, norm: str, pe_gate: bool) -> None:
+    def __init__(self, hidden_channels: int, dropout: float) -> None:
         super().__init__()
-        if pe_gate:
-            raise ValueError("local='gine' has no gates, so pe_gate must be False")
         self.gine = LocalPart(hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
@@ -32,7 +31,17 @@ class ResidualGINE(nn.Module):
         return h + self.dropout(self.gine(h, e, neighbourhoods)), e
 
 
-LOCALS = {"gatedgcn": GatedGCN, "gine": ResidualGINE, "none": None}
+class ResidualConvolution(nn.Module):
+    """A convolution of :func:`~tg_lpe.nn.attention.local.make_convolution`, likewise."""
+
+    def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None, dropout: float) -> None:
+        super().__init__()
+        self.conv = make_convolution(hidden_channels, local, options)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        """As :meth:`GatedGCN.forward`; edge features are returned as they came."""
+        return h + self.dropout(convolve(self.conv, h, e, neighbourhoods)), e
 
 
 @register_attention("hybrid")
@@ -53,7 +62,9 @@ class HybridLayer(nn.Module):
             you registered, see :func:`~tg_lpe.nn.attention.register_global_attention`.
         global_options: further arguments of its constructor, as ``{"rank": 30}``.
         local: ``"gatedgcn"``, see :class:`GatedGCN`; ``"gine"``, a net of ``h_i + sum_j relu(h_j + e_ij)``, which
-            leaves edge features as they are; or ``"none"``.
+            leaves edge features as they are; ``"none"``; or any convolution, which leaves edge features likewise, see
+            :func:`~tg_lpe.nn.attention.local.make_convolution`.
+        local_options: further arguments of its constructor.
         pe_gate: whether the gates of ``"gatedgcn"`` read distances of positional encodings, see :class:`GatedGCN`.
         update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not used.
         dropout: share of the outputs of message passing, of the attention and of the feed-forward net, and of its
@@ -70,22 +81,29 @@ class HybridLayer(nn.Module):
         heads: int,
         global_attention: str = "primal",
         global_options: Mapping[str, Any] | None = None,
-        local: str = "gatedgcn",
+        local: Local = "gatedgcn",
+        local_options: Mapping[str, Any] | None = None,
         pe_gate: bool = False,
         update_edges: bool = True,
         dropout: float = 0.0,
         norm: str = "batch",
     ) -> None:
         super().__init__()
-        check_choice("local", local, list(LOCALS))
         check_options("global_options", global_options)
         check_flags(pe_gate=pe_gate, update_edges=update_edges)
-        if local == global_attention == "none":
+        if local == "none" and global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
-        make_local = LOCALS[local]
-        if make_local is None and pe_gate:
-            raise ValueError("local='none' has no gates, so pe_gate must be False")
-        self.local = None if make_local is None else make_local(hidden_channels, update_edges, dropout, norm, pe_gate)
+        if pe_gate and local != "gatedgcn":
+            raise ValueError(f"local={local!r} has no gates, so pe_gate must be False")
+        if local_options and local in ("gatedgcn", "gine", "none"):
+            raise ValueError(f"local={local!r} takes no local_options, got {dict(local_options)}")
+        self.local: nn.Module | None = None
+        if local == "gatedgcn":
+            self.local = GatedGCN(hidden_channels, update_edges, dropout, norm, pe_gate)
+        elif local == "gine":
+            self.local = ResidualGINE(hidden_channels, dropout)
+        elif local != "none":
+            self.local = ResidualConvolution(hidden_channels, local, local_options, dropout)
         self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else make_norm(norm, hidden_channels)
         attention = _make(global_attention, hidden_channels, heads, global_options or {})

@@ -1,0 +1,97 @@
+"""The local part of an attention layer: message passing by any convolution of PyTorch Geometric."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch_geometric.nn as pyg
+from torch import Tensor, nn
+
+from tg_lpe.arguments import check_options
+from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.nn.reset import reset_all
+
+Local = str | type[nn.Module] | nn.Module
+"""Name of a convolution of :mod:`torch_geometric.nn`, a class like these, or a module that is copied for each layer."""
+
+
+def make_convolution(channels: int, local: Local, options: Mapping[str, Any] | None = None) -> nn.Module:
+    """Make a convolution from and to node features of one width.
+
+    Args:
+        channels: width of node and edge features.
+        local: a convolution, its class, or the name of a class of :mod:`torch_geometric.nn`. A class is given those of
+            ``in_channels``, ``out_channels``, ``channels``, ``edge_dim`` and ``nn`` that its constructor has. A module
+            is copied, and its weights are drawn anew.
+        options: further arguments of a class.
+
+    Raises:
+        ValueError: if there is no such class, or it refuses the arguments.
+        TypeError: if ``local`` is none of these, or ``options`` come with a module.
+    """
+    check_options("local_options", options)
+    options = options or {}
+    if isinstance(local, nn.Module):
+        if options:
+            raise TypeError(f"local_options are for a class or a name, got {dict(options)} beside {local}")
+        conv = copy.deepcopy(local)
+        reset_all(conv)
+        return conv
+    cls = getattr(pyg, local, None) if isinstance(local, str) else local
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        if isinstance(local, str):
+            raise ValueError(
+                f"local must be a choice of the layer or a convolution, such as 'GATv2Conv', got {local!r}"
+            )
+        raise TypeError(f"local must be a name, a class or a module, got {local!r}")
+    known = inspect.signature(cls).parameters
+    sizes: dict[str, Any] = dict.fromkeys(("in_channels", "out_channels", "channels"), channels)
+    if "nn" in known:
+        sizes["nn"] = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
+    else:
+        sizes["edge_dim"] = channels
+    try:
+        return cls(**{**{name: value for name, value in sizes.items() if name in known}, **options})
+    except TypeError as error:
+        raise ValueError(f"local={cls.__name__} needs other local_options: {error}") from error
+
+
+def convolve(conv: nn.Module, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    """Return what the nodes gather by a convolution, ``[num_nodes, channels]``.
+
+    Args:
+        conv: called with ``(h, edge_index)``, and with ``edge_attr`` if its ``forward`` has that argument.
+        h, e: features of nodes and edges.
+        neighbourhoods: the graph.
+
+    Raises:
+        ValueError: if it returns another shape than that of ``h``.
+    """
+    edges = {"edge_attr": e.to(h.dtype)} if "edge_attr" in inspect.signature(conv.forward).parameters else {}
+    out: Tensor = conv(h, neighbourhoods.edge_index, **edges)
+    if not isinstance(out, Tensor) or out.shape != h.shape:
+        got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(
+            f"local={type(conv).__name__} must return the shape of the node features, {list(h.shape)}, got {got}; "
+            "local_options are arguments of its constructor, such as concat=False"
+        )
+    return out
+
+
+class Convolution(nn.Module):
+    """A convolution beside attention over edges; arguments as :func:`make_convolution`."""
+
+    def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.conv = make_convolution(hidden_channels, local, options)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_all(self.conv)
+
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+        """As :func:`convolve`."""
+        return convolve(self.conv, h, e, neighbourhoods)
