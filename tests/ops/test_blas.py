@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,16 +12,21 @@ import networkx as nx
 import pytest
 import torch
 from helpers import from_networkx
-from ops_support import incidence
+from ops_support import incidence, needs_cpu
 from threadpoolctl import ThreadpoolController
+from torch import Tensor
+from torch_geometric.data import Data
 
-from tg_lpe import Incidence
+from tg_lpe import AddPositionalEncoding, Encoder, Incidence, transforms
+from tg_lpe.encoders import EffectiveResistance, HeatKernel, RandomWalk, ResistiveEmbedding
 from tg_lpe.graph import solvers
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.resistance import resistive_embedding
 from tg_lpe.ops import blas
+from tg_lpe.ops.balls import ball_orders
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
+from tg_lpe.ops.triangles import triangle_products
 
 
 def num_threads() -> set[int]:
@@ -79,41 +83,82 @@ def test_sizes() -> None:
             assert num_threads() == {expected}
 
 
-SMALL_GRAPHS = """
-import os, time, networkx as nx
-from torch_geometric.utils import from_networkx
-from tg_lpe import transforms
-
-def switches():
-    found = {}
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/status") as file:
-            found[task] = [line for line in file if line.startswith("voluntary")]
-    found.pop(str(os.getpid()))
-    return found
-
-for num_nodes in (10, 23, 60):
-    data = from_networkx(nx.connected_watts_strogatz_graph(num_nodes, 4, 0.3, seed=0))
-    for name in ("AddLaplacianEigenvectors", "AddResistiveEmbeddingPE", "AddHeatKernelPE", "AddEffectiveResistance"):
-        transform = getattr(transforms, name)(*([8] if name[3:6] in ("Lap", "Res") else []))
-        transform(data)
-        time.sleep(0.2)  # threads that were woken by then fall asleep
-        before = switches()
-        for _ in range(20):
-            transform(data)
-        time.sleep(0.2)
-        if switches() != before:
-            print(name, num_nodes)
-"""
+def seconds_of_others() -> float:
+    """Processor time of all threads but this one, those that have ended too."""
+    return time.process_time() - time.thread_time()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts switches of threads in /proc")
-def test_small_graphs_wake_no_second_thread() -> None:
-    """In a process whose environment allows two."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
-    command = [sys.executable, "-c", SMALL_GRAPHS]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert not found.stdout
+def wakes(run: Callable[[], object], calls: int = 5) -> bool:
+    """Whether calls start or wake other threads: at least some microseconds' work each."""
+    run()
+    time.sleep(0.05)  # what was woken falls asleep
+    before = seconds_of_others()
+    for _ in range(calls):
+        run()
+        time.sleep(0.002)
+    return seconds_of_others() - before > 4e-6 * calls
+
+
+@pytest.fixture
+def torch_with_two_threads() -> Iterator[None]:
+    """As after a user's call, which lets MKL wake threads for work however small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+SMALL_WORK = {
+    "eigenvectors": transforms.AddLaplacianEigenvectors(8),
+    "resistive embedding": transforms.AddResistiveEmbeddingPE(8),
+    "heat kernel": transforms.AddHeatKernelPE(),
+    "resistances": transforms.AddEffectiveResistance(),
+    "linear transformer": transforms.LinearTransformerPE(8),
+    "walks": AddPositionalEncoding(RandomWalk(8)),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch elsewhere may have no threads to wake")
+@pytest.mark.usefixtures("torch_with_two_threads")
+class TestSmallWork:
+    """Wakes no second thread, which on a busy machine would be waited for."""
+
+    def test_torch_would(self) -> None:
+        """Otherwise the other tests show nothing."""
+        matrix, numbers = torch.eye(23).double(), torch.rand(10**6).double()
+        assert wakes(lambda: torch.linalg.cholesky(matrix)) and wakes(lambda: numbers.log())
+
+        def both() -> None:
+            numbers[:400].log()
+            torch.linalg.cholesky(matrix)
+
+        with blas.alone():
+            assert torch.get_num_threads() == 1 and not wakes(both)
+        assert torch.get_num_threads() == 2
+
+    @pytest.mark.parametrize("num_nodes", [10, 23, 60, 100])
+    @pytest.mark.parametrize("name", SMALL_WORK)
+    def test_transforms(self, name: str, num_nodes: int) -> None:
+        data = Data(edge_index=torch.cat([edges := ring_with_chords(num_nodes), edges.flip(0)], 1), num_nodes=num_nodes)
+        assert not wakes(lambda: SMALL_WORK[name](data))
+
+    @pytest.mark.parametrize("encoder", [ResistiveEmbedding(8), EffectiveResistance(), HeatKernel()], ids=repr)
+    def test_encoders(self, encoder: Encoder) -> None:
+        graph = Incidence(ring_with_chords(23), 23)
+        assert not wakes(lambda: encoder.precompute(graph))
+
+    @needs_cpu
+    def test_compiled(self) -> None:
+        tail, head = ring_with_chords(400)
+        weights = torch.ones(1, len(tail))
+        assert not wakes(lambda: triangle_products(weights, weights, tail, head, 400))
+        assert not wakes(lambda: ball_orders(tail, head, 400, 4, 100))
+
+
+def ring_with_chords(num_nodes: int) -> Tensor:
+    """A ring, and every fifth node joined to the one three further on; ``tail < head``, ``[2, num_edges]``."""
+    ends = [(i, i + 1) for i in range(num_nodes - 1)] + [(0, num_nodes - 1)]
+    return torch.tensor(sorted(ends + [(i, i + 3) for i in range(0, num_nodes - 3, 5)])).T
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.resistance import resistive_embedding
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.nn.probes import draw_seed
+from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.ops.random import counter_normal
 
 
@@ -70,6 +71,7 @@ class ResistiveEmbedding(ComputedEncoder):
 
     def _embed(self, graph: Incidence, seed: int) -> Tensor:
         like = torch.empty(0, dtype=torch.float64, device=graph.device)
-        rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)
+        with torch_threads_for(64 * graph.max_nodes * self.k):  # a logarithm and a cosine each
+            rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)
         directions = rows[graph.local_index] / self.k**0.5
         return self.cast(resistive_embedding(graph, directions, method=self.method))

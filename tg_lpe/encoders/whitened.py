@@ -20,6 +20,7 @@ from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, register
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.ops.blas import torch_threads_for
 
 SMALLEST = 1e-5
 """Components whose deviation is a smaller share of the first one's are dropped: rounding would show in float32."""
@@ -245,7 +246,8 @@ class _Moments(NamedTuple):
         """Columns are principal axes over their deviations, or zero; the largest entry of each is positive."""
         if not len(self.mean):
             return self.scatter
-        variances, axes = torch.linalg.eigh(self.scatter / max(self.rows, 1))
+        with torch_threads_for(len(self.mean) ** 3):
+            variances, axes = torch.linalg.eigh(self.scatter / max(self.rows, 1))
         variances, axes = variances.flip(0), axes.flip(1)
         size = axes.abs()
         is_largest = size > size.amax(0) - 1e-6  # the first of those that rounding alone tells apart

@@ -10,6 +10,7 @@ from torch import Tensor
 from tg_lpe.graph.eigenvectors import DEGENERATE, EIGENVECTOR_NODES, laplacian_eigenvectors, null_vectors
 from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import DENSE_LIMIT
+from tg_lpe.ops.blas import torch_threads_for
 
 SPARE = 6
 """Eigenvectors beyond the wanted ones that are computed at first, to see where the last eigenspace ends."""
@@ -90,8 +91,9 @@ def outer_eigenvectors(
             )
             # Two bases of one eigenspace: of this one, what is orthogonal to the columns that were taken.
             basis = more[own][:, space]
-            _, _, directions = torch.linalg.svd(bottom[own][:, taken].mT @ basis)
-            top[own, wanted] = basis @ directions[-int(wanted.sum()) :].mT
+            with torch_threads_for(len(basis) * k * k):
+                _, _, directions = torch.linalg.svd(bottom[own][:, taken].mT @ basis)
+                top[own, wanted] = basis @ directions[-int(wanted.sum()) :].mT
     return torch.cat([bottom, top], dim=1), torch.cat([smallest, largest], dim=1)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
+from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.ops.cpu import eigenvectors as cpu_eigenvectors
 from tg_lpe.ops.operator import Operator
 
@@ -56,7 +57,8 @@ def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Ten
         found = [_of_one(matrix.numpy(), (n - count, n) if largest else (0, count)) for matrix in matrices]
         values, vectors = (torch.stack([torch.from_numpy(pair[i]) for pair in found]) for i in (0, 1))
     else:
-        values, vectors = torch.linalg.eigh(matrices)
+        with torch_threads_for(matrices.numel() * n):
+            values, vectors = torch.linalg.eigh(matrices)
         first = n - count if largest else 0
         values, vectors = values[:, first : first + count], vectors[:, :, first : first + count]
     if largest:

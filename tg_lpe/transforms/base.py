@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.incidence import Incidence, as_plain, check_reduce
+from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import warn_of_loss, with_features, write_to_batch
 
@@ -221,7 +222,8 @@ class GraphTransform(BaseTransform, ABC):
             graph = Incidence(
                 edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs, reduce=self.reduce
             )
-            computed = self.compute(graph, features)
+            with torch_threads_for(8 * graph.num_nodes**3):  # a few products of matrices as large as the graph
+                computed = self.compute(graph, features)
         # Copied outside of inference mode: tensors that autograd may use.
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
 

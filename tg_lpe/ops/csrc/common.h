@@ -240,7 +240,7 @@ template <typename F>
 bool rows_of_edges(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, int64_t* crow,
                    int64_t num_threads, F place) {
     constexpr int64_t APART = 1 << 20, FAR = 48, NEAR = 24;  // edges from which on, and by which, memory is asked ahead
-    const int64_t parts = std::max<int64_t>(1, std::min(num_threads, num_nodes));
+    const int64_t parts = std::max<int64_t>(1, std::min({num_threads, num_nodes, (num_nodes + num_edges) >> 16}));
     const auto bound = [&](int64_t part) { return part * num_nodes / parts; };
     std::vector<int64_t> wrong(parts, 0);
     in_parallel(parts, [&](int64_t part) {

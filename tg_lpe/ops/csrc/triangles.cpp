@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t LANES = 4;   // filters that go together
 constexpr int64_t PARTS = 64;  // of the nodes
+constexpr int64_t EDGES_A_THREAD = 1 << 13;
 
 template <typename T>
 struct TriangleArguments {
@@ -46,7 +47,7 @@ int triangle_products(const TriangleArguments<T>& s) {
         gather(s, s.a, filter, &first[0]);
         if (!are_same) gather(s, s.b, filter, &second[0]);
         T *const a = &first[0], *const b = are_same ? a : &second[0];
-        in_ranges(s.num_nodes, PARTS, s.num_threads, [&](auto each) {
+        in_ranges(s.num_nodes, PARTS, std::min(s.num_threads, s.num_edges / EDGES_A_THREAD), [&](auto each) {
             std::vector<int32_t> edge_to(s.num_nodes, -1);
             each([&](int64_t, int64_t begin, int64_t end) {
                 for (int64_t u = begin; u < end; ++u) {
