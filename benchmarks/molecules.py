@@ -273,6 +273,9 @@ def compare(args: argparse.Namespace) -> None:
         known, added = read_json(file), {entry["row"] for entry in collected}
         if (known["set"], known["epochs"]) != (args.set, args.epochs):
             sys.exit(f"{file} is of {known['set']} and {known['epochs']} epochs")
+        if machine != known["machine"]:  # that of the file is the other rows'
+            collected = [{**entry, "machine": machine} for entry in collected]
+        machine = known["machine"]
         collected = [entry for entry in known["results"] if entry["row"] not in added] + collected
     write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
 

@@ -67,13 +67,13 @@ class EncodedNodes(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x`` by the sum, ``[num_nodes, emb_dim]``."""
-        given = {name: batch.get(name) for name in ("x", "edge_attr", "edge_weight") if name in self.encoder.reads}
+        features = {name: batch.get(name) for name in ("x", "edge_attr", "edge_weight") if name in self.encoder.reads}
         encoding = self.encoder(
-            given.get("x"),
+            features.get("x"),
             batch.edge_index,
-            given.get("edge_attr"),
+            features.get("edge_attr"),
             batch.get("batch"),
-            given.get("edge_weight"),
+            features.get("edge_weight"),
             num_nodes=batch.num_nodes,
             num_graphs=batch.num_graphs if isinstance(batch, Batch) else None,
             precomputed=precomputed_of(batch),

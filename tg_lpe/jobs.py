@@ -189,14 +189,14 @@ class EncodingJob:
                 raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
             write_json(path, manifest)
             return
-        there = read_object(path)
-        if there != manifest and not any(self.out.glob("part-*.parquet")):
+        recorded = read_object(path)
+        if recorded != manifest and not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)  # of a job without results
             return
-        for name in {**manifest, **there}:
-            if manifest.get(name) != there.get(name):
+        for name in {**manifest, **recorded}:
+            if manifest.get(name) != recorded.get(name):
                 raise ValueError(
-                    f"{self.out} holds shards of another job: {name} is {there.get(name)!r} in {MANIFEST}, here "
+                    f"{self.out} holds shards of another job: {name} is {recorded.get(name)!r} in {MANIFEST}, here "
                     f"{manifest.get(name)!r}; choose another folder"
                 )
 
@@ -281,12 +281,12 @@ class EncodingJob:
                 raise ValueError(f"molecules have no edge weights, and the transform reads edge_weight={weight!r}")
             needed, added = [self.smiles_column], [*self._own_columns(), REASON]
         for file, schema in zip(self._files, schemas, strict=True):
-            there = schema.names
+            columns = schema.names
             for name in needed:
-                if name not in there:
-                    raise ValueError(f"{file} has no column {name!r}; there are {there}")
+                if name not in columns:
+                    raise ValueError(f"{file} has no column {name!r}; there are {columns}")
             for name in added:
-                if name in there:
+                if name in columns:
                     raise ValueError(f"{file} has a column {name!r} already, which would be written")
             if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
                 raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")

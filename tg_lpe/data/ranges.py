@@ -51,11 +51,11 @@ class MoleculeRanges:
         sizes, atoms = torch.cat(counts), torch.cat(kinds)[:, : len(types)]
         bounds = torch.stack([sizes.amin(0), sizes.amax(0)], 1).tolist()
         totals = zip(types, atoms.sum(0).tolist(), atoms.amax(0).tolist(), strict=True)
-        there = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
+        labelled = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
         return cls(
             **{name: (low, high) for name, (low, high) in zip(COUNTED, bounds, strict=True)},
             atom_types={name: (total, most) for name, total, most in totals},
-            labels={name: (float(known.min()), float(known.max())) for name, known in there if known.numel()},
+            labels={name: (float(known.min()), float(known.max())) for name, known in labelled if known.numel()},
         )
 
     @classmethod

@@ -122,8 +122,8 @@ class GraphSplits:
             if columns:
                 raise ValueError(f"columns={tuple(columns)} are named, but the graphs have no labels y")
             return cls(**parts, spec=spec, target=TargetSpec(columns=(), level=level or "graph"))
-        found = level or _common_level(parts)
-        parts = {part: _with_labels(dataset, part, found) for part, dataset in parts.items()}
+        agreed_level = level or _common_level(parts)
+        parts = {part: _with_labels(dataset, part, agreed_level) for part, dataset in parts.items()}
         widths = {part: _num_columns(dataset) for part, dataset in parts.items()}
         width = widths["train"]
         if len(set(widths.values())) > 1:
@@ -132,7 +132,7 @@ class GraphSplits:
             columns = ("y",) if width == 1 else tuple(f"y{number}" for number in range(width))
         if isinstance(columns, str) or len(columns) != width:
             raise ValueError(f"columns must name the {width} columns of y, got {columns!r}")
-        return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), found))
+        return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), agreed_level))
 
     @classmethod
     def of_masks(cls, data: Data, *, columns: Sequence[str] | None = None, spec: DataSpec | None = None) -> GraphSplits:

@@ -151,17 +151,19 @@ class Elimination:
                 front, above = waiting.pop()
                 count, every = len(front.nodes), front.every
                 # The last column is the last node of all, whether it is in this front or not.
-                found = np.zeros((len(every), len(every) + 1))
-                found[count:, count:] = above[front.place[:, None], np.append(front.place, -1)]
-                _put_back(front, found, bar)
-                to_last[front.nodes] = found[:count, -1]
+                inverse_entries = np.zeros((len(every), len(every) + 1))
+                inverse_entries[count:, count:] = above[front.place[:, None], np.append(front.place, -1)]
+                _put_back(front, inverse_entries, bar)
+                to_last[front.nodes] = inverse_entries[:count, -1]
                 own = sums[every]
                 for node in reversed(front.inner):
                     own[node] = self._through[every[node]] / front.total[node] + front.shares[node] @ own
                 sums[front.nodes] = own[:count]
                 self._place[every] = np.arange(len(every))
-                edges[front.edges] = found[self._place[self.tail[front.edges]], self._place[self.head[front.edges]]]
-                waiting += [(child, found) for child in front.children]
+                edges[front.edges] = inverse_entries[
+                    self._place[self.tail[front.edges]], self._place[self.head[front.edges]]
+                ]
+                waiting += [(child, inverse_entries) for child in front.children]
         # What cancels is at most 2n times what is left, since resistances to the last node are part of each mean.
         means = to_last + (to_last / self.num_nodes).sum() - 2 * sums
         return means / self._unit, edges / self._unit
@@ -373,7 +375,7 @@ def _minimum_degree(num_nodes: int, tail: Array, head: Array) -> Array:
     First leaves, and what becomes one without them, then the order of SuperLU, whose time grows with the square of a
     node's degree. SciPy gives it away with a factorisation alone; this incomplete one drops all but the diagonal.
     """
-    position, taken, kept = np.zeros(num_nodes, dtype=np.int64), 0, np.ones(num_nodes, dtype=bool)
+    position, taken, is_left = np.zeros(num_nodes, dtype=np.int64), 0, np.ones(num_nodes, dtype=bool)
     for _ in range(LEAF_ROUNDS):
         degree = np.bincount(tail, minlength=num_nodes) + np.bincount(head, minlength=num_nodes)
         leaf = degree == 1
@@ -382,11 +384,11 @@ def _minimum_degree(num_nodes: int, tail: Array, head: Array) -> Array:
         if not len(leaves):
             break
         position[leaves] = taken + np.arange(len(leaves))
-        taken, kept[leaves] = taken + len(leaves), False
+        taken, is_left[leaves] = taken + len(leaves), False
         stays = ~(leaf[tail] | leaf[head])
         tail, head = tail[stays], head[stays]
-    rest = np.flatnonzero(kept)
-    number = np.cumsum(kept) - 1
+    rest = np.flatnonzero(is_left)
+    number = np.cumsum(is_left) - 1
     rows, columns = np.concatenate([tail, head, rest]), np.concatenate([head, tail, rest])
     values = np.concatenate([np.full(2 * len(tail), -1.0), np.full(len(rest), float(num_nodes))])
     matrix = csc_matrix((values, (number[rows], number[columns])), (len(rest), len(rest)))

@@ -109,8 +109,8 @@ class CheckpointMixin(
         instance._rng_state = torch.get_rng_state()
         # The caller's own dictionaries may change later.
         instance._hub_mixin_config = copy.deepcopy(instance._hub_mixin_config)
-        given = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}
-        lost = {name: value for name, value in given.items() if is_dataclass(value) or not cls._is_jsonable(value)}
+        arguments = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}
+        lost = {name: value for name, value in arguments.items() if is_dataclass(value) or not cls._is_jsonable(value)}
         quoted = {name: _quoted(value) for name, value in lost.items() if name not in cls._modules_in_config}
         if quoted:
             instance._not_jsonable = quoted
@@ -148,11 +148,14 @@ class CheckpointMixin(
 
     def extra_repr(self) -> str:
         """The constructor's arguments that are not its defaults, without modules, which are parts."""
-        given = {**self._not_jsonable, **(self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {})}
+        arguments = {
+            **self._not_jsonable,
+            **(self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {}),
+        }
         known = inspect.signature(type(self)).parameters.values()
-        told = [p.name for p in known if p.name in given and given[p.name] != p.default]
+        told = [p.name for p in known if p.name in arguments and arguments[p.name] != p.default]
         return ", ".join(
-            f"{name}={self._not_jsonable.get(name) or repr(given[name])}"
+            f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}"
             for name in told
             if name not in self._modules_in_config
         )
@@ -213,10 +216,10 @@ class CheckpointMixin(
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The model card: what the checkpoint is, how it is used, and its arguments."""
         cls, config = type(self), self.config_dict()
-        given = {"repo_id": "OWNER/NAME", **kwargs}
-        given["usage"] = f"from {_import_path(cls)} import {cls.__name__}\n{self.card_usage(given['repo_id'])}"
-        given |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
-        return super().generate_model_card(*args, **given)
+        values = {"repo_id": "OWNER/NAME", **kwargs}
+        values["usage"] = f"from {_import_path(cls)} import {cls.__name__}\n{self.card_usage(values['repo_id'])}"
+        values |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
+        return super().generate_model_card(*args, **values)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         config, tensors = self.config_dict(), self.state_dict()  # type: ignore[attr-defined]
@@ -377,8 +380,8 @@ def _there(path: Path) -> str:
     if not folder.is_dir():
         return f" ({folder} is a file)"
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    more = ", ..." if len(names) > LISTED else ""
-    return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{more})"
+    ellipsis = ", ..." if len(names) > LISTED else ""
+    return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{ellipsis})"
 
 
 def check_fit(make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:

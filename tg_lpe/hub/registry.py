@@ -37,9 +37,11 @@ class Registry(Mapping[str, Any]):
             decorator: Callable[[T], T] = lambda late: self.register(late, name=name)  # noqa: E731
             return decorator
         key = name if name is not None else entry.__name__  # type: ignore[attr-defined]
-        there = self._entries.get(key)
-        if there is not None and _origin(there) != _origin(entry):
-            raise ValueError(f"the {self.kind} name {key!r} is taken by {_origin(there)}; choose another for {entry}")
+        registered = self._entries.get(key)
+        if registered is not None and _origin(registered) != _origin(entry):
+            raise ValueError(
+                f"the {self.kind} name {key!r} is taken by {_origin(registered)}; choose another for {entry}"
+            )
         self._entries[key] = entry
         return entry
 

@@ -74,8 +74,8 @@ def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.
     rows = query_key_value.to(precise).permute(2, 3, 4, 1, 0)
     bias = torch.zeros_like(absent, dtype=precise).masked_fill(absent, -torch.inf).T
     parts = zip(rows.split(ROWS_AT_ONCE, 4), bias.split(ROWS_AT_ONCE, 1), strict=True)
-    found = [_SmallAttention.apply(*part.contiguous(), mask) for part, mask in parts]  # type: ignore[no-untyped-call]
-    return torch.cat(found, 3).permute(3, 2, 0, 1).to(query_key_value.dtype)
+    outputs = [_SmallAttention.apply(*part.contiguous(), mask) for part, mask in parts]  # type: ignore[no-untyped-call]
+    return torch.cat(outputs, 3).permute(3, 2, 0, 1).to(query_key_value.dtype)
 
 
 class _SmallAttention(torch.autograd.Function):
@@ -109,10 +109,10 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tenso
 
 def _outer(left: Tensor, right: Tensor) -> Tensor:
     """Products summed over channels, ``[heads, num_queries, num_keys, num_rows]``."""
-    found = left[:, 0].unsqueeze(2) * right[:, 0].unsqueeze(1)
+    outer = left[:, 0].unsqueeze(2) * right[:, 0].unsqueeze(1)
     for channel in range(1, left.size(1)):
-        found.addcmul_(left[:, channel].unsqueeze(2), right[:, channel].unsqueeze(1))
-    return found
+        outer.addcmul_(left[:, channel].unsqueeze(2), right[:, channel].unsqueeze(1))
+    return outer
 
 
 def _over_keys(weight: Tensor, rows: Tensor) -> Tensor:

@@ -80,9 +80,9 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         A scalar, ``[channels]`` and ``[channels]``; nothing waits for the device.
     """
     own_mean = x.sum(0) / max(x.size(0), 1)
-    own = [x.new_full((1,), x.size(0)), own_mean, (x - own_mean).square().sum(0)]
+    local = [x.new_full((1,), x.size(0)), own_mean, (x - own_mean).square().sum(0)]
     # One exchange, and as exact as two passes: squares are taken about means.
-    counts, means, squares = _gathered(torch.cat(own).unsqueeze(0)).split([1, x.size(1), x.size(1)], dim=1)
+    counts, means, squares = _gathered(torch.cat(local).unsqueeze(0)).split([1, x.size(1), x.size(1)], dim=1)
     count = counts.sum()
     of_all = (counts * means).sum(0) / count.clamp(min=1)
     return count, of_all, (squares + counts * (means - of_all).square()).sum(0)
@@ -98,9 +98,9 @@ def rows_before(num_rows: int) -> tuple[int, int]:
 
 def _sizes(num_rows: int) -> list[int]:
     """``num_rows`` of each process."""
-    own = torch.tensor([num_rows], device=communication_device())
-    sizes = [torch.empty_like(own) for _ in range(num_processes())]
-    dist.all_gather(sizes, own)
+    local = torch.tensor([num_rows], device=communication_device())
+    sizes = [torch.empty_like(local) for _ in range(num_processes())]
+    dist.all_gather(sizes, local)
     numbers: list[int] = torch.cat(sizes).tolist()
     return numbers
 

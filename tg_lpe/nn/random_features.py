@@ -84,15 +84,15 @@ class RandomFeatureAttention(Attention):
         """
         if dropout:
             raise ValueError(f"random features give no attention weights that could be dropped, got dropout={dropout}")
-        given = query_key_value.dtype
+        dtype = query_key_value.dtype
         with torch.autocast(query_key_value.device.type, enabled=False):
-            rows = query_key_value.to(torch.promote_types(given, torch.float32))
-            found = []
+            rows = query_key_value.to(torch.promote_types(dtype, torch.float32))
+            outputs = []
             for mask, padded in zip(self.masks, self.rows.pad(rows), strict=True):
                 query, key, value = padded.permute(2, 0, 3, 1, 4)
                 scale = query.size(-1) ** -0.25
-                found.append(self._attend(query * scale, key * scale, value, mask).transpose(1, 2).to(given))
-        return self.rows.unpad(found) if found else query_key_value[:, 0]
+                outputs.append(self._attend(query * scale, key * scale, value, mask).transpose(1, 2).to(dtype))
+        return self.rows.unpad(outputs) if outputs else query_key_value[:, 0]
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """One bucket, ``[num_graphs, heads, max_tokens, width]`` like queries, keys and values."""
@@ -103,7 +103,9 @@ class RandomFeatureAttention(Attention):
         chunks = zip(*(rows.split(at_once, 2) for rows in (key, values, mask)), strict=True)
         sums, peaks = zip(*(checkpointed(self._sums, *chunk) for chunk in chunks), strict=True)
         peak = torch.stack(peaks).amax(0)
-        total = torch.stack([part * (own - peak).exp().mT for part, own in zip(sums, peaks, strict=True)]).sum(0)
+        total = torch.stack(
+            [part * (peak_of_part - peak).exp().mT for part, peak_of_part in zip(sums, peaks, strict=True)]
+        ).sum(0)
         return torch.cat([checkpointed(self._mean, rows, total, peak) for rows in query.split(at_once, 2)], 2)
 
     def _sums(self, key: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,5 +124,5 @@ class RandomFeatureAttention(Attention):
         """
         logarithms = self.features(query) + peak
         weights = (logarithms - logarithms.detach().amax(3, keepdim=True)).exp()
-        found = weights @ total
-        return found[..., :-1] / found[..., -1:]
+        numerator = weights @ total
+        return numerator[..., :-1] / numerator[..., -1:]

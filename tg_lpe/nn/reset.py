@@ -27,12 +27,12 @@ def reset_parts(module: nn.Module) -> None:
     Raises:
         NotImplementedError: as :func:`reset_all`.
     """
-    own = [name for name, parameter in module.named_parameters(recurse=False) if parameter is not None]
+    parameters = [name for name, parameter in module.named_parameters(recurse=False) if parameter is not None]
     reset = getattr(module, "_reset_parameters", None)  # the name in torch's attention and transformer
-    if own and not callable(reset):
+    if parameters and not callable(reset):
         raise NotImplementedError(
-            f"{type(module).__name__} holds the parameters {own} and does not say how they are drawn; give it a method "
-            "reset_parameters()"
+            f"{type(module).__name__} holds the parameters {parameters} and does not say how they are drawn; "
+            "give it a method reset_parameters()"
         )
     for part in module.children():
         reset_all(part)

@@ -99,8 +99,8 @@ class _Neighbours(NamedTuple):
 
 def _new(to: Tensor, level: Tensor, before: Tensor) -> Tensor:
     """The keys among ``to``, neighbours of ``level``, that neither it nor the level before it contains, sorted."""
-    found = torch.unique(to)
-    return found[~torch.isin(found, torch.cat([before, level]))]
+    neighbours = torch.unique(to)
+    return neighbours[~torch.isin(neighbours, torch.cat([before, level]))]
 
 
 def _run_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
@@ -141,8 +141,8 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
     for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
         # Without the checkpoint, each layer of each ball would be kept for the backward pass.
         part = checkpointed(_columns, adjacency, centers, neighbours, recurrence)
-        for parts, found in zip((nodes, edges, read), part, strict=True):
-            parts.append(found)
+        for parts, rows in zip((nodes, edges, read), part, strict=True):
+            parts.append(rows)
     entries = adjacency.new_zeros(tail.numel(), width)
     return torch.cat(nodes), entries.index_copy(0, torch.cat(read), torch.cat(edges)) if read_edges else entries
 

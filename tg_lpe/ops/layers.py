@@ -121,9 +121,9 @@ def _laplacian(fields: Sequence[Any]) -> ScaledLaplacian:
 
 
 def _run(*arguments: Any) -> Tensor:
-    given = _Arguments(*arguments)
-    run = cpu_layers.layers if supports(given.phi, given.max_nodes) else _reference
-    return run(given.phi, given.fixed, given.readout)
+    inputs = _Arguments(*arguments)
+    run = cpu_layers.layers if supports(inputs.phi, inputs.max_nodes) else _reference
+    return run(inputs.phi, inputs.fixed, inputs.readout)
 
 
 def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
@@ -176,18 +176,18 @@ _layers = Operator(f"layers({signature(_Arguments)}) -> Tensor", _run, _fake)
 
 def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
     """The result, and what the gradient reads of it."""
-    given = _Arguments(*arguments)
-    if not supports(given.phi, given.max_nodes, gradient=True):
-        return _reference(given.phi, given.fixed, None), *(given.phi.new_empty(0) for _ in range(3))
-    out, kept = cpu_layers.layers_forward(given.phi, given.fixed)
-    return out, *kept
+    inputs = _Arguments(*arguments)
+    if not supports(inputs.phi, inputs.max_nodes, gradient=True):
+        return _reference(inputs.phi, inputs.fixed, None), *(inputs.phi.new_empty(0) for _ in range(3))
+    out, saved = cpu_layers.layers_forward(inputs.phi, inputs.fixed)
+    return out, *saved
 
 
 def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
-    given = _Arguments(*arguments)
-    phi, num_layers, num_graphs = given.phi, given.residual.shape[0], given.ptr.shape[0] - 1
+    inputs = _Arguments(*arguments)
+    phi, num_layers, num_graphs = inputs.phi, inputs.residual.shape[0], inputs.ptr.shape[0] - 1
     shapes: list[tuple[int, ...]] = [(0,)] * 3
-    if supports(phi, given.max_nodes, gradient=True):
+    if supports(phi, inputs.max_nodes, gradient=True):
         width = cpu_layers.TRAINED_COLUMNS
         shapes = [(num_layers, phi.shape[0], width), (num_graphs, num_layers, width, width)]
         shapes.append((num_graphs, num_layers, width))
@@ -207,27 +207,27 @@ def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
     saved, none = ctx.saved_tensors, _Arguments(*[None] * count)  # type: ignore[arg-type]
     if grad_out is None:
         return none
-    given = _Arguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
-    if torch.is_grad_enabled() or not supports(given.phi, given.max_nodes, gradient=True):
-        return tuple(reference_gradients(_reference_training, given, [grad_out]))
-    phi, residual, similarity, left = _layers_gradient(grad_out, *given, *saved[count:])
+    inputs = _Arguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
+    if torch.is_grad_enabled() or not supports(inputs.phi, inputs.max_nodes, gradient=True):
+        return tuple(reference_gradients(_reference_training, inputs, [grad_out]))
+    phi, residual, similarity, left = _layers_gradient(grad_out, *inputs, *saved[count:])
     return none._replace(phi=phi, residual=residual, similarity=similarity, left=left)
 
 
 def _reference_training(*arguments: Any) -> Tensor:
-    given = _Arguments(*arguments)
-    return _reference(given.phi, given.fixed, None)
+    inputs = _Arguments(*arguments)
+    return _reference(inputs.phi, inputs.fixed, None)
 
 
 def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     *own, chain, gram, norm = arguments
-    given = _Arguments(*own)
-    return cpu_layers.layers_backward(given.phi, given.fixed, (chain, gram, norm), grad_out)
+    inputs = _Arguments(*own)
+    return cpu_layers.layers_backward(inputs.phi, inputs.fixed, (chain, gram, norm), grad_out)
 
 
 def _fake_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    given = _Arguments(*arguments[:-3])
-    likes = given.phi, given.residual, given.similarity, given.left
+    inputs = _Arguments(*arguments[:-3])
+    likes = inputs.phi, inputs.residual, inputs.similarity, inputs.left
     return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in likes)
 
 

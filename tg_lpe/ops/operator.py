@@ -141,13 +141,13 @@ def reference_gradients(
     result: list[Tensor | None] = [None] * len(inputs)
     if not (wanted and pairs):
         return result
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         [out for out, _ in pairs],
         [inputs[index] for index in wanted],
         [grad for _, grad in pairs],
         create_graph=create_graph,
         allow_unused=True,
     )
-    for index, grad in zip(wanted, found, strict=True):
+    for index, grad in zip(wanted, gradients, strict=True):
         result[index] = grad
     return result

@@ -36,8 +36,8 @@ def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_node
     Returns:
         ``[num_filters, num_edges]``.
     """
-    found: Tensor = _triangle_products(a, b, tail, head, num_nodes)
-    return found
+    products: Tensor = _triangle_products(a, b, tail, head, num_nodes)
+    return products
 
 
 def _run(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:

@@ -96,9 +96,9 @@ def stress_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
     rows, cols = edge_index.cpu().numpy()
     adjacency = coo_matrix((np.ones(len(rows)), (rows, cols)), shape=(num_nodes, num_nodes))
     distance = shortest_path(adjacency.tocsr(), directed=False, unweighted=True)
-    apart = np.isinf(distance)
-    largest = distance[~apart].max() if num_nodes else 0.0
-    distance[apart] = largest + 2.0
+    is_disconnected = np.isinf(distance)
+    largest = distance[~is_disconnected].max() if num_nodes else 0.0
+    distance[is_disconnected] = largest + 2.0
     weight = np.where(distance > 0, 1 / np.maximum(distance, 1.0) ** 2, 0.0)
     laplacian = np.diag(weight.sum(1)) - weight
     inverse = np.linalg.pinv(laplacian)

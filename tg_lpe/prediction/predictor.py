@@ -247,9 +247,9 @@ class Predictor:
             for part in parts:
                 if part.refused and on_error == "raise":
                     hidden = len(part.refused) - SHOWN
-                    more = f"; and {hidden} more near them" if hidden > 0 else ""
+                    rest = f"; and {hidden} more near them" if hidden > 0 else ""
                     raise ValueError(
-                        f"no prediction for {'; '.join(map(str, part.refused[:SHOWN]))}{more} (on_error='nan' goes on)"
+                        f"no prediction for {'; '.join(map(str, part.refused[:SHOWN]))}{rest} (on_error='nan' goes on)"
                     )
                 values.append(part.values)
                 refused += part.refused
@@ -329,8 +329,8 @@ class Predictor:
             return {}
         if refused:  # a refused graph may have no sizes
             single = (i for i in range(chunk.num_graphs) if i not in refused)
-            found = ((i, self._outside(_part(chunk, i, i + 1), rows[i : i + 1], {})) for i in single)
-            return {i: why[0] for i, why in found if why}
+            one_by_one = ((i, self._outside(_part(chunk, i, i + 1), rows[i : i + 1], {})) for i in single)
+            return {i: why[0] for i, why in one_by_one if why}
         graphs = self.ranges.outside(chunk)
         if self.task is not None and self.task.name == "regression":
             labels = self.ranges.outside_labels(rows, self.columns)
@@ -357,14 +357,14 @@ class Predictor:
         if (found := chunk.misplaced()) is not None:
             raise ValueError(found[1])
         device = next(self.model.parameters()).device
-        given = {name: values.to(device) for name, values in chunk.attributes.items()}
+        attributes = {name: values.to(device) for name, values in chunk.attributes.items()}
         with torch.inference_mode():
             out = self.model(
-                given.get("x"),
+                attributes.get("x"),
                 chunk.edge_index.to(device),
-                given.get("edge_attr"),
+                attributes.get("edge_attr"),
                 chunk.batch.to(device),
-                given.get("edge_weight") if reads_edge_weight(self.model) else None,
+                attributes.get("edge_weight") if reads_edge_weight(self.model) else None,
                 num_nodes=chunk.num_nodes,
                 num_graphs=chunk.num_graphs,
             )

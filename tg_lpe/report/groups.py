@@ -159,8 +159,8 @@ class Group:
 
     def difference(self, variant: Variant) -> float | None:
         """Test figure less that of :meth:`baseline`, over the seeds of both; ``None`` without any."""
-        found = self.beside_baseline(variant)
-        return None if found is None else found[0] - found[1]
+        baseline = self.beside_baseline(variant)
+        return None if baseline is None else baseline[0] - baseline[1]
 
     @property
     def columns(self) -> list[str]:
@@ -195,8 +195,8 @@ class Group:
         if self.kind != "train":
             return f"{self.source}, pretraining"
         columns = [str(column) for column in target_of(self.data) if column is not None]
-        more = [f"{len(columns) - 3} more"] if len(columns) > 3 else []
-        named = ", ".join([*columns[:3], *more])
+        rest = [f"{len(columns) - 3} more"] if len(columns) > 3 else []
+        named = ", ".join([*columns[:3], *rest])
         return f"{self.source}, {named} ({self.figure_title})" if named else f"{self.source} ({self.figure_title})"
 
     @property
@@ -378,8 +378,8 @@ def _told_apart(variants: Sequence[Variant]) -> tuple[Variant, ...]:
         alike = [v.settings for b, v in zip(bases, variants, strict=True) if b == base]
         names = dict.fromkeys([*differing(alike), *(name for name in entry if name in variant.settings)])
         words = {name: variant.settings.get(name, DASH) for name in names}
-        given = {name: value for name, value in words.items() if value is not None or "_options." not in name}
-        label = ", ".join([base, *(_in_words(*item) for item in given.items())])
+        settings_given = {name: value for name, value in words.items() if value is not None or "_options." not in name}
+        label = ", ".join([base, *(_in_words(*item) for item in settings_given.items())])
         labels[label] += 1
         color = ENCODING_COLORS.get(variant.encoder)
         if color is None or color in used:
@@ -441,9 +441,9 @@ def _apart_from_encoding(variant: Variant) -> dict[str, Any]:
 
 def spread_of(values: Sequence[float | None]) -> Spread | None:
     """Mean and deviation of the values that are not ``None``; ``None`` if all are."""
-    there = [value for value in values if value is not None]
-    if not there:
+    present = [value for value in values if value is not None]
+    if not present:
         return None
-    if not all(map(math.isfinite, there)):
-        return Spread(math.nan, None, len(there))
-    return Spread(statistics.fmean(there), statistics.stdev(there) if len(there) > 1 else None, len(there))
+    if not all(map(math.isfinite, present)):
+        return Spread(math.nan, None, len(present))
+    return Spread(statistics.fmean(present), statistics.stdev(present) if len(present) > 1 else None, len(present))

@@ -245,8 +245,10 @@ def _skipped(run: Run, place: str, listed: dict[str, str]) -> str:
     listed[key] = place
     lines = "".join(f"<li><code>{escape(str(line))}</code></li>" for line in skipped[:_SKIPPED_SHOWN])
     rest = len(skipped) - _SKIPPED_SHOWN
-    more = f"<p>and {rest:,} more, all in config.json of the run folder</p>" if rest > 0 else ""
-    return f"<details><summary>{counted(len(skipped), 'molecule')} skipped</summary><ol>{lines}</ol>{more}</details>"
+    remainder = f"<p>and {rest:,} more, all in config.json of the run folder</p>" if rest > 0 else ""
+    return (
+        f"<details><summary>{counted(len(skipped), 'molecule')} skipped</summary><ol>{lines}</ol>{remainder}</details>"
+    )
 
 
 def _code(text: str) -> str:

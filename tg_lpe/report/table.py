@@ -87,10 +87,10 @@ def _column_heads(group: Group) -> dict[str, str]:
 
 
 def _difference(group: Group, variant: Variant) -> str:
-    found = group.beside_baseline(variant)
-    if found is None:
+    baseline = group.beside_baseline(variant)
+    if baseline is None:
         return DASH
-    difference, base = found[0] - found[1], found[1]
+    difference, base = baseline[0] - baseline[1], baseline[1]
     share = f" ({signed(100 * difference / base, '.1f')} %)" if base > 0 else ""
     return signed(difference, ".4f") + share
 

@@ -65,8 +65,8 @@ def assert_permutation_equivariant(
         if isinstance(encode, Encoder):
             out: Encoding | Tensor = encode(x, index, attr, edge_weight=weight, num_nodes=num_nodes)
         else:
-            given = {"x": x, "edge_attr": attr, "edge_weight": weight}
-            out = encode(index, num_nodes, **{name: value for name, value in given.items() if value is not None})
+            features = {"x": x, "edge_attr": attr, "edge_weight": weight}
+            out = encode(index, num_nodes, **{name: value for name, value in features.items() if value is not None})
         node, edge = (out, None) if isinstance(out, Tensor) else out
         return Encoding(
             _rows(node, "node", num_nodes), None if edge is None else _rows(edge, "edge", edge_index.size(1))

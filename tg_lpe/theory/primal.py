@@ -86,16 +86,16 @@ def _stationarity(terms: ObjectiveTerms, neighbourhoods: Neighbourhoods) -> Tens
     other = terms.weights.flip(2)
     f = terms.projection + terms.node.unsqueeze(1)
     sums = torch.einsum("gns,nhtp,ghtpq->ghtsq", f, other, gram)
-    found = torch.einsum("gns,hs,ghtsq->ghtnq", f, lambda_, sums)
-    residual = terms.weights.permute(1, 2, 0, 3) - found
+    gradient = torch.einsum("gns,hs,ghtsq->ghtnq", f, lambda_, sums)
+    residual = terms.weights.permute(1, 2, 0, 3) - gradient
     squares = terms.weights.square().sum((0, 2, 3))
     return residual.square().sum((2, 3, 4)) / torch.where(squares > 0, squares, 1.0)
 
 
 def _mean_over_graphs(values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
     """The mean of values ``[num_graphs, heads]`` over heads and the graphs with at least one node, a scalar."""
-    there = neighbourhoods.graphs.ptr.diff() > 0
-    return (values.mean(1) * there).sum() / there.sum().clamp(min=1)
+    has_nodes = neighbourhoods.graphs.ptr.diff() > 0
+    return (values.mean(1) * has_nodes).sum() / has_nodes.sum().clamp(min=1)
 
 
 def _grams(features: Tensor, neighbourhoods: Neighbourhoods, mean: bool) -> Tensor:

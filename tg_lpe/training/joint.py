@@ -226,8 +226,8 @@ class JointTraining(TrainingLoop):
     @torch.no_grad()
     def _recalibrate(self) -> None:
         """Set the statistics of batch norms to the mean of those of batches of the first training graphs."""
-        kept = set(self.encoder.modules()) if self.encoder is not None and self.encoder.is_frozen else set()
-        modules = (module for module in self.model.modules() if module not in kept)
+        frozen = set(self.encoder.modules()) if self.encoder is not None and self.encoder.is_frozen else set()
+        modules = (module for module in self.model.modules() if module not in frozen)
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         if not norms:
             return

@@ -126,8 +126,8 @@ def average_precision(scores: Tensor, labels: Tensor) -> float | None:
         return None
     if bool(scores.isnan().any()):
         return float("nan")
-    found = positives.cumsum(0).double()
-    precision = found / (found + negatives.cumsum(0))
+    true_positives = positives.cumsum(0).double()
+    precision = true_positives / (true_positives + negatives.cumsum(0))
     return float((precision * positives).sum() / num_positives)
 
 

@@ -142,9 +142,9 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
             for batch, divided in Parts(dataset, 1024):
                 with divided:
                     losses, graphs = self._column_losses(batch.to(self.device))
-                there = graphs.double().cpu()
-                total += losses.double().cpu() * there
-                count += there
+                num_graphs = graphs.double().cpu()
+                total += losses.double().cpu() * num_graphs
+                count += num_graphs
         return total / count.clamp(min=1)
 
     def test_figures(self) -> dict[str, Any]:

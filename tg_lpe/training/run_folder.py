@@ -89,7 +89,7 @@ class RunFolder:
         parts = [file.name for file in (*self._states, self.result) if file.exists()]
         if self.metrics.exists() and self.metrics.stat().st_size:
             parts.insert(0, self.metrics.name)
-        there = self.config.exists() and bool(parts)
+        is_started = self.config.exists() and bool(parts)
         if not self.config.exists() and (parts := parts or [file.name for file in (self.model,) if file.exists()]):
             raise ValueError(
                 f"{self.path} holds {', '.join(parts)} and no {self.config.name} that says of which run: "
@@ -97,16 +97,16 @@ class RunFolder:
             )
         before = read_object(self.config) if self.config.exists() else {"command": command}
         kind = kind_of(before)
-        if not there and kind is Kind.CHECKPOINT:
+        if not is_started and kind is Kind.CHECKPOINT:
             raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
-        if there and not resume:
+        if is_started and not resume:
             raise ArgumentError(
                 "{} already holds a run: {resume} goes on with it, another {folder} begins a new one",
                 self.path,
                 resume=True,
                 folder=...,
             )
-        if there:
+        if is_started:
             if changed := _differences(before, json.loads(json.dumps(config))):
                 raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
         else:
@@ -114,7 +114,7 @@ class RunFolder:
         if not self.result.exists():
             words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             write_json(self.environment, {**environment(), "command": words})
-        return there and any(state.exists() for state in self._states)
+        return is_started and any(state.exists() for state in self._states)
 
     @property
     def _states(self) -> tuple[Path, Path]:
@@ -256,9 +256,9 @@ def _defaults(cls: Any) -> dict[str, Any]:
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
     """List the differences; an option that is newer than the run, of ``cls`` or the class named, is its default."""
     changes = []
-    later = _defaults(CLASSES.get(now.get("class"), cls))
+    defaults = _defaults(CLASSES.get(now.get("class"), cls))
     for key in sorted((set(before) | set(now)) - {"ranges"}):  # of the data, whose digest is compared
-        old, new = before.get(key, later.get(key)), now.get(key)
+        old, new = before.get(key, defaults.get(key)), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             loop = LOOPS.get(now.get("command", "")) if key == "loop" else None
             changes += _differences(old, new, f"{prefix}{key}.", loop)

@@ -460,11 +460,11 @@ class Multiclass(Task):
     @classmethod
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
         known = labels[~labels.isnan()].unique()
-        found = super().arguments_for(labels)
+        arguments = super().arguments_for(labels)
         if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
-            return {**found, "num_classes": len(known), "values": known.tolist()}
+            return {**arguments, "num_classes": len(known), "values": known.tolist()}
         largest = int(known.max()) if known.numel() else 0
-        return {**found, "num_classes": max(2, largest + 1)}
+        return {**arguments, "num_classes": max(2, largest + 1)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return :meth:`Task.to_dict` without values that are absent."""
@@ -481,9 +481,9 @@ class Multiclass(Task):
         each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
         if not self.balanced:
             return masked_mean(torch.where(labelled, each, 0.0), labelled)
-        there = labelled.to(each.dtype)
-        share = each.new_zeros(self.num_classes).index_add_(0, known, there.squeeze(1)) / there.sum().clamp(min=1)
-        weight = there * (1 - share)[known].unsqueeze(1)
+        mask = labelled.to(each.dtype)
+        share = each.new_zeros(self.num_classes).index_add_(0, known, mask.squeeze(1)) / mask.sum().clamp(min=1)
+        weight = mask * (1 - share)[known].unsqueeze(1)
         # The weights of two classes or more add up to at least 1; that of a single class is 0.
         return torch.where(labelled, weight * each, 0.0).sum() / weight.sum().clamp(min=1)
 

@@ -79,8 +79,8 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = (), *
 
 def _is_a_method(name: str) -> bool:
     """Whether a graph has a method or a count of this name; ``x``, ``y``, ``pos`` and the like can be written."""
-    own = getattr(Data, name, None)
-    return own is not None and not (isinstance(own, property) and own.fset is not None)
+    attribute = getattr(Data, name, None)
+    return attribute is not None and not (isinstance(attribute, property) and attribute.fset is not None)
 
 
 def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:

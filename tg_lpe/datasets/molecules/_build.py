@@ -328,13 +328,13 @@ def _report(
     labels: Sequence[tuple[float, ...]],
 ) -> LoadReport:
     read = Counter(row.file for row in rows)
-    kept = Counter(rows[position].file for position in usable)
+    usable_by_file = Counter(rows[position].file for position in usable)
     missing = [
         MissingLabels(column, sum(math.isnan(labels[position][number]) for position in usable))
         for number, column in enumerate(columns)
     ]
     return LoadReport(
-        tuple(FileCount(file, count, kept[file]) for file, count in read.items()),
+        tuple(FileCount(file, count, usable_by_file[file]) for file, count in read.items()),
         tuple(skipped),
         tuple(entry for entry in missing if entry.number),
     )

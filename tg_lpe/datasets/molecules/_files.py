@@ -166,16 +166,16 @@ class MoleculeFile(ABC):
         if smiles_column is not None:
             return self._at(header, smiles_column)
         for names in (_SMILES_HEADERS, _OTHER_HEADERS):
-            found = [position for position, name in enumerate(header) if name.lower() in names]
-            if len(found) > 1:
+            positions = [position for position, name in enumerate(header) if name.lower() in names]
+            if len(positions) > 1:
                 raise ArgumentError(
                     "{} has several columns that may hold the SMILES, {}: choose one with {smiles_column}",
                     self.name,
-                    ", ".join(repr(header[position]) for position in found),
+                    ", ".join(repr(header[position]) for position in positions),
                     smiles_column=...,
                 )
-            if found:
-                return found[0]
+            if positions:
+                return positions[0]
         raise ArgumentError(
             "{} needs a column named 'smiles'; its first line is {!r}. Another column is chosen with {smiles_column}",
             self.name,
@@ -258,11 +258,11 @@ def find_split(folder: Path, stem: str) -> Path:
         FileNotFoundError: If there is none; the message lists the names looked for.
         ValueError: If there are several.
     """
-    found = [folder / f"{stem}{suffix}" for suffix in _SUFFIXES if (folder / f"{stem}{suffix}").is_file()]
-    if not found:
+    candidates = [folder / f"{stem}{suffix}" for suffix in _SUFFIXES if (folder / f"{stem}{suffix}").is_file()]
+    if not candidates:
         looked_for = ", ".join(f"{stem}{suffix}" for suffix in _SUFFIXES)
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
-        raise FileNotFoundError(f"{folder} has no {stem} split: looked for {looked_for}; the folder holds {there}")
-    if len(found) > 1:
-        raise ValueError(f"{folder} has more than one {stem} split: {', '.join(path.name for path in found)}")
-    return found[0]
+        listing = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
+        raise FileNotFoundError(f"{folder} has no {stem} split: looked for {looked_for}; the folder holds {listing}")
+    if len(candidates) > 1:
+        raise ValueError(f"{folder} has more than one {stem} split: {', '.join(path.name for path in candidates)}")
+    return candidates[0]

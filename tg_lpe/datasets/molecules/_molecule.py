@@ -160,11 +160,11 @@ def _canonical(molecule: Any) -> tuple[Any, list[int]]:
         UnusableMoleculeError: If RDKit does not read what it writes.
     """
     with rdBase.BlockLogs():
-        found = Chem.MolFromSmiles(Chem.MolToSmiles(molecule))
+        canonical = Chem.MolFromSmiles(Chem.MolToSmiles(molecule))
     order = [int(number) for number in re.findall(r"\d+", molecule.GetProp("_smilesAtomOutputOrder"))]
-    if found is None or found.GetNumAtoms() != len(order):
+    if canonical is None or canonical.GetNumAtoms() != len(order):
         raise UnusableMoleculeError("RDKit cannot read its canonical SMILES")
-    return found, order
+    return canonical, order
 
 
 def graph(molecule: Any, canonical: bool = False) -> Graph:
@@ -178,8 +178,8 @@ def graph(molecule: Any, canonical: bool = False) -> Graph:
         UnusableMoleculeError: If a bond is neither single, double nor triple once kekulised.
     """
     if canonical:
-        found, order = _canonical(molecule)
-        types, bonds = graph(found)
+        canonical_molecule, order = _canonical(molecule)
+        types, bonds = graph(canonical_molecule)
         return Graph(_in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds])
     kekulised = Chem.Mol(molecule)
     with rdBase.BlockLogs():
@@ -238,12 +238,12 @@ def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequ
 
 
 def _connected(start: int, neighbours: Mapping[int, Sequence[int]]) -> list[int]:
-    found, stack = {start}, [start]
+    component, stack = {start}, [start]
     while stack:
-        fresh = set(neighbours[stack.pop()]) - found
-        found |= fresh
+        fresh = set(neighbours[stack.pop()]) - component
+        component |= fresh
         stack.extend(fresh)
-    return sorted(found)
+    return sorted(component)
 
 
 def _first_pairing(atoms: Sequence[int], partners: Mapping[int, Sequence[int]]) -> dict[int, int] | None:

@@ -203,13 +203,13 @@ def _choose_target(
             source,
             computed="solubility",
         )
-    there = "; ".join(f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in alike.items())
+    listing = "; ".join(f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in alike.items())
     example = next(iter(alike))[-1]
     raise ArgumentError(
         "{} does not say what to learn: besides the SMILES, there are {}. Choose columns, as with {targets}, or "
         + computing,
         source,
-        there,
+        listing,
         targets=[example],
         computed="solubility",
     )

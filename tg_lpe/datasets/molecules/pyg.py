@@ -90,22 +90,22 @@ def _is_one_hot(graph: Data, where: str) -> bool:
 def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | None) -> MoleculeDataset:
     converted = []
     for number, graph in enumerate(graphs):
-        where = f"{split}[{number}]"
-        if _is_one_hot(graph, where) != one_hot:
-            raise ValueError(f"{where} has features of another form than train[0]")
+        name = f"{split}[{number}]"
+        if _is_one_hot(graph, name) != one_hot:
+            raise ValueError(f"{name} has features of another form than train[0]")
         if one_hot:
-            atoms = _indices(graph.x[:, : len(_QM9_ELEMENTS)], f"{where}.x[:, :5]").view(-1, 1)
-            bonds = _indices(graph.edge_attr, f"{where}.edge_attr") + 1
+            atoms = _indices(graph.x[:, : len(_QM9_ELEMENTS)], f"{name}.x[:, :5]").view(-1, 1)
+            bonds = _indices(graph.edge_attr, f"{name}.edge_attr") + 1
         else:
             atoms, bonds = graph.x.long(), graph.edge_attr.long()
             if bool((atoms < 0).any()):
-                raise ValueError(f"{where}.x holds negative atom types: {atoms.unique().tolist()}")
+                raise ValueError(f"{name}.x holds negative atom types: {atoms.unique().tolist()}")
             if bonds.numel() and not bool(((bonds >= 1) & (bonds < len(BOND_TYPES))).all()):
                 raise ValueError(
-                    f"{where}.edge_attr must lie in 1..{len(BOND_TYPES) - 1}, got {bonds.unique().tolist()}"
+                    f"{name}.edge_attr must lie in 1..{len(BOND_TYPES) - 1}, got {bonds.unique().tolist()}"
                 )
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
-        label = _label(graph.y, target, where)
+        label = _label(graph.y, target, name)
         converted.append(Data(x=atoms, edge_index=graph.edge_index[:, order], edge_attr=bonds[order], y=label))
     return MoleculeDataset.from_data_list(converted)
 

@@ -44,14 +44,14 @@ def _load() -> ctypes.CDLL | None:
     """The library beside this file, or ``None`` where there is none that works."""
     if os.environ.get("TG_LPE_NO_CPU_KERNELS", "") not in ("", "0"):
         return None
-    if (given := os.environ.get("TG_LPE_INSTRUCTIONS", "")) not in ("", *INSTRUCTIONS):
-        raise ValueError(f"TG_LPE_INSTRUCTIONS must be one of {INSTRUCTIONS}, got {given!r}")
+    if (instructions_asked := os.environ.get("TG_LPE_INSTRUCTIONS", "")) not in ("", *INSTRUCTIONS):
+        raise ValueError(f"TG_LPE_INSTRUCTIONS must be one of {INSTRUCTIONS}, got {instructions_asked!r}")
     try:
-        found = ctypes.CDLL(str(Path(__file__).with_name("_library.so")))
-        version = found.tg_lpe_interface()
+        loaded = ctypes.CDLL(str(Path(__file__).with_name("_library.so")))
+        version = loaded.tg_lpe_interface()
     except (OSError, AttributeError):  # there is none, or it was built for another machine
         return None
-    return found if version == INTERFACE else None
+    return loaded if version == INTERFACE else None
 
 
 library = _load()

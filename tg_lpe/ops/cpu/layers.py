@@ -118,14 +118,14 @@ def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor
     """
     read, sizes = _training_arguments(phi, fixed)
     num_layers, num_graphs, width = sizes["num_layers"], sizes["num_graphs"], TRAINED_COLUMNS
-    kept = {
+    saved = {
         "chain": phi.new_empty(num_layers, phi.size(0), width),
         "gram": phi.new_empty(num_graphs, num_layers, width, width),
         "norm": phi.new_empty(num_graphs, num_layers, width),
     }
-    arguments = _Training(**sizes, **pointers({**read, **kept}))
+    arguments = _Training(**sizes, **pointers({**read, **saved}))
     _layers_forward(phi.dtype, arguments, _malformed(phi.size(0)))
-    return kept["chain"][-1, :, : phi.size(1)].clone(), list(kept.values())
+    return saved["chain"][-1, :, : phi.size(1)].clone(), list(saved.values())
 
 
 def layers_backward(
@@ -176,10 +176,10 @@ def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, 
     if num_layers == 0:
         return phi.clone()
     k, parts = phi.size(1) // 2, []
-    for own in phi.unflatten(1, (2, k)).split(BLOCK_WIDTHS[-1], dim=2):  # columns do not depend on each other
-        size = own.size(2)
+    for columns in phi.unflatten(1, (2, k)).split(BLOCK_WIDTHS[-1], dim=2):  # columns do not depend on each other
+        size = columns.size(2)
         width = next(block for block in BLOCK_WIDTHS if size <= block)
-        start = _padded(own, width).reshape(num_nodes, 2 * width)
+        start = _padded(columns, width).reshape(num_nodes, 2 * width)
         start = checked({"phi": (start, dtype, (num_nodes, 2 * width))})["phi"]
         one, two = (empty_in_huge_pages(start, num_nodes, 2 * width) for _ in range(2))
         arguments = _Blocks(

@@ -41,8 +41,8 @@ def matrix_polynomials_backward(
     """Computes the layers anew: that is faster than to store them."""
     check_adjacency(adjacency, recurrence.num_layers)
     grad = torch.zeros_like(adjacency, memory_format=torch.contiguous_format)
-    given = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}
-    _call(_matrix_polynomials_backward, adjacency, recurrence, {"grad_adjacency": grad}, given)
+    gradients = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}
+    _call(_matrix_polynomials_backward, adjacency, recurrence, {"grad_adjacency": grad}, gradients)
     return grad
 
 
