@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.hub.files import read_json
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS = read_json(ROOT / "benchmarks" / "results" / "brec.json")
 ROWS = {row["row"]: row for row in RESULTS["results"]}
 

@@ -22,7 +22,6 @@ import tg_lpe
 COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 CSRC = {path.name for path in (ROOT / "tg_lpe" / "ops" / "csrc").iterdir()}
 
-pytestmark = pytest.mark.slow
 
 ENCODE = """
 import sys

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(BENCHMARKS.glob("[!_]*.py"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_benchmark_runs(script: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
