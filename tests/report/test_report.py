@@ -668,7 +668,7 @@ def test_no_run_folder(tmp_path: Path, make_run: MakeRun) -> None:
     with pytest.raises(ValueError, match="at least one run folder"):
         write_report([], tmp_path / "report.html")
     for path in (tmp_path / "inside", str(tmp_path / "inside")):
-        with pytest.raises(TypeError, match=r"paths must be a sequence of run folders such as \['.*inside'\], got one"):
+        with pytest.raises(TypeError, match="paths must"):
             write_report(path, tmp_path / "report.html")  # type: ignore[arg-type]
 
 

@@ -113,7 +113,7 @@ def test_a_tolerance_beyond_rounding_is_reported() -> None:
 
 
 def test_more_layers_than_allowed() -> None:
-    with pytest.raises(ValueError, match=r"max_layers=20: the residual is .* after 20"):
+    with pytest.raises(ValueError, match="max_layers"):
         c.laplacian_eigenvectors(incidence(LARGE["weighted grid"]), 3, max_layers=20)
 
 

