@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import json
 import lzma
@@ -920,6 +921,12 @@ def test_options_beside_a_printed_configuration(tmp_path: Path, capsys: pytest.C
     assert "LinearTransformer" in printed("--config", str(preset), "--encoder.num_blocks", "2")
 
 
+def table_of(file: str) -> list[dict[str, str]]:
+    """The rows of a csv file by column."""
+    with Path(file).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The run says so, and predicts in the units of the labels."""
     rows = Path(labelled).read_text(encoding="utf-8").splitlines()
@@ -932,7 +939,7 @@ def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str
     assert result["test_mae"] < 300 and f"of a constant {result['test_mae_constant']:.4f}" in out
     assert json.loads(Path("run/config.json").read_text())["task"]["std"][0] > 50
     assert main(["predict", "run", "far.csv", "predicted.csv", "--quiet"]) == 0
-    values = [float(row.split(",")[-1]) for row in Path("predicted.csv").read_text().splitlines()[1:]]
+    values = [float(row["predicted_value"]) for row in table_of("predicted.csv")]
     assert len(values) == len(far) and all(700 < value < 1600 for value in values)
 
 
@@ -974,9 +981,10 @@ def test_classes_by_name(labelled: str) -> None:
     config = json.loads(Path("run/config.json").read_text())
     assert config["data"]["target"]["classes"] == [["safe", "toxic"]] and config["task"]["num_classes"] == 2
     assert main(["predict", "run", labelled, "predicted.csv", "--quiet"]) == 0
-    head, *predicted = (row.split(",") for row in Path("predicted.csv").read_text().splitlines())
-    assert head == ["line", "smiles", "tox_safe", "tox_toxic", "class"] and len(predicted) == len(rows) - 1
-    assert all(row[4] == ("safe" if float(row[2]) > float(row[3]) else "toxic") for row in predicted)
+    predicted = table_of("predicted.csv")
+    assert len(predicted) == len(rows) - 1
+    for row in predicted:
+        assert row["predicted_class"] == ("safe" if float(row["tox_safe"]) > float(row["tox_toxic"]) else "toxic")
 
 
 def test_classes_by_other_numbers(labelled: str) -> None:
@@ -987,7 +995,8 @@ def test_classes_by_other_numbers(labelled: str) -> None:
     task = json.loads(Path("run/config.json").read_text())["task"]
     assert (task["num_classes"], task["values"]) == (3, [1.0, 2.0, 3.0])
     assert main(["predict", "run", "numbers.csv", "predicted.csv", "--quiet"]) == 0
-    assert Path("predicted.csv").read_text().splitlines()[0] == "line,smiles,kind_1,kind_2,kind_3,class"
+    row, *_ = table_of("predicted.csv")
+    assert row["class"] in ("1", "2", "3") and sum(float(row[f"kind_{name}"]) for name in (1, 2, 3)) == pytest.approx(1)
 
 
 def test_molecules_by_their_canonical_smiles(labelled: str) -> None:
@@ -998,8 +1007,9 @@ def test_molecules_by_their_canonical_smiles(labelled: str) -> None:
     Path("xylene.smi").write_text("Cc1ccccc1C\nCc1c(C)cccc1\n", encoding="utf-8")
     for model, *more in (["run"], ["transformer-zinc12k", "--canonical"]):
         assert main(["predict", model, "xylene.smi", "predicted.csv", "--quiet", *more]) == 0
-        rows = Path("predicted.csv").read_text().splitlines()[1:]
-        first, second = (float(row.split(",")[-1]) for row in rows)
+        first, second = (
+            float(next(row[name] for name in row if name in ("value", "y"))) for row in table_of("predicted.csv")
+        )
         assert first == pytest.approx(second, rel=1e-4)
 
 

@@ -311,7 +311,7 @@ def test_the_shipped_encoder() -> None:
 @needs_zoo
 def test_every_width_is_a_prefix_of_the_shipped_encoder() -> None:
     whole = LinearTransformerPE()
-    assert whole.k == 14
+    assert whole.k == 16
     for graph in corner_cases():
         data = as_data(graph)
         pe = whole(data).linear_transformer_pe
