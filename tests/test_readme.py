@@ -21,4 +21,4 @@ def test_python_runs() -> None:
     pytest.importorskip("rdkit")
     names = run_blocks(python_blocks(README), "readme")
     assert names["data"].linear_transformer_pe.shape == (6, 16)
-    assert bool(names["model"].predict(["CCO", "c1ccccc1"]).values.isfinite().all())
+    assert names["model"].predict(names["molecules"]).outside == ()
