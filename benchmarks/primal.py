@@ -19,8 +19,9 @@ import torch
 from _arguments import Parser
 from torch import Tensor, nn
 
+from tg_lpe.graph.graph import Graph
 from tg_lpe.hub.files import write_json
-from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, Neighbourhoods, shared_of
+from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, shared_of
 from tg_lpe.nn.attention.hybrid import NothingShared
 from tg_lpe.training.run_folder import environment
 
@@ -53,7 +54,7 @@ class Case:
         self.attention: nn.Module = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
         self.shared = shared_of(self.attention) or NothingShared()
         batch = torch.arange(graphs).repeat_interleave(size)
-        self.neighbourhoods = Neighbourhoods(torch.empty(2, 0, dtype=torch.int64), batch, graphs, size)
+        self.neighbourhoods = Graph(torch.empty(2, 0, dtype=torch.int64), batch=batch, num_graphs=graphs)
         self.h = torch.randn(graphs * size, CHANNELS, generator=torch.Generator().manual_seed(0))
         self.forward_seconds: list[float] = []
         self.training_seconds: list[float] = []

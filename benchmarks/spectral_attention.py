@@ -33,8 +33,8 @@ from tg_lpe.datasets.block_models import cluster_graphs
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.precompute import store_precomputed
+from tg_lpe.graph.graph import Graph
 from tg_lpe.hub.files import write_json
-from tg_lpe.nn.attention import Neighbourhoods
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.spectral import MissingPairs, SpectralAttention, missing_pairs
 from tg_lpe.training.build import build_model
@@ -92,7 +92,7 @@ class PublishedPairList(PairList):
 def attention_groups() -> dict[str, Group]:
     """Passes over a batch of CLUSTER."""
     batch = next(iter(DataLoader(cluster_graphs(BATCH, 0), BATCH)))
-    neighbourhoods = Neighbourhoods(batch.edge_index, batch.batch, BATCH)
+    neighbourhoods = Graph(batch.edge_index, batch=batch.batch, num_graphs=BATCH)
     # Made once for a batch, and serves all layers.
     pairs = missing_pairs(neighbourhoods, torch.randn(CHANNELS).requires_grad_())
     listed = []
@@ -102,7 +102,7 @@ def attention_groups() -> dict[str, Group]:
     methods: dict[str, SpectralAttention] = {}
     for name, cls in {"pair list, a feature each": PublishedPairList, "pair list": PairList}.items():
         methods[name] = cls(CHANNELS, HEADS, True, GAMMA)
-        methods[name].missing, methods[name].edges = torch.cat(listed, dim=1), neighbourhoods.edge_index.flip(0)
+        methods[name].missing, methods[name].edges = torch.cat(listed, dim=1), neighbourhoods.edges_by_target.flip(0)
     methods["batched products"] = SpectralAttention(CHANNELS, HEADS, True, GAMMA)
     h = torch.randn(neighbourhoods.num_nodes, CHANNELS).requires_grad_()
     features = {

@@ -14,7 +14,8 @@ from host_reads import HostReads
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tg_lpe.nn.attention import ATTENTIONS, Neighbourhoods, make_attention, shared_of
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn.attention import ATTENTIONS, make_attention, shared_of
 from tg_lpe.nn.norms import RunningNorm
 from tg_lpe.nn.reset import reset_all
 
@@ -35,7 +36,7 @@ class WithShared(nn.Module):
         reset_all(self.layer)
         reset_all(self.shared)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
         h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))
         return h, e
 
@@ -84,7 +85,7 @@ class AttentionTestCase:
         graphs: int = GRAPHS,
     ) -> tuple[Tensor, Tensor]:
         """The layer on edges in any order, returned in that order."""
-        neighbourhoods = Neighbourhoods(edge_index, batch, graphs)
+        neighbourhoods = Graph(edge_index, batch=batch, num_graphs=graphs)
         h, e = layer(h, neighbourhoods.sort_edges(e), neighbourhoods)
         place = neighbourhoods.sort_edges(torch.arange(edge_index.size(1)))
         return h, torch.empty_like(e).index_copy(0, place, e)
@@ -117,7 +118,7 @@ class AttentionTestCase:
                 buffers: Any = buffers,
             ) -> tuple[Tensor, ...]:
                 state = {**dict(zip(names, values, strict=True)), **{name: v.clone() for name, v in buffers.items()}}
-                neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+                neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
                 out = torch.func.functional_call(layer, state, (h, neighbourhoods.sort_edges(e), neighbourhoods))
                 return tuple(rows for rows in out if rows.requires_grad)
 
@@ -136,12 +137,12 @@ class AttentionTestCase:
         for layer in self.layers(train=False):
             state = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
             state = {name: value.detach() for name, value in state.items()}
-            neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+            neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
             h, e = self.inputs()
             sorted_e = neighbourhoods.sort_edges(e)
 
             def loss(h: Tensor, layer: nn.Module = layer, state: Any = state, e: Tensor = sorted_e) -> Tensor:
-                out = torch.func.functional_call(layer, state, (h, e, Neighbourhoods(EDGES, BATCH, GRAPHS)))
+                out = torch.func.functional_call(layer, state, (h, e, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)))
                 return sum(rows.square().sum() for rows in out)  # type: ignore[return-value]
 
             point, direction = h.clone().requires_grad_(), normal(*h.shape, seed=7)
@@ -253,7 +254,7 @@ class AttentionTestCase:
             assert all(torch.equal(a, b) for a, b in zip((h, e), self.inputs(), strict=True))
 
     def test_nothing_waits_for_the_device(self) -> None:
-        neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
+        neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
         for layer in self.layers(train=True):
             h, e = (rows.requires_grad_() for rows in self.inputs())
             _ = neighbourhoods.max_nodes  # read once per batch

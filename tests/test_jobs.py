@@ -22,7 +22,7 @@ from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformer, Li
 from tg_lpe.cli import main
 from tg_lpe.data.tables import read_graphs
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Incidence
 from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.jobs import MANIFEST, EncodingJob, JobReport
 from tg_lpe.transforms import AddLaplacianEigenvectors

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tg_lpe import encoders, models, plot, zoo
     from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
-    from tg_lpe.graph.incidence import Incidence
+    from tg_lpe.graph.graph import Graph, Incidence
     from tg_lpe.models.graph_transformer import GraphTransformer
     from tg_lpe.transforms import AddPositionalEncoding, LinearTransformerPE
 
@@ -17,6 +17,7 @@ __all__ = [
     "Encoder",
     "Encoding",
     "GramTransformer",
+    "Graph",
     "GraphTransformer",
     "Incidence",
     "LinearTransformer",
@@ -35,7 +36,8 @@ _HOME = {
     "Encoding": "encoders",
     "GramTransformer": "encoders",
     "GraphTransformer": "models.graph_transformer",
-    "Incidence": "graph.incidence",
+    "Graph": "graph.graph",
+    "Incidence": "graph.graph",
     "LinearTransformer": "encoders",
     "LinearTransformerPE": "transforms",
 }

@@ -18,7 +18,7 @@ import tg_lpe.transforms
 from tg_lpe import Incidence, tokenizers
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
-from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, Neighbourhoods, make_attention, shared_of
+from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, make_attention, shared_of
 from tg_lpe.nn.norms import NORMS, make_norm
 from tg_lpe.transforms.base import GraphTransform
 
@@ -288,7 +288,7 @@ class _WithShared(nn.Module):
         super().__init__()
         self.layer, self.shared = layer, shared
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Incidence) -> tuple[Tensor, Tensor]:
         if self.shared is None:
             return self.layer(h, e, neighbourhoods)
         h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))
@@ -334,12 +334,12 @@ def _for_layers(graph: GraphInput) -> bool:
     return graph.num_graphs * largest <= PADDED and _pairs(graph) <= 10 * PAIRS
 
 
-def _neighbourhoods(graph: GraphInput) -> Neighbourhoods:
+def _neighbourhoods(graph: GraphInput) -> Incidence:
     batch = graph.batch
     if batch is None:
         batch = torch.zeros(graph.num_nodes, dtype=torch.int64)
     edges = graph.edge_index if "edge_index" in graph.blamed else graph.edge_index.long()
-    return Neighbourhoods(edges, batch, graph.num_graphs)
+    return Incidence(edges, batch=batch, num_graphs=graph.num_graphs)
 
 
 # Tokenisers.

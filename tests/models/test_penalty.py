@@ -11,7 +11,8 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe import GraphTransformer
 from tg_lpe.data import GraphSplits
-from tg_lpe.nn.attention import Neighbourhoods, register_attention
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn.attention import register_attention
 from tg_lpe.training import JointTraining, TrainConfig, make_task
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -24,7 +25,7 @@ class State(NamedTuple):
 class Start(nn.Module):
     has_penalty = True
 
-    def forward(self, neighbourhoods: Neighbourhoods) -> State:
+    def forward(self, neighbourhoods: Graph) -> State:
         return State(torch.zeros(()))
 
 
@@ -38,7 +39,7 @@ def model_with_penalty() -> GraphTransformer:
         def shared(self) -> nn.Module:
             return Start()
 
-        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: State) -> Any:
+        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph, state: State) -> Any:
             return h, e, State(state.penalty + self.weight**2)
 
     return GraphTransformer(in_channels=2, hidden_channels=8, heads=2, num_layers=2, attention="penalised")

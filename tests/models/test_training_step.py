@@ -13,6 +13,7 @@ from ops_support import needs_cpu
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
+import tg_lpe.graph.graph
 import tg_lpe.ops.segment
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 from tg_lpe.ops import cpu
@@ -52,12 +53,41 @@ def test_few_reads_from_the_device(with_encoder: bool, attention: str) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert reads.seen.count("aten::_local_scalar_dense") == 0, reads.seen
-    # One for the checks of the model, whatever its layers; with an encoder, one for those of its conductances. Without
-    # the C++ part, graphs of each size are looked for besides.
+    # One for all checks, whatever the layers. Without the C++ part, undirected edges and graphs of each size are looked
+    # for besides.
     if cpu.is_available() or not with_encoder:
-        assert len(reads.seen) <= 1 + with_encoder, reads.seen
+        assert len(reads.seen) <= 1, reads.seen
     if encoder is not None:
         assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_a_graph_is_checked_and_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(tg_lpe.graph.graph, "check_edge_index")
+    for name in ("undirected_edges", "checked_edges"):
+        counted(tg_lpe.graph.graph.edges, name)
+    for name in ("argsort", "sort"):
+        counted(torch, name)
+    encoder = GramTransformer(num_filters=2, num_layers=4, **TYPES)
+    model = GraphTransformer(encoder=encoder, hidden_channels=16, heads=2, num_layers=3, **TYPES)
+    batch = rings(64)
+    calls.clear()
+    with HostReads() as reads:
+        model(**batch)
+    assert calls.count("check_edge_index") == calls.count("undirected_edges") == 1 and "checked_edges" not in calls
+    if cpu.is_available():  # by target, and of these by source
+        assert sorted(calls)[:1] == ["argsort"] and calls.count("argsort") == calls.count("sort") == 1
+        assert len(reads.seen) <= 2, reads.seen
 
 
 def no_scatter(monkeypatch: pytest.MonkeyPatch) -> None:

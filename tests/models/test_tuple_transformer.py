@@ -675,7 +675,7 @@ def test_wrong_arguments() -> None:
         ({"pe": normal(8, 3)}, r"pe must have shape \(8, 2\), got \(8, 3\)"),
         ({"pe": normal(8, 2), "edge_pe": normal(9, 2)}, "built without edge_pe_channels"),
         ({"pe": normal(8, 2), "edge_weight": torch.ones(9)}, "no encoder that reads edge weights"),
-        ({"pe": normal(8, 2), "return_penalty": True}, "the layers have no penalty"),
+        ({"pe": normal(8, 2), "return_penalty": True}, "layers have no penalty"),
         ({"x": torch.zeros(8, dtype=torch.int64), "pe": normal(8, 2)}, "built without node features, but some were"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
 from tg_lpe import GraphTransformer
-from tg_lpe.nn.attention import Neighbourhoods, make_attention, register_attention
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn.attention import make_attention, register_attention
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.norms import NORMS, BoundedNorm
 from tg_lpe.ops.segment import RowGroups
@@ -101,7 +102,7 @@ def dense_norm(norm: Any, x: Tensor, graph: Tensor) -> Tensor:
 
 @few
 @given(st.data())
-def test_neighbourhoods(data: st.DataObject) -> None:
+def test_edges_by_target_and_padded_nodes(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     n = len(batch)
@@ -109,10 +110,10 @@ def test_neighbourhoods(data: st.DataObject) -> None:
     pairs = data.draw(st.lists(st.tuples(ends, ends), max_size=10 if n else 0))
     pairs = [(u, v) for u, v in pairs if batch[u] == batch[v]]
     index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous()
-    found = Neighbourhoods(index, batch, len(sizes))
-    assert (found.num_nodes, found.num_edges, found.num_graphs) == (n, len(pairs), len(sizes))
+    found = Graph(index, batch=batch, num_graphs=len(sizes))
+    assert (found.num_nodes, found.num_directed_edges, found.num_graphs) == (n, len(pairs), len(sizes))
     by_target = sorted(range(len(pairs)), key=lambda i: pairs[i][1])  # stable
-    assert found.edge_index.T.tolist() == [list(pairs[i]) for i in by_target]
+    assert found.edges_by_target.T.tolist() == [list(pairs[i]) for i in by_target]
     assert found.sort_edges(torch.arange(len(pairs))).tolist() == by_target
     assert found.edge_graphs.index.tolist() == [int(batch[pairs[i][1]]) for i in by_target]
     assert found.max_nodes == max(sizes)
@@ -133,7 +134,7 @@ def test_a_users_own_layer() -> None:
             super().__init__()
             self.linear, self.slope = nn.Linear(hidden_channels, hidden_channels), slope
 
-        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
             return h + self.slope * neighbourhoods.target.sum(self.linear(e)), e
 
     torch.manual_seed(0)
@@ -162,7 +163,7 @@ def test_layers_that_share_weights_and_hand_on_a_state() -> None:
         def reset_parameters(self) -> None:
             nn.init.normal_(self.row)
 
-        def forward(self, neighbourhoods: Neighbourhoods) -> Tensor:
+        def forward(self, neighbourhoods: Graph) -> Tensor:
             return self.row.expand(neighbourhoods.num_graphs, -1)
 
     @register_attention("running sum")
@@ -176,7 +177,7 @@ def test_layers_that_share_weights_and_hand_on_a_state() -> None:
         def shared(self) -> First:
             return First(self.hidden_channels)
 
-        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: Tensor) -> tuple[Tensor, ...]:
+        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph, state: Tensor) -> tuple[Tensor, ...]:
             state = state + self.scale * neighbourhoods.graphs.mean(h)
             return h + neighbourhoods.graphs.gather(state), e, state
 
@@ -227,7 +228,7 @@ def test_options_are_checked(name: str, options: dict[str, Any], message: str) -
 def test_the_last_layer_may_leave_edges_out() -> None:
     last, other = (make_attention("edge", 8, 2, {}, update_edges=update).double() for update in (False, True))
     other.load_state_dict({**other.state_dict(), **last.state_dict()})
-    found = Neighbourhoods(EDGES, BATCH, GRAPHS)
+    found = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
     h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
     assert torch.equal(last.eval()(h, e, found)[0], other.eval()(h, e, found)[0])
     assert last(h, e, found)[1] is e
@@ -237,7 +238,7 @@ def test_attention_dropout_leaves_the_mean_of_the_values() -> None:
     """The weights that are kept are scaled up, so that the mean over many draws is attention without dropout."""
     plain, dropping = (make_attention("edge", 8, 2, {"attention_dropout": p}).attention.double() for p in (0.0, 0.5))
     dropping.load_state_dict(plain.state_dict())
-    found = Neighbourhoods(EDGES, BATCH, GRAPHS)
+    found = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
     h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
     torch.manual_seed(0)
     drawn = torch.stack([dropping(h, e, found)[0] for _ in range(400)])
@@ -267,7 +268,7 @@ def test_hooks_of_every_part_leave_the_values(options: dict[str, Any]) -> None:
 
     def run() -> list[Tensor]:
         inputs = [h.clone().requires_grad_(), e.clone().requires_grad_()]
-        out = layer(*inputs, Neighbourhoods(EDGES, BATCH, GRAPHS))
+        out = layer(*inputs, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS))
         return [*out, *torch.autograd.grad(sum(rows.square().sum() for rows in out), inputs)]
 
     expected = run()
@@ -294,9 +295,9 @@ def test_hooks_of_every_part_leave_the_values(options: dict[str, Any]) -> None:
 def test_an_activation_of_ones_own() -> None:
     layer = make_attention("edge", 8, 2, {}).double().eval()
     inputs = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
-    before = layer(*inputs, Neighbourhoods(EDGES, BATCH, GRAPHS))[0]
+    before = layer(*inputs, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS))[0]
     layer.node_update.feed_forward[1] = nn.GELU()
-    after = layer(*inputs, Neighbourhoods(EDGES, BATCH, GRAPHS))[0]
+    after = layer(*inputs, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS))[0]
     assert not torch.allclose(after, before)
 
 
@@ -304,13 +305,13 @@ def test_an_activation_of_ones_own() -> None:
 def test_hooks_see_what_a_part_returned(options: dict[str, Any]) -> None:
     layer = make_attention("edge", 8, 2, options).double().eval()
     h, e = normal(len(BATCH), 8), normal(EDGES.size(1), 8, seed=1)
-    expected = layer(h, e, Neighbourhoods(EDGES, BATCH, GRAPHS))
+    expected = layer(h, e, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS))
     updates = (layer.node_update, layer.edge_update)
     parts = [part for update in updates for part in (update.out, update.feed_forward[2])]
     seen: list[tuple[nn.Linear, Tensor, Tensor]] = []
     for part in parts:
         part.register_forward_hook(lambda module, inputs, out: seen.append((module, inputs[0], out)))
-    found = layer(h, e, Neighbourhoods(EDGES, BATCH, GRAPHS))
+    found = layer(h, e, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS))
     assert all(torch.equal(got, wanted) for got, wanted in zip(found, expected, strict=True))
     assert len(seen) == len(parts)
     for part, rows, out in seen:

@@ -8,8 +8,8 @@ from helpers import normal
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
 from tg_lpe.nn.categories import MAX_PRODUCT_ROWS, Categories
-from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.conductances import LearnedConductances
+from tg_lpe.ops.checks import ValueChecks
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 X = torch.tensor([[4, 0], [1, 2], [0, 1], [2, 2]])

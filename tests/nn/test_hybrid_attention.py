@@ -18,10 +18,10 @@ from torch_geometric.nn import GINEConv, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
 from tg_lpe import GraphTransformer
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import (
     GLOBAL_ATTENTIONS,
     HybridLayer,
-    Neighbourhoods,
     PrimalAttention,
     make_attention,
     register_global_attention,
@@ -138,8 +138,8 @@ def attention_of(name: str = "primal", seed: int = 0, heads: int = HEADS, **opti
     return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
 
 
-def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Neighbourhoods:
-    return Neighbourhoods(edges, batch, int(batch[-1]) + 1)
+def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Graph:
+    return Graph(edges, batch=batch, num_graphs=int(batch[-1]) + 1)
 
 
 @pytest.mark.parametrize("heads", [HEADS, 1])
@@ -178,7 +178,7 @@ def test_the_virtual_node_is_bitwise_the_same_under_any_numbering() -> None:
     n = 1_000_000
     generator = torch.Generator().manual_seed(0)
     h = torch.randn(n, 4, generator=generator)
-    groups = Neighbourhoods(torch.empty(2, 0, dtype=torch.int64), torch.zeros(n, dtype=torch.int64), 1).graphs
+    groups = Graph(torch.empty(2, 0, dtype=torch.int64), n).graphs
     order = torch.randperm(n, generator=generator)
     for pooling in ("mean", "sum"):
         assert torch.equal(pooled(h, groups, pooling), pooled(h[order], groups, pooling))
@@ -330,7 +330,7 @@ def test_a_users_own_attention() -> None:
             super().__init__()
             self.slope = slope
 
-        def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: Any) -> tuple[Tensor, Any]:
+        def forward(self, h: Tensor, neighbourhoods: Graph, state: Any) -> tuple[Tensor, Any]:
             return self.slope * neighbourhoods.graphs.gather(neighbourhoods.graphs.mean(h)), state
 
     options = {"global_attention": "own", "global_options": {"slope": 2.0}}
@@ -385,23 +385,24 @@ def test_gates_read_distances_of_encodings() -> None:
         normal(EDGES.size(1), CHANNELS, seed=4),
         normal(len(BATCH), 3, seed=5),
     )
-    neighbourhoods = Neighbourhoods(EDGES, BATCH, GRAPHS)
-    neighbourhoods.pe = pe
+    neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
     expected = torch.zeros_like(h)
     for i in range(len(h)):
         found, total = torch.zeros(CHANNELS).double(), torch.full((CHANNELS,), 1e-6).double()
-        for edge, (j, target) in enumerate(neighbourhoods.edge_index.T.tolist()):
+        for edge, (j, target) in enumerate(neighbourhoods.edges_by_target.T.tolist()):
             if target == i:
                 share = (layer.target(h[i]) + layer.source(h[j]) + layer.edge(e[edge])).sigmoid()
                 share = share * layer.pe_gate((pe[i] - pe[j]).square().sum().reshape(1))
                 found, total = found + share * layer.value(h[j]), total + share
         expected[i] = h[i] + (layer.own(h[i]) + found / total).relu()
-    assert relative_error(layer(h, e, neighbourhoods)[0], expected) < 1e-12
-    turned = Neighbourhoods(EDGES, BATCH, GRAPHS)
-    turned.pe = pe @ torch.linalg.qr(normal(3, 3, seed=6)).Q
-    assert relative_error(layer(h, e, turned)[0], expected) < 1e-12
+    turned = pe @ torch.linalg.qr(normal(3, 3, seed=6)).Q
+    for given in (pe, turned):
+        found = layer(h, e, neighbourhoods, neighbourhoods.squared_distances(given))[0]
+        assert relative_error(found, expected) < 1e-12
+    options = {"global_attention": "none", "pe_gate": True}
+    model = GraphTransformer(attention="hybrid", attention_options=options, hidden_channels=CHANNELS, heads=2)
     with pytest.raises(ValueError, match="no encoding of nodes"):
-        layer(h, e, Neighbourhoods(EDGES, BATCH, GRAPHS))
+        model(None, EDGES, batch=BATCH)
 
 
 def test_encodings_that_layers_alone_read() -> None:
@@ -456,8 +457,7 @@ def test_a_penalty_that_nobody_reads_is_left_out(form: str) -> None:
     attention, shared = attention_of(form=form, **PRIMAL)
     h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
     out, state = attention(h, graph, shared(graph))
-    graph.needs_penalty = False
-    alone, other = attention(h, graph, shared(graph))
+    alone, other = attention(h, graph, shared(graph)._replace(needs_penalty=False))
     assert torch.equal(alone, out) and torch.equal(other.node, state.node)
     assert state.penalty > 0 and other.penalty == 0
 
@@ -525,6 +525,6 @@ def test_graphs_without_nodes_do_not_count_in_a_penalty() -> None:
     none, plain = EDGES[:, :0], int(batch.max()) + 1
     penalties = []
     for own, num_graphs in ((batch, plain), (batch, plain + 2), (batch + (batch > 0), plain + 1)):
-        graph = Neighbourhoods(none, own, num_graphs)
+        graph = Graph(none, batch=own, num_graphs=num_graphs)
         penalties.append(attention(h, graph, shared(graph))[1].penalty)
     assert all(relative_error(penalty, penalties[0]) < 1e-12 for penalty in penalties[1:])

@@ -13,7 +13,8 @@ from helpers import normal, randomize_, relative_error
 from torch import Tensor
 
 from tg_lpe import GraphTransformer
-from tg_lpe.nn.attention import Neighbourhoods, make_attention
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn.attention import make_attention
 from tg_lpe.nn.attention.spectral import SpectralAttention, _MaskedWeights, missing_pairs
 
 
@@ -89,7 +90,7 @@ def test_missing_pairs(sizes: list[int]) -> None:
     last = sum(sizes) - 1
     edges = torch.tensor([[0, 1, 3, 8, 6, last - 1, last - 1], [1, 0, 8, 3, 6, last, last]])
     n = len(batch)
-    pairs = missing_pairs(Neighbourhoods(edges, batch, 6), torch.zeros(1))
+    pairs = missing_pairs(Graph(edges, batch=batch, num_graphs=6), torch.zeros(1))
     found = set()
     for mask, node in zip(pairs.missing, pairs.rows.pad(torch.arange(n)), strict=True):
         found |= {(int(node[graph, j]), int(node[graph, i])) for graph, i, j in mask.nonzero().tolist()}
@@ -100,7 +101,7 @@ def test_missing_pairs(sizes: list[int]) -> None:
 
 
 def attended(layer: Any, h: Tensor, e: Tensor, index: Tensor, batch: Tensor) -> Tensor:
-    neighbourhoods = Neighbourhoods(index, batch, int(batch[-1]) + 1)
+    neighbourhoods = Graph(index, batch=batch, num_graphs=int(batch[-1]) + 1)
     return layer.layer.attention(h, e, neighbourhoods, layer.shared(neighbourhoods))
 
 
@@ -114,7 +115,7 @@ def test_small_gamma(softmax: str) -> None:
     h, e = normal(4, CHANNELS, seed=1), normal(4, CHANNELS, seed=2)
     index, batch = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.zeros(4, dtype=torch.int64)  # node 3 has no edges
     layer = layer_of(softmax=softmax)
-    without = layer.layer.attention(h, e, Neighbourhoods(index, batch, 1), None).detach()
+    without = layer.layer.attention(h, e, Graph(index, batch=batch, num_graphs=1), None).detach()
     joined, isolated = {}, {}
     for gamma in (1e-2, 1e-5, 1e-7, 1e-8, 1e-12):
         layer.layer.attention.gamma = gamma
@@ -200,7 +201,7 @@ def test_a_complete_graph_has_no_missing_pairs() -> None:
     e = normal(index.size(1), CHANNELS, seed=2)
     for softmax, share in (("joint", 1.0), ("separate", 1 / 1.3)):
         layer = layer_of(softmax=softmax)
-        without = layer.layer.attention(h, e, Neighbourhoods(index, batch, 1), None)
+        without = layer.layer.attention(h, e, Graph(index, batch=batch, num_graphs=1), None)
         # The sparse attention has the floor of 1e-6 in a sum of three weights of at least exp(-5).
         assert relative_error(attended(layer, h, e, index, batch), share * without) < 5e-5
         ones = h.index_fill(1, torch.tensor(0), 1.0)
@@ -229,7 +230,7 @@ def attended_in_half(
     own = attention.value.weight.dtype
     h, edge, feature = (part.to(own) for part in rows)
     e = edge.repeat(index.size(1), 1) if repeats else edge.expand(index.size(1), -1)
-    neighbourhoods = Neighbourhoods(index, torch.zeros(len(h), dtype=torch.int64), 1)
+    neighbourhoods = Graph(index, len(h))
     with torch.autocast("cpu", dtype) if own == torch.float32 else contextlib.nullcontext():
         out = attention(h, e, neighbourhoods, missing_pairs(neighbourhoods, feature))
     assert out.dtype == dtype

@@ -14,7 +14,7 @@ from ops_support import needs_cpu
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe.graph.incidence import inverse_sqrt
+from tg_lpe.graph.graph import inverse_sqrt
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import edges as cpu_edges
 from tg_lpe.ops.edges import adjacency_rows, laplacian, undirected_edges

@@ -12,7 +12,8 @@ from helpers import normal, randomize_, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer, Neighbourhoods, make_attention
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer, make_attention
 from tg_lpe.nn.attention.primal import PrimalState
 from tg_lpe.theory import DualAttention
 
@@ -97,8 +98,8 @@ def attention_of(name: str = "audited_primal", seed: int = 0, **options: Any) ->
     return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
 
 
-def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Neighbourhoods:
-    return Neighbourhoods(edges, batch, int(batch[-1]) + 1)
+def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Graph:
+    return Graph(edges, batch=batch, num_graphs=int(batch[-1]) + 1)
 
 
 def values_of(attention: Any, state: PrimalState, h: Tensor, batch: Tensor) -> Tensor:
@@ -199,7 +200,7 @@ def test_graphs_without_nodes_do_not_count_in_a_penalty(kind: str) -> None:
     none, plain = EDGES[:, :0], int(batch.max()) + 1
     penalties = []
     for own, num_graphs in ((batch, plain), (batch, plain + 2), (batch + (batch > 0), plain + 1)):
-        graph = Neighbourhoods(none, own, num_graphs)
+        graph = Graph(none, batch=own, num_graphs=num_graphs)
         penalties.append(attention(h, graph, shared(graph))[1].penalty)
     assert all(relative_error(penalty, penalties[0]) < 1e-12 for penalty in penalties[1:])
 

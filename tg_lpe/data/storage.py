@@ -44,7 +44,7 @@ class GraphChunk:
     def misplaced(self) -> tuple[int, str] | None:
         """The first graph that has an edge to a node outside of it, and words about it; ``None`` without one."""
         if self.edge_index.dim() != 2 or self.edge_index.layout != torch.strided:
-            return None  # no edge_index at all, which Incidence says
+            return None  # no edge_index at all, which Graph says
         graph = torch.arange(self.num_graphs + 1, device=self.batch.device)
         node_ptr = torch.searchsorted(self.batch, graph)
         owner = torch.repeat_interleave(graph[:-1], self.edge_ptr.diff())

@@ -16,10 +16,10 @@ from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_generator
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.hub.checkpoints import CheckpointMixin
-from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.reset import reset_parts
+from tg_lpe.ops.checks import ValueChecks
 
 FEATURES = ("x", "edge_attr", "edge_weight")
 """What an encoder may read of a graph besides its edges."""
@@ -86,7 +86,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     @abstractmethod
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -112,7 +112,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
     def encode_pairs(
         self,
-        graph: Incidence,
+        graph: Graph,
         pairs: Tensor,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
@@ -125,7 +125,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
     def encode_with_pairs(
         self,
-        graph: Incidence,
+        graph: Graph,
         pairs: Tensor,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
@@ -154,7 +154,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             raise NotImplementedError(f"{name} sets pair_out_channels={width} and must define encode_with_pairs")
         raise ValueError(f"{name} has pair_out_channels=0: it encodes no pairs")
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """The part of the work that depends on the graph and on no weight.
 
         Args:
@@ -205,7 +205,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         Args:
             x: node features ``[num_nodes, ...]``, if the encoder reads them; ``None`` otherwise.
-            edge_index: int64 ``[2, num_directed_edges]``; :class:`~tg_lpe.Incidence` says what a list of edges means.
+            edge_index: int64 ``[2, num_directed_edges]``; :class:`~tg_lpe.Graph` says what a list of edges means.
             edge_attr: features of the directed edges ``[num_directed_edges, ...]``, likewise.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
             edge_weight: conductances ``[num_directed_edges]``; all one if absent. What :meth:`precompute` computes
@@ -213,7 +213,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
             reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or
-                ``"mean"``, as :class:`~tg_lpe.Incidence`.
+                ``"mean"``, as :class:`~tg_lpe.Graph`.
             generator, precomputed: as :meth:`encode`.
 
         Returns:
@@ -232,7 +232,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             if not isinstance(x, Tensor):
                 raise TypeError(f"x must be a tensor with a row for each node, got {type(x).__name__}")
             num_nodes = x.size(0)
-        graph = Incidence(
+        graph = make_graph(
             edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
         )
         return self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
@@ -410,7 +410,7 @@ def check_encoder(encoder: Encoder) -> None:
 
 
 def check_precomputed(
-    encoder: Encoder, graph: Incidence, precomputed: Mapping[str, Tensor], widths: Mapping[str, int]
+    encoder: Encoder, graph: Graph, precomputed: Mapping[str, Tensor], widths: Mapping[str, int]
 ) -> None:
     """Refuse what another encoder precomputed, or of another graph.
 
@@ -458,7 +458,7 @@ def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, 
     return encoding
 
 
-def check_pairs(graph: Incidence, pairs: Tensor) -> None:
+def check_pairs(graph: Graph, pairs: Tensor) -> None:
     """Refuse what are no pairs of nodes of one graph each.
 
     Raises:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 
 
 class ComputedEncoder(Encoder):
@@ -45,7 +45,7 @@ class ComputedEncoder(Encoder):
 
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -78,9 +78,7 @@ class ComputedEncoder(Encoder):
         return {"class": type(self).__name__, **self.arguments()}
 
     @abstractmethod
-    def assemble(
-        self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
-    ) -> Encoding:
+    def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """The encoding from what was precomputed."""
 
     def arguments(self) -> dict[str, Any]:
@@ -104,10 +102,10 @@ class NodeEdgeEncoder(ComputedEncoder):
     """What the precomputed tensors are called: says what decides their values besides the graph and their width."""
 
     @abstractmethod
-    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+    def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Values of the nodes ``[num_nodes, out_channels]`` and undirected edges ``[num_edges, ...]``, float64."""
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """``node_NAME``, and ``edge_NAME`` of the directed edges if they are encoded; see :attr:`name`."""
         with torch.no_grad():
             node, edge = self.compute(graph)
@@ -123,9 +121,7 @@ class NodeEdgeEncoder(ComputedEncoder):
             found[f"edge_{self.name}"] = self.edge_out_channels
         return found
 
-    def assemble(
-        self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
-    ) -> Encoding:
+    def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """What was precomputed, in the module's dtype; nothing in it is random."""
         edge = self.cast(precomputed[f"edge_{self.name}"]) if self.edge_out_channels else None
         return Encoding(self.cast(precomputed[f"node_{self.name}"]), edge)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import effective_resistances
 from tg_lpe.graph.solvers import check_method
 
@@ -43,7 +43,7 @@ class EffectiveResistance(NodeEdgeEncoder):
         super().__init__(1, 1, edge_out_channels)
         self.method = method
 
-    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+    def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """The resistances, float64."""
         node, edge = effective_resistances(graph, method=self.method, with_edges=self.edge_out_channels > 0)
         return node.unsqueeze(-1), edge.masked_fill(edge.isinf(), 0.0).unsqueeze(-1)

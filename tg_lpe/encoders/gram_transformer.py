@@ -14,7 +14,7 @@ from tg_lpe.arguments import check_choice, check_count, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.incidence import Incidence, inverse_sqrt
+from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
@@ -197,7 +197,7 @@ class GramTransformer(Encoder):
     @without_autocast
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -222,7 +222,7 @@ class GramTransformer(Encoder):
         """
         return self._read_out(graph, *self.gram(graph, x, edge_attr, generator=generator))
 
-    def _read_out(self, graph: Incidence, node: Tensor, edge: Tensor) -> Encoding:
+    def _read_out(self, graph: Graph, node: Tensor, edge: Tensor) -> Encoding:
         """The encoding, from what :meth:`gram` returns."""
         node = node if self.readout is None else self.readout(node)
         if not self.edge_out_channels:
@@ -233,7 +233,7 @@ class GramTransformer(Encoder):
     @without_autocast
     def encode_with_pairs(
         self,
-        graph: Incidence,
+        graph: Graph,
         pairs: Tensor,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
@@ -250,7 +250,7 @@ class GramTransformer(Encoder):
             return super().encode_with_pairs(graph, pairs)
         check_pairs(graph, pairs)
         edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
-        wider = Incidence(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
+        wider = Graph(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
         # The asked-for edges decide which orders are exact, so a large graph is encoded without them.
         alone = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider) else None
         known, asked = wider.undirected_index.split([graph.num_edges, pairs.size(1)])
@@ -264,7 +264,7 @@ class GramTransformer(Encoder):
 
     def gram(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -279,7 +279,7 @@ class GramTransformer(Encoder):
         return self._gram(graph, self._adjacency(graph, x, edge_attr), generator, self.edge_out_channels > 0)
 
     def _gram(
-        self, graph: Incidence, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
+        self, graph: Graph, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
     ) -> tuple[Tensor, Tensor]:
         """As :meth:`gram`, of entries of ``P`` at the edges; estimates at the edges are made only if they are read."""
         if self.probe_kind == "identity" and graph.max_nodes > IDENTITY_LIMIT:
@@ -345,7 +345,7 @@ class GramTransformer(Encoder):
             chain.append(alpha * p * chain[-1] - gamma * chain[-2])
         return torch.stack(chain[1:], dim=1)
 
-    def _adjacency(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
+    def _adjacency(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
         """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
         w, q = self.conductances(graph, x, edge_attr)
         if w is None:
@@ -368,13 +368,13 @@ class GramTransformer(Encoder):
         both = scale.index_select(1, graph.tail) * scale.index_select(1, graph.head)
         return both if w is None else w * both
 
-    def _large_graphs(self, graph: Incidence) -> list[int]:
+    def _large_graphs(self, graph: Graph) -> list[int]:
         """Graphs of the batch whose exact computation takes too long for ``probes="auto"``."""
         is_any_large = self.probe_kind == "auto" and graph.max_nodes > EXACT_NODES
         return self._find_large_graphs(graph) if is_any_large else []
 
     @torch.compiler.disable  # what it finds depends on the data
-    def _find_large_graphs(self, graph: Incidence) -> list[int]:
+    def _find_large_graphs(self, graph: Graph) -> list[int]:
         sizes = graph.ptr.diff()
         work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
         limit = EXACT_WORK_ONCE if self.encodes_once else EXACT_WORK
@@ -383,7 +383,7 @@ class GramTransformer(Encoder):
     @torch.compiler.disable  # what is computed of each graph depends on the data
     def _one_by_one(
         self,
-        graph: Incidence,
+        graph: Graph,
         adjacency: Tensor,
         large: list[int],
         generator: torch.Generator | None,
@@ -466,7 +466,7 @@ class GramTransformer(Encoder):
 
 
 @torch.no_grad()
-def _factor(graph: Incidence, conductance: Tensor, at_least_one: bool) -> Tensor:
+def _factor(graph: Graph, conductance: Tensor, at_least_one: bool) -> Tensor:
     """A power of two for each graph that brings its largest conductance to one half at least, below one.
 
     Args:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.heat import heat_kernel_entries
-from tg_lpe.graph.incidence import Incidence
 from tg_lpe.graph.solvers import check_method
 
 TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -50,7 +50,7 @@ class HeatKernel(NodeEdgeEncoder):
         self.times, self.method = times, method
         self.name = "_".join(["heat_kernel", *map(str, times)])
 
-    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+    def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """The entries, float64."""
         with_edges = self.edge_out_channels > 0
         return heat_kernel_entries(graph, self.times, method=self.method, with_edges=with_edges)

@@ -12,7 +12,7 @@ from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenvectors import check_eigenvectors, laplacian_eigenvectors
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.nn.pair_forms import pair_forms
 from tg_lpe.nn.probes import with_random_signs
@@ -70,7 +70,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         self.k, self.normalization, self.which, self.method, self.seed = k, normalization, which, method, seed
         self.kind = f"{which}_{normalization}"
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Eigenvectors and eigenvalues."""
         vectors, values = laplacian_eigenvectors(
             graph, self.k, normalization=self.normalization, which=self.which, method=self.method, seed=self.seed
@@ -84,9 +84,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         """As :meth:`precompute` returns."""
         return {f"node_eigenvectors_{self.kind}": self.k, f"graph_eigenvalues_{self.kind}": self.k}
 
-    def assemble(
-        self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
-    ) -> Encoding:
+    def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """The eigenvectors with their signs, and the forms at the edges."""
         vectors = self.cast(precomputed[f"node_eigenvectors_{self.kind}"])
         edge = pair_forms(vectors, graph.edge_index) if self.edge_out_channels else None

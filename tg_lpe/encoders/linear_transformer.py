@@ -14,7 +14,7 @@ from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import Bucket
-from tg_lpe.graph.incidence import Incidence, inverse_sqrt
+from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.probes import make_probes
@@ -179,7 +179,7 @@ class LinearTransformer(Encoder):
     @without_autocast
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -212,7 +212,7 @@ class LinearTransformer(Encoder):
             raise ValueError(f"probes must be {self.readout.weight.dtype}, as the weights are, got {phi.dtype}")
         return Encoding(self._run(graph, phi))
 
-    def _run(self, graph: Incidence, phi: Tensor) -> Tensor:
+    def _run(self, graph: Graph, phi: Tensor) -> Tensor:
         """All layers and the read-out, by the fastest way there is."""
         if graph.num_nodes == 0:
             return phi.new_zeros(0, self.out_channels)
@@ -251,7 +251,7 @@ class LinearTransformer(Encoder):
             similarity = similarity * c.view(-1, 1, 1)
         return LayerStack(residual, similarity, left, right, diagonal)
 
-    def _has_backend(self, graph: Incidence, phi: Tensor) -> bool:
+    def _has_backend(self, graph: Graph, phi: Tensor) -> bool:
         """Whether a backend runs all layers at once on such a graph, with the gradients that are needed."""
         if phi.dtype != self.readout.weight.dtype or graph.needs_gradient():
             return False
@@ -260,18 +260,18 @@ class LinearTransformer(Encoder):
             return False
         return layer_ops.supports(phi, graph.max_nodes, gradient)
 
-    def _run_backend(self, graph: Incidence, phi: Tensor) -> Tensor:
+    def _run_backend(self, graph: Graph, phi: Tensor) -> Tensor:
         laplacian, later = graph.scaled_laplacian(phi, self.degree_scaling), self._later(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
         return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, later, floor)
 
-    def _later(self, graph: Incidence, phi: Tensor) -> Tensor:
+    def _later(self, graph: Graph, phi: Tensor) -> Tensor:
         """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
         if not self.normalize:
             return torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
         return graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
 
-    def _run_fixed(self, graph: Incidence, phi: Tensor) -> Tensor:
+    def _run_fixed(self, graph: Graph, phi: Tensor) -> Tensor:
         layers = self._layers()
         node_scale = inverse_sqrt(graph.degree(phi)) if self.degree_scaling else phi.new_ones(graph.num_nodes)
         padded = PaddedBatch(graph)
@@ -294,7 +294,7 @@ class LinearTransformer(Encoder):
             parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
         return padded.unpad(parts, self.out_channels)
 
-    def _run_updated(self, graph: Incidence, phi: Tensor) -> Tensor:
+    def _run_updated(self, graph: Graph, phi: Tensor) -> Tensor:
         layers = self._layers()
         padded = PaddedBatch(graph)
         parts = []
@@ -492,7 +492,7 @@ def _frobenius(b: Tensor) -> Tensor:
     return torch.where(norm == 0, 1.0, norm)
 
 
-def _dense_incidences(graph: Incidence, padded: PaddedBatch, like: Tensor) -> list[Tensor]:
+def _dense_incidences(graph: Graph, padded: PaddedBatch, like: Tensor) -> list[Tensor]:
     """``B`` of each bucket written out, ``[num_graphs, max_nodes, max_edges]``, unused rows and columns zero."""
     edge_graph, edge_counts = graph.batch[graph.tail], graph.edge_counts
     shapes = [(b.num_graphs, b.max_nodes, int(edge_counts[b.graphs].max())) for b in padded.buckets]

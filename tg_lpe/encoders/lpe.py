@@ -11,7 +11,7 @@ from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import outer_eigenvectors
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.probes import with_random_signs
 from tg_lpe.nn.reset import reset_all
@@ -96,7 +96,7 @@ class LPE(EigenpairEncoder):
         reset_all(self.phi)
         reset_all(self.rho)
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Eigenvalues and eigenvectors, in the dtype of the weights."""
         dtype = self.epsilon.dtype
         node, values = outer_eigenvectors(
@@ -105,14 +105,14 @@ class LPE(EigenpairEncoder):
         return self._named(values.to(dtype), node.to(dtype))
 
     @without_autocast
-    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
         pairs = torch.stack([node, (values + self.epsilon)[graph.batch]], dim=2)
         mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
         out: Tensor = self.rho(mapped.sum(1))
         return out
 
-    def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+    def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
         return with_random_signs(node, graph, generator)
 
 

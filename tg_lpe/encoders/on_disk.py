@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.encoders.gram_transformer import GramTransformer
-from tg_lpe.graph.incidence import inverse_sqrt
+from tg_lpe.graph.graph import inverse_sqrt
 from tg_lpe.graph.on_disk import BLOCK_ENTRIES, GraphOnDisk, RowBlock
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs

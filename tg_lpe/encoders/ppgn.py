@@ -12,7 +12,7 @@ from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import PaddedRows, matrices
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.ops.segment import scatter_sum
 
@@ -33,7 +33,7 @@ class _Pairs:
         ValueError: if a graph has too many nodes.
     """
 
-    def __init__(self, graph: Incidence) -> None:
+    def __init__(self, graph: Graph) -> None:
         largest = graph.max_nodes
         if largest > MAX_NODES:
             raise ValueError(
@@ -129,7 +129,7 @@ class PPGN(Encoder):
     @without_autocast
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -150,7 +150,7 @@ class PPGN(Encoder):
     @without_autocast
     def encode_with_pairs(
         self,
-        graph: Incidence,
+        graph: Graph,
         pairs: Tensor,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
@@ -170,7 +170,7 @@ class PPGN(Encoder):
         encoding = self._encoding(graph, all_pairs, features, means)
         return encoding, self.pair(features[all_pairs.number(*pairs)])
 
-    def _encoding(self, graph: Incidence, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
+    def _encoding(self, graph: Graph, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
         """The read-outs at nodes and edges of what :meth:`_features` returns."""
         node = torch.arange(graph.num_nodes, device=graph.device)
         own = features[pairs.number(node, node)]
@@ -181,7 +181,7 @@ class PPGN(Encoder):
         both = features[pairs.number(u, v)] + features[pairs.number(v, u)]
         return Encoding(out, graph.spread_to_directed(self.edge(both)))
 
-    def _features(self, graph: Incidence) -> tuple[_Pairs, Tensor, Tensor]:
+    def _features(self, graph: Graph) -> tuple[_Pairs, Tensor, Tensor]:
         """Features of all pairs ``[num_pairs, hidden_channels]``, and their means over the row and the column of each
         node, padding included, ``[num_padded_nodes, 2 hidden_channels]``."""
         pairs, width = _Pairs(graph), self.hidden_channels
@@ -198,7 +198,7 @@ class PPGN(Encoder):
             means.append((torch.cat(over, dim=2) / size).flatten(0, 1))
         return pairs, torch.cat(found), torch.cat(means)
 
-    def _given(self, graph: Incidence, pairs: _Pairs) -> Tensor:
+    def _given(self, graph: Graph, pairs: _Pairs) -> Tensor:
         """Of every pair whether it is a node, whether it is an edge, and its entry of ``P``, ``[num_pairs, 3]``."""
         like, u, v = self.embedding.weight, graph.tail, graph.head
         p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
@@ -239,7 +239,7 @@ class _Layer(nn.Module):
         return functional.gelu(z) if self.frequency is None else torch.sin(self.frequency * z)
 
 
-def _normalized(graph: Incidence) -> tuple[Tensor, Tensor]:
+def _normalized(graph: Graph) -> tuple[Tensor, Tensor]:
     """Entries of ``D^-1/2 A D^-1/2`` at the edges, and whether they conduct, ``[num_edges]`` each.
 
     In float64, with the largest weight of each graph at one: the entries do not depend on the scale of the weights.

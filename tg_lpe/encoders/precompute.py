@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe.data.storage import RESERVED, iterate_chunks, whole, with_attribute
 from tg_lpe.encoders.base import LEVELS, Encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 
 PREFIX = "precomputed_"
 """Begins the names of the stored attributes, so that none of the user's is overwritten."""
@@ -25,7 +25,7 @@ CHUNK_PAIRS = 2**24
 
 def incidences(
     dataset: InMemoryDataset, chunk_size: int, max_pairs: int | None = None, weighted: bool = True
-) -> Iterator[Incidence]:
+) -> Iterator[Graph]:
     """The graphs of a dataset in large batches, without features.
 
     Args:
@@ -35,7 +35,7 @@ def incidences(
         weighted: whether ``edge_weight``, where there is one, holds the conductances.
     """
     for chunk in iterate_chunks(dataset, chunk_size, ("edge_weight",) if weighted else (), max_pairs):
-        yield Incidence(
+        yield Graph(
             chunk.edge_index,
             chunk.num_nodes,
             edge_weight=chunk.attributes.get("edge_weight"),

@@ -7,7 +7,7 @@ from torch import Tensor
 from tg_lpe.arguments import check_count
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.solvers import check_method
 
@@ -46,6 +46,6 @@ class RandomWalk(NodeEdgeEncoder):
         super().__init__(steps, steps, edge_out_channels)
         self.steps, self.method = steps, method
 
-    def compute(self, graph: Incidence) -> tuple[Tensor, Tensor]:
+    def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """The probabilities, float64."""
         return random_walk_probabilities(graph, self.steps, method=self.method, with_edges=self.edge_out_channels > 0)

@@ -11,7 +11,7 @@ from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import resistive_embedding
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.nn.probes import draw_seed
@@ -53,7 +53,7 @@ class ResistiveEmbedding(ComputedEncoder):
         self.k, self.seed, self.method = k, seed, method
         self.name = f"resistive_embedding_{seed}"
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """``node_resistive_embedding_SEED``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
         return {f"node_{self.name}": self._embed(graph, self.seed)}
 
@@ -61,15 +61,13 @@ class ResistiveEmbedding(ComputedEncoder):
         """As :meth:`precompute` returns."""
         return {f"node_{self.name}": self.k}
 
-    def assemble(
-        self, graph: Incidence, precomputed: Mapping[str, Tensor], generator: torch.Generator | None
-    ) -> Encoding:
+    def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """What was precomputed, or another embedding where there is a generator."""
         if generator is None:
             return Encoding(self.cast(precomputed[f"node_{self.name}"]))
         return Encoding(self._embed(graph, draw_seed(generator)))
 
-    def _embed(self, graph: Incidence, seed: int) -> Tensor:
+    def _embed(self, graph: Graph, seed: int) -> Tensor:
         like = torch.empty(0, dtype=torch.float64, device=graph.device)
         with torch_threads_for(64 * graph.max_nodes * self.k):  # a logarithm and a cosine each
             rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)

@@ -14,7 +14,7 @@ from tg_lpe.arguments import check_count
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn.autocast import without_autocast
 
@@ -103,7 +103,7 @@ class SPE(EigenpairEncoder):
             if not isinstance(module, nn.ReLU):
                 module.reset_parameters()  # type: ignore[operator]
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Eigenvalues and eigenvectors, in the dtype of the weights.
 
         Warns:
@@ -129,7 +129,7 @@ class SPE(EigenpairEncoder):
         return self._named(values.to(dtype), vectors.to(dtype))
 
     @without_autocast
-    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
         if graph.conductance is not None and graph.conductance.requires_grad:
             graph = graph.with_conductances(graph.conductance.detach(), graph.ground)

@@ -14,7 +14,7 @@ from tg_lpe.arguments import check_choice, check_count, check_flags, check_no_ef
 from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
@@ -55,7 +55,7 @@ class EigenpairEncoder(Encoder):
         self.normalization, self.row_norm = normalization, row_norm
         self.kind = "_".join([tokens, str(normalization), *(["row_norm"] if row_norm else [])])
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Eigenvalues and what stands at nodes and edges, in the dtype of the weights.
 
         Returns:
@@ -86,7 +86,7 @@ class EigenpairEncoder(Encoder):
 
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -127,7 +127,7 @@ class EigenpairEncoder(Encoder):
         return Encoding(node, graph.spread_to_directed(edge))
 
     @abstractmethod
-    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Encode the nodes.
 
         Args:
@@ -140,18 +140,16 @@ class EigenpairEncoder(Encoder):
             ``[num_nodes, out_channels]``.
         """
 
-    def encode_edges(
-        self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
-    ) -> Tensor:
+    def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Encode undirected edges, ``[num_edges, edge_out_channels]``; as :meth:`encode_nodes`."""
         raise NotImplementedError(f"{type(self).__name__} encodes no edges")
 
-    def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+    def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
         """What stands at the nodes, with random signs for each graph and eigenvector, if signs are arbitrary."""
         return node
 
 
-def _representatives(graph: Incidence) -> Tensor:
+def _representatives(graph: Graph) -> Tensor:
     """A directed edge of each undirected one, int64 ``[num_edges]``."""
     index = graph.undirected_index
     rows = torch.arange(index.numel(), device=index.device)
@@ -250,19 +248,17 @@ class SpectralEncoder(EigenpairEncoder):
         self.node_net = make(2, out_channels, *options) if out_channels else None
         self.edge_net = make(3, edge_out_channels, *options) if edge_out_channels else None
 
-    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
         batch = graph.batch
         return self.node_net(torch.stack([node, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
-    def encode_edges(
-        self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
-    ) -> Tensor:
+    def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_edges`."""
         batch = graph.batch[graph.tail]
         return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
-    def _signed(self, node: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+    def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
         if not self.flip_signs or self.tokens != "eigenvectors":
             return node
         return with_random_signs(node, graph, generator)
@@ -323,15 +319,13 @@ class SpectralKernel(EigenpairEncoder):
         self.edge_net = _Filters(*widths, 2 * edge_out_channels) if edge_out_channels else None
 
     @without_autocast
-    def encode_nodes(self, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+    def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_nodes`."""
         f = self.node_net(self._polynomials(values))  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", node.square(), f[graph.batch])
 
     @without_autocast
-    def encode_edges(
-        self, graph: Incidence, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor
-    ) -> Tensor:
+    def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """As :meth:`EigenpairEncoder.encode_edges`."""
         f, g = self.edge_net(self._polynomials(values))[graph.batch[graph.tail]].chunk(2, dim=2)  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)

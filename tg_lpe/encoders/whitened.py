@@ -18,7 +18,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, warn_if_untrained
 from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, register
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.autocast import without_autocast
 from tg_lpe.ops.blas import torch_threads_for
 
@@ -130,7 +130,7 @@ class Whitened(Encoder):
     @without_autocast
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -158,7 +158,7 @@ class Whitened(Encoder):
             edge = edge.masked_fill((graph.undirected_index < 0).unsqueeze(1), 0.0)
         return Encoding(node, edge)
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """What the encoder inside precomputes."""
         return self.encoder.precompute(graph)
 
@@ -201,7 +201,7 @@ class Whitened(Encoder):
 
     def _encoded(
         self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None
-    ) -> Iterator[tuple[Incidence, Encoding]]:
+    ) -> Iterator[tuple[Graph, Encoding]]:
         """A dataset's encodings before whitening, in large batches, float64."""
         wide, device = copy.deepcopy(self.encoder).double(), self.node_mean.device
         for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(self.reads)), CHUNK_PAIRS):
@@ -210,7 +210,7 @@ class Whitened(Encoder):
                 value.double() if value is not None and value.is_floating_point() else value
                 for value in (given.get("x"), given.get("edge_attr"))
             ]
-            graph = Incidence(
+            graph = Graph(
                 chunk.edge_index.to(device),
                 chunk.num_nodes,
                 edge_weight=given.get("edge_weight"),

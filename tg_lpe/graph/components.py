@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.ops.operator import host_array
 
 Array = NDArray[Any]
@@ -23,7 +23,7 @@ FEW_EDGES = 512
 """Edges up to which components are found by union and find in Python: SciPy's sparse matrices cost more than that."""
 
 
-def component_labels(graph: Incidence) -> Tensor:
+def component_labels(graph: Graph) -> Tensor:
     """Connected component of each node, int64 ``[num_nodes]``; edges of weight zero are absent.
 
     Components are numbered from 0 in the order of their first nodes.
@@ -60,7 +60,7 @@ def _union_find(num_nodes: int, tail: list[int], head: list[int]) -> list[int]:
     return parent
 
 
-def null_dimension(graph: Incidence) -> Tensor:
+def null_dimension(graph: Graph) -> Tensor:
     """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
     parts = Components(graph)
     counts = np.bincount(parts.graph_of[~parts.grounded], minlength=graph.num_graphs)
@@ -168,7 +168,7 @@ class Components:
         diagonal: of ``L``, ``[num_nodes]``.
     """
 
-    def __init__(self, graph: Incidence) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph, n = graph, graph.num_nodes
         self.tail, self.head = host_array(graph.tail), host_array(graph.head)
         self.ground = None if graph.ground is None else host_array(graph.ground.double())

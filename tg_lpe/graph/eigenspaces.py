@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.graph.eigenvectors import DEGENERATE, EIGENVECTOR_NODES, laplacian_eigenvectors, null_vectors
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT
 from tg_lpe.ops.blas import torch_threads_for
 
@@ -34,7 +34,7 @@ class Spectrum(NamedTuple):
 
 
 def bottom_eigenvectors(
-    graph: Incidence, k: int, *, normalization: str | None = "sym", row_norm: bool = False
+    graph: Graph, k: int, *, normalization: str | None = "sym", row_norm: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The eigenvectors of the ``k`` smallest eigenvalues of each graph, null vectors included.
 
@@ -56,7 +56,7 @@ def bottom_eigenvectors(
 
 
 def outer_eigenvectors(
-    graph: Incidence, k: int, num_largest: int = 0, *, normalization: str | None = "sym"
+    graph: Graph, k: int, num_largest: int = 0, *, normalization: str | None = "sym"
 ) -> tuple[Tensor, Tensor]:
     """Eigenvectors from both ends of the spectrum of each graph, none of them twice.
 
@@ -97,7 +97,7 @@ def outer_eigenvectors(
     return torch.cat([bottom, top], dim=1), torch.cat([smallest, largest], dim=1)
 
 
-def whole_eigenspaces(graph: Incidence, k: int, *, normalization: str | None = "sym") -> tuple[Tensor, Tensor]:
+def whole_eigenspaces(graph: Graph, k: int, *, normalization: str | None = "sym") -> tuple[Tensor, Tensor]:
     """The eigenvectors of at most ``k`` smallest eigenvalues of each graph, cut off between two eigenspaces.
 
     Where the ``k``-th eigenvalue and the next count as one, as :func:`eigenspaces` says, its eigenspace is left out.
@@ -120,7 +120,7 @@ def whole_eigenspaces(graph: Incidence, k: int, *, normalization: str | None = "
 
 
 def eigenspaces(
-    graph: Incidence, k: int, *, normalization: str | None = "sym", row_norm: bool = False, edges: bool = True
+    graph: Graph, k: int, *, normalization: str | None = "sym", row_norm: bool = False, edges: bool = True
 ) -> Spectrum:
     """The eigenspaces that the ``k`` smallest eigenvalues of each graph belong to, every one whole.
 
@@ -198,7 +198,7 @@ def _spaces(values: Tensor, counts: Tensor, gap: Tensor, k: int) -> tuple[Tensor
     return torch.empty_like(space).scatter_(1, order, space), is_whole
 
 
-def _largest_entry(graph: Incidence, normalization: str | None) -> Tensor:
+def _largest_entry(graph: Graph, normalization: str | None) -> Tensor:
     """Of the Laplacian of each graph, ``[num_graphs]``."""
     one = torch.ones(graph.num_graphs, dtype=torch.float64, device=graph.device)
     if normalization is not None:

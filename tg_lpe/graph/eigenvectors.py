@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.graph.components import Array, ComponentGroup, Components
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
 
 NORMALIZATIONS = (None, "sym", "rw")
@@ -30,7 +30,7 @@ SYMMETRIC = 1e-6
 
 @torch.compiler.disable  # sizes and components are read on the host
 def laplacian_eigenvectors(
-    graph: Incidence,
+    graph: Graph,
     k: int,
     *,
     normalization: str | None = "sym",
@@ -121,7 +121,7 @@ class NullVectors(NamedTuple):
     """How many null vectors of the eigenvalues 0 and 1 a graph has, int64 ``[num_graphs, 2]``."""
 
 
-def null_vectors(graph: Incidence, normalization: str | None) -> NullVectors:
+def null_vectors(graph: Graph, normalization: str | None) -> NullVectors:
     """The null vectors that :func:`laplacian_eigenvectors` leaves out, or counts with ``keep_null=True``.
 
     Args:

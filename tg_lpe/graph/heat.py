@@ -11,7 +11,7 @@ from scipy.sparse import eye
 from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
     check_method,
@@ -34,7 +34,7 @@ EDGE_VALUES = 2**22
 
 
 def heat_kernel_entries(
-    graph: Incidence, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
+    graph: Graph, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Heat kernels ``exp(-s L)`` at nodes and edges, with ``L = D - A``.
 

@@ -78,7 +78,7 @@ class GraphOnDisk:
     ) -> GraphOnDisk:
         """Sort a list of edges into a folder, a part of the nodes at a time.
 
-        As in :class:`~tg_lpe.Incidence`, an edge may be listed in one direction, in both, or several times, and
+        As in :class:`~tg_lpe.Graph`, an edge may be listed in one direction, in both, or several times, and
         self-loops are dropped.
 
         Args:

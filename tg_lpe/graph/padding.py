@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, Bucket, PaddedRows, matrices
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions
 
@@ -54,7 +54,7 @@ class EdgeOperator(Operator):
         factor: a factor per graph, ``[num_graphs, 1, 1]``.
     """
 
-    def __init__(self, graph: Incidence, node_scale: Tensor, factor: Tensor | None = None) -> None:
+    def __init__(self, graph: Graph, node_scale: Tensor, factor: Tensor | None = None) -> None:
         self.graph, self.node_scale, self.factor = graph, node_scale.unsqueeze(-1), factor
 
     def __call__(self, z: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class PaddedBatch:
 
     def __init__(
         self,
-        graph: Incidence,
+        graph: Graph,
         max_rows: int = MAX_ROWS,
         dense_nodes: int = DENSE_NODES,
         max_padding: float | None = None,
@@ -172,7 +172,7 @@ class PaddedBatch:
         kept = inside[graph.tail].nonzero().squeeze(1)
         # Graphs lie in the order of their sizes here, so edges that are sorted by node are not sorted by row.
         kept = kept[torch.argsort(row[graph.tail[kept]], stable=True)]
-        part = Incidence.from_undirected_edges(
+        part = Graph.from_undirected_edges(
             row[graph.tail[kept]], row[graph.head[kept]], None if w is None else w[kept], bucket.num_rows
         )
 
@@ -184,7 +184,7 @@ class PaddedBatch:
         return EdgeOperator(part, padded(node_scale))
 
 
-def padded_batch(graph: Incidence) -> PaddedBatch:
+def padded_batch(graph: Graph) -> PaddedBatch:
     """Pad the batch such that each graph's matrices are written out.
 
     Raises:

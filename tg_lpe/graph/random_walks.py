@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from tg_lpe.arguments import check_count
-from tg_lpe.graph.incidence import Incidence, inverse_sqrt
+from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import padded_batch
 from tg_lpe.graph.solvers import check_method, is_dense, polynomial_entries
 from tg_lpe.ops import cpu
@@ -33,7 +33,7 @@ FASTER_WALKS = "fewer steps, since the edges around a node within half of them a
 
 
 def random_walk_probabilities(
-    graph: Incidence, steps: int, *, method: str = "auto", with_edges: bool = True
+    graph: Graph, steps: int, *, method: str = "auto", with_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Where a random walk is after 1, 2, ... ``steps`` steps: back at its start, or across an edge.
 
@@ -72,7 +72,7 @@ def random_walk_probabilities(
     return nodes, edges if with_edges else edges.zero_()
 
 
-def _walks_of_large_graphs(graph: Incidence, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
+def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
     """As :func:`random_walk_probabilities`, in the compiled part.
 
     Around each node, where that is less than a column of all powers. Other nodes have their columns computed.
@@ -104,7 +104,7 @@ def _walks_of_large_graphs(graph: Incidence, adjacency: Tensor, steps: int, with
     return nodes, edges
 
 
-def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+def _dense_walks(graph: Graph, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """As :func:`random_walk_probabilities`; the powers that give the nodes give the edges as well."""
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
     if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
@@ -122,7 +122,7 @@ def _dense_walks(graph: Incidence, adjacency: Tensor, steps: int) -> tuple[Tenso
     return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
-def _sparse_walks(graph: Incidence, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
+def _sparse_walks(graph: Graph, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
     """Sparse powers, some rows at a time.
 
     Args:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.elimination import Elimination
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
     check_method,
@@ -61,7 +61,7 @@ ROOT_TOLERANCE = 1e-10
 """Relative error of the rational approximation of ``L^(-1/2)``."""
 
 
-def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
+def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
     """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
 
     No eigenvalue has to be told apart from zero: nodes are taken away one after another, and the conductors that they
@@ -102,7 +102,7 @@ def effective_resistances(graph: Incidence, *, method: str = "auto", with_edges:
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
-def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor, Tensor]:
+def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Tensor]:
     """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
 
     Args:
@@ -134,7 +134,7 @@ def resistance_pairs(graph: Incidence, *, method: str = "auto") -> tuple[Tensor,
     return torch.from_numpy(pairs).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
-def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "auto") -> Tensor:
+def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto") -> Tensor:
     """``sqrt(L^+) psi``: squared distances between the rows of ``sqrt(L^+)`` are effective resistances.
 
     Args:
@@ -175,7 +175,7 @@ def resistive_embedding(graph: Incidence, directions: Tensor, *, method: str = "
     return torch.from_numpy(out).to(graph.device)
 
 
-def _checked(graph: Incidence, method: str) -> Components:
+def _checked(graph: Graph, method: str) -> Components:
     check_method(method)
     if graph.ground is not None:
         raise ValueError("effective resistances are those of a graph without ground conductances")
@@ -189,7 +189,7 @@ def _pairs_of(parts: Components, group: ComponentGroup, first_pair: Array, first
     return first_pair[own][:, None, None] + local[:, :, None] * size[own][:, None, None] + local[:, None, :]
 
 
-def _absent_edges(graph: Incidence, parts: Components) -> Array:
+def _absent_edges(graph: Graph, parts: Components) -> Array:
     """The edges of weight zero that lie within a component."""
     if isinstance(parts.edges, slice):
         return np.zeros(0, dtype=np.int64)
@@ -198,7 +198,7 @@ def _absent_edges(graph: Incidence, parts: Components) -> Array:
     return absent[label == parts.label[host_array(graph.head)[absent]]]
 
 
-def _with_absent(graph: Incidence, parts: Components, group: ComponentGroup, absent: Array) -> ComponentGroup:
+def _with_absent(graph: Graph, parts: Components, group: ComponentGroup, absent: Array) -> ComponentGroup:
     """The group with those of some edges of weight zero that lie in its components."""
     tail, head = host_array(graph.tail)[absent], host_array(graph.head)[absent]
     mine = np.flatnonzero(parts.size[parts.label[tail]] == group.size)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.arguments import check_count
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 
 MAX_TUPLES = 2**26
 """Tuples up to which they are listed: one int64 for each takes 512 MiB."""
@@ -21,7 +21,7 @@ SAME_NODE = -2
 """In an atomic type: the same node twice."""
 
 
-def component_tuples(graph: Incidence, k: int, s: int) -> Tensor:
+def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
     """The ``k``-tuples of nodes of one graph whose nodes have at most ``s`` components among them.
 
     Two positions of a tuple are linked if they hold the same node or the ends of an edge. For ``s = 1`` these are the
@@ -60,7 +60,7 @@ def component_tuples(graph: Incidence, k: int, s: int) -> Tensor:
     return tuples
 
 
-def edge_between(graph: Incidence, first: Tensor, second: Tensor) -> Tensor:
+def edge_between(graph: Graph, first: Tensor, second: Tensor) -> Tensor:
     """The undirected edge between two nodes each, :data:`NO_EDGE` or :data:`SAME_NODE`, in the shape of both."""
     size = max(graph.num_nodes, 1)
     known = graph.tail * size + graph.head
@@ -73,7 +73,7 @@ def edge_between(graph: Incidence, first: Tensor, second: Tensor) -> Tensor:
     return found.masked_fill_(first == second, SAME_NODE)
 
 
-def find_tuples(graph: Incidence, tuples: Tensor, wanted: Tensor) -> Tensor:
+def find_tuples(graph: Graph, tuples: Tensor, wanted: Tensor) -> Tensor:
     """Where some tuples are in the list of :func:`component_tuples`.
 
     Args:
@@ -87,7 +87,7 @@ def find_tuples(graph: Incidence, tuples: Tensor, wanted: Tensor) -> Tensor:
     return _find(_keys(graph, tuples), _keys(graph, wanted))
 
 
-def neighbouring_tuples(graph: Incidence, tuples: Tensor, place: int, *, everywhere: bool = False) -> Tensor:
+def neighbouring_tuples(graph: Graph, tuples: Tensor, place: int, *, everywhere: bool = False) -> Tensor:
     """Pairs of tuples of a list that differ in one place at most: the ``j``-neighbours, ``j`` the place.
 
     Args:
@@ -122,7 +122,7 @@ def neighbouring_tuples(graph: Incidence, tuples: Tensor, place: int, *, everywh
     return torch.stack([owner[kept], found[kept]])
 
 
-def _keys(graph: Incidence, tuples: Tensor) -> Tensor:
+def _keys(graph: Graph, tuples: Tensor) -> Tensor:
     """Numbers that order tuples by graph, then lexicographically."""
     key, local = graph.batch[tuples[0]], graph.local_index
     for nodes in tuples:
@@ -144,12 +144,12 @@ def _find(keys: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(keys[at] == wanted, at, -1)
 
 
-def closed_neighbours(graph: Incidence) -> tuple[Tensor, Tensor]:
+def closed_neighbours(graph: Graph) -> tuple[Tensor, Tensor]:
     """Each node and its neighbours, in ascending order: pointers ``[num_nodes + 1]`` and nodes ``[n + 2 m]``."""
     return _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
 
 
-def _neighbours(graph: Incidence, own: Tensor) -> tuple[Tensor, Tensor]:
+def _neighbours(graph: Graph, own: Tensor) -> tuple[Tensor, Tensor]:
     """The neighbours of each node in ascending order, as pointers and nodes; ``own`` are their own neighbours too."""
     source, target = torch.cat([graph.tail, graph.head, own]), torch.cat([graph.head, graph.tail, own])
     source, order = source.mul(max(graph.num_nodes, 1)).add_(target).sort()
@@ -177,7 +177,7 @@ def check_number(number: int, what: str) -> None:
         raise ValueError(f"{what}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
 
 
-def _all_tuples(graph: Incidence, s: int, name: str) -> Tensor:
+def _all_tuples(graph: Graph, s: int, name: str) -> Tensor:
     """All ``s``-tuples of each graph."""
     sizes = graph.ptr.diff()
     if s == 1:
@@ -188,7 +188,7 @@ def _all_tuples(graph: Incidence, s: int, name: str) -> Tensor:
     return torch.stack(digits) + graph.ptr[owner]
 
 
-def _insert_linked(graph: Incidence, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:
+def _insert_linked(graph: Graph, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:
     """Tuples with one more node, that is linked to another."""
     size = max(graph.max_nodes, 1)
     places = len(tuples)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.data.spec import DataSpec
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.nn.reset import reset_parts
@@ -36,23 +37,28 @@ class Model(CheckpointMixin, nn.Module, ABC):
     All others are options: ``tg-lpe train --model CLASS --model.OPTION VALUE``. :func:`tg_lpe.models.register` gives
     the class a name. Then it is trained, saved, loaded, reported and used for predictions as any other.
 
-    Attributes that a model may have, and what is assumed where it has not:
-
-    - ``encoder``, a submodule or ``None``: it is trained at a learning rate of its own, and what it precomputes is
-      stored with the data and handed to :meth:`forward`;
-    - ``pe_embedding``, ``edge_pe_embedding``, submodules or ``None``: maps of the encoding, which may have a learning
-      rate of their own, too;
-    - ``level``: as the argument;
-    - ``reads_edge_weight``: whether :meth:`forward` is handed the ``edge_weight`` of data that has one;
-    - ``has_penalty``: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions
-      and a term of the loss.
+    Submodules ``pe_embedding`` and ``edge_pe_embedding``, maps of the encoding, may have a learning rate of their own.
 
     Attributes:
+        encoder: a submodule or ``None``: it is trained at a learning rate of its own, and what it precomputes is stored
+            with the data and handed to :meth:`forward`.
+        level: what a row of predictions stands for, ``"graph"`` or ``"node"``.
+        reads_edge_weight: whether :meth:`forward` is handed the ``edge_weight`` of data that has one.
+        has_penalty: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions and
+            a term of the loss.
         head: names of the submodules that belong to one task, which :meth:`start_from` does not take over.
     """
 
+    encoder: Encoder | None
+    level: str = "graph"
+    reads_edge_weight: bool = True
+    has_penalty: bool = False
     head: ClassVar[tuple[str, ...]] = ("readout",)
     _modules_in_config = ("encoder",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = None  # a class attribute would hide the submodule
 
     @abstractmethod
     def forward(
@@ -178,8 +184,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
         """The class and the constructor's arguments, those of the encoder included."""
         config = super().config_dict()
         if "encoder" in inspect.signature(type(self)).parameters:
-            encoder = getattr(self, "encoder", None)
-            config["encoder"] = None if encoder is None else encoder.config_dict()
+            config["encoder"] = None if self.encoder is None else self.encoder.config_dict()
         return config
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
@@ -189,7 +194,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
             ValueError: if the encoder's class is not registered, so that no program could load it.
             TypeError: if an argument of a constructor is not JSON-able.
         """
-        encoder = getattr(self, "encoder", None)
+        encoder = self.encoder
         name = type(encoder).__name__
         if encoder is not None and name not in ENCODERS:
             raise ValueError(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_generator
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.graph.incidence import check_edge_index, checked_count
+from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
-from tg_lpe.nn.attention import Neighbourhoods
-from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.embeddings import EncodingChannels, EncodingEmbedding, FeatureEmbedding
-from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.checks import ValueChecks
 
 
 class FeatureModel(Model):
@@ -32,10 +33,112 @@ class FeatureModel(Model):
     pe_embedding: EncodingEmbedding | EncodingChannels | None
     edge_pe_embedding: EncodingEmbedding | EncodingChannels | None
 
+    needs_undirected: ClassVar[bool] = False
+    """Whether the model itself reads the undirected edges, as encoders do."""
+
     @property
-    def reads_edge_weight(self) -> bool:
+    def reads_edge_weight(self) -> bool:  # type: ignore[override]
         """Whether the encoder reads edge weights; nothing else of the model does."""
         return self._encoder_reads("edge_weight")
+
+    def forward(
+        self,
+        x: Tensor | None,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        *,
+        pe: Tensor | None = None,
+        edge_pe: Tensor | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+        num_nodes: int | None = None,
+        num_graphs: int | None = None,
+        generator: torch.Generator | None = None,
+        return_penalty: bool = False,
+    ) -> Any:
+        """Predict one row per graph, node or edge.
+
+        The values of all arguments are checked in one read from the device; sorting the undirected edges, for an
+        encoder, is another. One more is needed to find ``num_graphs`` if it is absent, and one for the number of nodes
+        if nothing but ``edge_index`` tells it.
+
+        Args:
+            x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,
+                in_channels]``, for the model or its encoder; ``None`` if both were built for neither.
+            edge_index: int64 or int32 ``[2, num_edges]``; messages run from row 0 to row 1.
+            edge_attr: edge types ``[num_edges]`` or ``[num_edges, num_columns]``, or features ``[num_edges,
+                edge_dim]``, or ``None`` likewise.
+            batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
+            edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
+            pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
+            edge_pe: encoding of the edges, ``[num_edges, edge_pe_channels]``, likewise.
+            precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch.
+            num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
+            num_graphs: number of graphs; found from ``batch`` if absent.
+            generator: for an encoder with random parts, to draw them anew; without it they are the same always.
+            return_penalty: whether to return what training adds to its loss as well, a scalar; see
+                :attr:`~tg_lpe.models.Model.has_penalty`.
+
+        Returns:
+            Predictions ``[num_rows, out_channels]``, a row for each graph, node or directed edge, as the model's
+            ``level`` says; with ``return_penalty``, a pair of these and the penalty.
+
+        Raises:
+            ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model.
+        """
+        if return_penalty and not self.has_penalty:
+            raise ValueError("the attention layers have no penalty, so return_penalty must be False")
+        check_generator(generator)
+        self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
+        rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
+        n = _given_count(num_nodes, rows)
+        is_traced = torch.compiler.is_compiling()
+        checks = None if is_traced else partial(self._check_features, x, edge_attr, pe, edge_pe)
+        if self.encoder is None and not self.needs_undirected:
+            graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)
+        else:
+            # Called here, not in another method: there, torch.compile would break the graph a second time.
+            graph = make_graph(
+                edge_index, n, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, checks=checks
+            )
+        if is_traced:
+            self._check_features(x, edge_attr, pe, edge_pe, graph, ValueChecks())
+        return self._predict(graph, x, edge_attr, pe, edge_pe, precomputed, generator, return_penalty)
+
+    @abstractmethod
+    def _predict(
+        self,
+        graph: Graph,
+        x: Tensor | None,
+        edge_attr: Tensor | None,
+        pe: Tensor | None,
+        edge_pe: Tensor | None,
+        precomputed: Mapping[str, Tensor] | None,
+        generator: torch.Generator | None,
+        return_penalty: bool,
+    ) -> Any:
+        """Predict; the arguments are those of :meth:`forward`, checked."""
+
+    def _check_features(
+        self,
+        x: Tensor | None,
+        edge_attr: Tensor | None,
+        pe: Tensor | None,
+        edge_pe: Tensor | None,
+        graph: Graph,
+        checks: ValueChecks,
+    ) -> None:
+        """Refuse features that do not fit; their values are left to ``checks``."""
+        for name, encoding in (("pe", pe), ("edge_pe", edge_pe)):
+            if encoding is not None and encoding.is_floating_point():
+                checks.finite(name, encoding)
+        for embedding, name, feature, num_rows in (
+            (self.node_embedding, "x", x, graph.num_nodes),
+            (self.edge_embedding, "edge_attr", edge_attr, graph.num_directed_edges),
+        ):
+            if embedding.expects_feature or not self._encoder_reads(name):
+                embedding.check(feature, num_rows, checks)
 
     def _refuse_unread(
         self,
@@ -55,60 +158,6 @@ class FeatureModel(Model):
             _refuse("the model was built without pe_channels or encoder", pe=pe)
         if self.edge_pe_embedding is None:
             _refuse("the model was built without edge_pe_channels", edge_pe=edge_pe)
-
-    def _validate(
-        self,
-        x: Tensor | None,
-        edge_index: Tensor,
-        edge_attr: Tensor | None,
-        batch: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        num_nodes: int | None,
-        num_graphs: int | None,
-    ) -> Neighbourhoods:
-        """Refuse what does not fit; return what the layers need of the graph."""
-        check_edge_index(edge_index)
-        edge_index = edge_index.long()
-        given = {"x": x, "edge_attr": edge_attr, "batch": batch, "pe": pe, "edge_pe": edge_pe}
-        for name, value in given.items():
-            if value is not None and (not isinstance(value, Tensor) or value.dim() == 0):
-                raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {value!r:.80}")
-        for name, count in (("num_nodes", num_nodes), ("num_graphs", num_graphs)):
-            if count is not None and not torch.compiler.is_compiling():
-                checked_count(name, count)
-        if num_nodes is None:
-            known = next((rows for rows in (x, batch, pe) if rows is not None), None)
-            num_nodes = known.size(0) if known is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
-        checks = ValueChecks()
-        if batch is None:
-            if num_graphs not in (None, 1):
-                raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
-            batch, num_graphs = edge_index.new_zeros(num_nodes), 1
-        elif batch.shape != (num_nodes,) or batch.dtype != torch.int64:
-            raise ValueError(f"batch must be int64 of shape {(num_nodes,)}, got {batch.dtype} {tuple(batch.shape)}")
-        elif num_graphs is None:
-            num_graphs = int(batch[-1]) + 1 if num_nodes else 1
-        checks.ascending("batch", batch)
-        checks.in_range("batch", batch, num_graphs)
-        checks.in_range("edge_index", edge_index, num_nodes)
-        if num_graphs > 1:
-            checks.within_graphs(edge_index, batch)
-        for name, encoding in (("pe", pe), ("edge_pe", edge_pe)):
-            if encoding is not None and encoding.is_floating_point():
-                checks.finite(name, encoding)
-        for embedding, name, feature, num_rows in (
-            (self.node_embedding, "x", x, num_nodes),
-            (self.edge_embedding, "edge_attr", edge_attr, edge_index.size(1)),
-        ):
-            if embedding.expects_feature or not self._encoder_reads(name):
-                embedding.check(feature, num_rows, checks)
-        if torch.compiler.is_compiling():
-            return Neighbourhoods(edge_index, batch, num_graphs)
-        sizes = group_pointers(batch, max(num_graphs, 0)).diff()
-        largest = checks.also_read(sizes.max()) if sizes.numel() else None
-        numbers = checks.run()
-        return Neighbourhoods(edge_index, batch, num_graphs, 0 if largest is None else numbers[largest])
 
     def _encoder_reads(self, name: str) -> bool:
         """Whether the encoder looks at ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
@@ -130,6 +179,19 @@ def encoding_widths(
         if given not in (None, has):
             raise ValueError(f"{name}={given} contradicts the encoder's {has}")
     return own
+
+
+def _given_count(num_nodes: int | None, given: Mapping[str, Tensor | None]) -> int | None:
+    """The number of nodes that is given, or that of the rows of ``x``, ``batch`` or ``pe``; ``None`` if none is known.
+
+    Raises:
+        TypeError: if an argument is no tensor of rows.
+    """
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, Tensor) or value.dim() == 0):
+            raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {value!r:.80}")
+    rows = (given[name] for name in ("x", "batch", "pe"))
+    return next((value.size(0) for value in rows if value is not None), None) if num_nodes is None else num_nodes
 
 
 def _refuse(reason: str, **arguments: Any) -> None:

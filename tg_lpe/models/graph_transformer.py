@@ -8,13 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_flags, check_generator, check_options, check_share
+from tg_lpe.arguments import check_choice, check_count, check_flags, check_options, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
-from tg_lpe.graph.incidence import Incidence, as_plain
+from tg_lpe.graph.graph import Graph
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
-from tg_lpe.nn.attention import Neighbourhoods, make_attention, shared_of
+from tg_lpe.nn.attention import make_attention, shared_of
 from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
@@ -173,7 +173,8 @@ class GraphTransformer(FeatureModel):
             make_attention(attention, hidden_channels, heads, options, update_edges=i + 1 < num_layers)
             for i in range(num_layers)
         )
-        if pe_merge == "apart" and not any(getattr(layer, "reads_pe", False) for layer in self.layers):
+        self.reads_pe = any(getattr(layer, "reads_pe", False) for layer in self.layers)
+        if pe_merge == "apart" and not self.reads_pe:
             raise ValueError(
                 "pe_merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
             )
@@ -197,110 +198,75 @@ class GraphTransformer(FeatureModel):
             if module is not None:
                 reset_all(module)
 
-    def forward(
+    def _predict(
         self,
+        graph: Graph,
         x: Tensor | None,
-        edge_index: Tensor,
-        edge_attr: Tensor | None = None,
-        batch: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-        *,
-        pe: Tensor | None = None,
-        edge_pe: Tensor | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-        num_nodes: int | None = None,
-        num_graphs: int | None = None,
-        generator: torch.Generator | None = None,
-        return_penalty: bool = False,
+        edge_attr: Tensor | None,
+        pe: Tensor | None,
+        edge_pe: Tensor | None,
+        precomputed: Mapping[str, Tensor] | None,
+        generator: torch.Generator | None,
+        return_penalty: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Predict one row per graph or node.
-
-        The values of all arguments are checked in one read from the device. Another is needed to find ``num_graphs``
-        if it is absent, and one for the number of nodes if nothing but ``edge_index`` tells it; an encoder has reads
-        of its own.
-
-        Args:
-            x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,
-                in_channels]``, for the model or its encoder; ``None`` if both were built for neither.
-            edge_index: int64 or int32 ``[2, num_edges]``; messages run from row 0 to row 1.
-            edge_attr: edge types ``[num_edges]`` or ``[num_edges, num_columns]``, or features ``[num_edges,
-                edge_dim]``, or ``None`` likewise.
-            batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
-            edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
-            pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
-            edge_pe: encoding of the edges, ``[num_edges, edge_pe_channels]``, likewise.
-            precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch.
-            num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
-            num_graphs: number of graphs; found from ``batch`` if absent.
-            generator: for an encoder with random parts, to draw them anew; without it they are the same always.
-            return_penalty: whether to return what training adds to its loss as well, a scalar; see :attr:`has_penalty`.
-
-        Returns:
-            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` with ``level="node"``; with
-            ``return_penalty``, a pair of these and the penalty.
-
-        Raises:
-            ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model.
-        """
-        if return_penalty and not self.has_penalty:
-            raise ValueError("the attention layers have no penalty, so return_penalty must be False")
-        check_generator(generator)
-        edge_index, batch = as_plain(edge_index), as_plain(batch)
-        self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
-        neighbourhoods = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
-        neighbourhoods.needs_penalty = return_penalty
+        """Encode, embed, run the layers, pool and read out."""
         if self.encoder is not None:
-            # Made here, not in the encoder's forward(): there, torch.compile would break the graph a second time.
-            n, graphs = neighbourhoods.num_nodes, neighbourhoods.num_graphs
-            graph = Incidence(edge_index, n, edge_weight=edge_weight, batch=neighbourhoods.batch, num_graphs=graphs)
             encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
-            pe, edge_pe = checked_encoding(self.encoder, n, edge_index.size(1), encoding)
-        h = self._embed_nodes(x, pe, neighbourhoods)
-        e = self._embed_edges(edge_attr, edge_pe, neighbourhoods)
+            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
+        h, pe = self._embed_nodes(x, pe, graph)
+        e = self._embed_edges(edge_attr, edge_pe, graph)
+        given = {"pe_distances": self._pe_distances(pe, graph)} if self.reads_pe else {}
         if self.shared is None:
             for layer in self.layers:
-                h, e = layer(h, e, neighbourhoods)
-        else:
-            state = self.shared(neighbourhoods)
-            for layer in self.layers:
-                h, e, state = layer(h, e, neighbourhoods, state)
-        out: Tensor = self.readout(self._pool(h, neighbourhoods))
+                h, e = layer(h, e, graph, **given)
+            return self.readout(self._pool(h, graph))  # type: ignore[no-any-return]
+        state = self.shared(graph)
+        if "needs_penalty" in getattr(state, "_fields", ()):
+            state = state._replace(needs_penalty=return_penalty)
+        for layer in self.layers:
+            h, e, state = layer(h, e, graph, state, **given)
+        out: Tensor = self.readout(self._pool(h, graph))
         return (out, state.penalty) if return_penalty else out
 
     @property
-    def has_penalty(self) -> bool:
+    def has_penalty(self) -> bool:  # type: ignore[override]
         """Whether the attention layers have a term of the loss of their own, as the objective of primal attention."""
         return bool(getattr(self.shared, "has_penalty", False))
 
-    def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
-        """First node features ``[num_nodes, hidden_channels]``."""
-        num_nodes = neighbourhoods.num_nodes
-        h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, num_nodes)
+    def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, graph: Graph) -> tuple[Tensor, Tensor | None]:
+        """First node features, and the embedded encoding, ``[num_nodes, hidden_channels]`` each."""
+        h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, graph.num_nodes)
         if self.pe_embedding is None:
-            return h
-        pe = self.pe_embedding.checked(pe, num_nodes)
-        neighbourhoods.pe = self.pe_embedding(pe, h.dtype, neighbourhoods.graphs)
-        return h if self.pe_merge == "apart" else self._merge(h, neighbourhoods.pe)
+            return h, None
+        pe = self.pe_embedding(self.pe_embedding.checked(pe, graph.num_nodes), h.dtype, graph.graphs)
+        return h if self.pe_merge == "apart" else self._merge(h, pe), pe
 
-    def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, neighbourhoods: Neighbourhoods) -> Tensor:
+    @staticmethod
+    def _pe_distances(pe: Tensor | None, graph: Graph) -> Tensor:
+        """What layers with ``reads_pe`` read."""
+        if pe is None:
+            raise ValueError("a layer reads distances of positional encodings, and the model has no encoding of nodes")
+        return graph.squared_distances(pe)
+
+    def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, graph: Graph) -> Tensor:
         """First edge features ``[num_edges, hidden_channels]``, in the order of the layers."""
-        num_edges, sort = neighbourhoods.num_edges, neighbourhoods.sort_edges
+        num_edges, sort = graph.num_directed_edges, graph.sort_edges
         expected = edge_attr is not None and self.edge_embedding.expects_feature
         e: Tensor = self.edge_embedding(sort(edge_attr) if expected else None, num_edges)  # type: ignore[arg-type]
         if self.edge_pe_embedding is None:
             return e
         pe = sort(self.edge_pe_embedding.checked(pe, num_edges))
-        return self._merge(e, self.edge_pe_embedding(pe, e.dtype, neighbourhoods.edge_graphs))
+        return self._merge(e, self.edge_pe_embedding(pe, e.dtype, graph.edge_graphs))
 
     def _merge(self, features: Tensor, pe: Tensor) -> Tensor:
         """Embedded features and encoding as one, ``[num_rows, hidden_channels]``."""
         return torch.cat([features, pe], dim=1) if self.pe_merge == "concat" else features + pe
 
-    def _pool(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    def _pool(self, h: Tensor, graph: Graph) -> Tensor:
         """One row per prediction."""
         if self.level == "node":
             return h
-        graphs = neighbourhoods.graphs
+        graphs = graph.graphs
         if self.pooling == "both":
             pooled = torch.cat([graphs.mean(h), graphs.sum(h)], dim=1)
         else:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_generator, check_heads, check_share
+from tg_lpe.arguments import check_choice, check_count, check_heads, check_share
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
-from tg_lpe.graph.incidence import Incidence, as_plain
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
 from tg_lpe.hub.checkpoints import described_arguments
 from tg_lpe.models.base import Model
@@ -224,46 +224,20 @@ class TupleTransformer(FeatureModel):
                     nn.init.zeros_(module.bias)
         nn.init.zeros_(self.graph_token.weight)
 
-    def forward(
+    needs_undirected = True
+
+    def _predict(
         self,
+        graph: Graph,
         x: Tensor | None,
-        edge_index: Tensor,
-        edge_attr: Tensor | None = None,
-        batch: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-        *,
-        pe: Tensor | None = None,
-        edge_pe: Tensor | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-        num_nodes: int | None = None,
-        num_graphs: int | None = None,
-        generator: torch.Generator | None = None,
-        return_penalty: bool = False,
+        edge_attr: Tensor | None,
+        pe: Tensor | None,
+        edge_pe: Tensor | None,
+        precomputed: Mapping[str, Tensor] | None,
+        generator: torch.Generator | None,
+        return_penalty: bool,
     ) -> Tensor:
-        """Predict one row per graph, node or directed edge.
-
-        Args:
-            x, edge_index, edge_attr, batch, edge_weight, pe, edge_pe, precomputed, num_nodes, num_graphs, generator: as
-                for :class:`~tg_lpe.GraphTransformer`; ``edge_index`` means what :class:`~tg_lpe.Incidence` says.
-            return_penalty: must be ``False``: the layers have none.
-
-        Returns:
-            Predictions ``[num_graphs, out_channels]``, ``[num_nodes, out_channels]`` or ``[num_directed_edges,
-            out_channels]``.
-
-        Raises:
-            ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model;
-                or there are too many tuples to list.
-        """
-        if return_penalty:
-            raise ValueError("the layers have no penalty, so return_penalty must be False")
-        check_generator(generator)
-        edge_index, batch = as_plain(edge_index), as_plain(batch)
-        self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
-        known = self._validate(x, edge_index, edge_attr, batch, pe, edge_pe, num_nodes, num_graphs)
-        graph = Incidence(
-            edge_index, known.num_nodes, edge_weight=edge_weight, batch=known.batch, num_graphs=known.num_graphs
-        )
+        """List tokens, encode, embed, run the layers and read out."""
         tokens = tuple_tokens(graph, self.k, self.s)
         pairs: tuple[Tensor, Tensor] | None = None
         if self.encoder is not None:
@@ -275,7 +249,7 @@ class TupleTransformer(FeatureModel):
                     graph, asked, x, edge_attr, generator=generator, precomputed=precomputed
                 )
                 pairs = checked_pairs(self.encoder, asked.size(1), found).to(self.token_norm.weight.dtype), which
-            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, edge_index.size(1), encoding)
+            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         attention, counts = self._attention(graph, tokens)
         nodes, edges = self._embed_nodes(graph, x, pe), self._embed_edges(graph, edge_attr, edge_pe)
         h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
@@ -288,7 +262,7 @@ class TupleTransformer(FeatureModel):
         out: Tensor = self.readout(self._read(graph, tokens, h))
         return out
 
-    def _attention(self, graph: Incidence, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:
+    def _attention(self, graph: Graph, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:
         """Which tokens attend to which, and how many neighbours of each kind a tuple has; ``None`` where all do to all.
 
         The tokens of the graphs follow those of the tuples.
@@ -306,12 +280,12 @@ class TupleTransformer(FeatureModel):
         return MaskedAttention([torch.cat([kind, whole], 1) for kind in kinds], num_tuples + graph.num_graphs), counts
 
     @staticmethod
-    def _graph_of_rows(graph: Incidence, tokens: TupleTokens) -> RowGroups:
+    def _graph_of_rows(graph: Graph, tokens: TupleTokens) -> RowGroups:
         """The graph of each token, those of the graphs last."""
         own = torch.arange(graph.num_graphs, device=graph.device)
         return RowGroups(torch.cat([tokens.batch, own]), graph.num_graphs, is_sorted=False)
 
-    def _embed_nodes(self, graph: Incidence, x: Tensor | None, pe: Tensor | None) -> Tensor:
+    def _embed_nodes(self, graph: Graph, x: Tensor | None, pe: Tensor | None) -> Tensor:
         """What a token knows of each of its nodes, ``[num_nodes, node_channels]``."""
         h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, graph.num_nodes)
         ends = torch.cat([graph.tail, graph.head])
@@ -319,13 +293,13 @@ class TupleTransformer(FeatureModel):
         parts = [self.degree_embedding(degree)]
         if self.pe_embedding is not None:
             pe = self.pe_embedding.checked(pe, graph.num_nodes)
-            parts.append(self.pe_embedding(pe, h.dtype, RowGroups(graph.batch, graph.num_graphs, is_sorted=True)))
+            parts.append(self.pe_embedding(pe, h.dtype, graph.graphs))
         if self.structure is None:
             return torch.cat([h, *parts], 1)
         update: Tensor = self.structure(sum(parts))
         return h + update
 
-    def _embed_edges(self, graph: Incidence, edge_attr: Tensor | None, pe: Tensor | None) -> Tensor:
+    def _embed_edges(self, graph: Graph, edge_attr: Tensor | None, pe: Tensor | None) -> Tensor:
         """Features of the undirected edges, ``[num_edges, hidden_channels]``."""
         if self.edge_embedding.expects_feature:
             e = graph.merge_directed(self.edge_embedding(edge_attr, graph.num_directed_edges))
@@ -338,7 +312,7 @@ class TupleTransformer(FeatureModel):
         update: Tensor = self.edge_pe_embedding(pe, e.dtype, groups)
         return e + update
 
-    def _read(self, graph: Incidence, tokens: TupleTokens, h: Tensor) -> Tensor:
+    def _read(self, graph: Graph, tokens: TupleTokens, h: Tensor) -> Tensor:
         """One row per prediction, ``[num_rows, hidden_channels]``, from all tokens."""
         num_tuples = len(tokens.batch)
         if self.level == "graph" and self.pooling == "token":

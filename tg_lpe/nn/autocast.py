@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,7 +20,7 @@ def without_autocast(method: F) -> F:
     """
 
     @functools.wraps(method)
-    def run(module: Any, graph: Incidence, *args: Any, **kwargs: Any) -> Any:
+    def run(module: Any, graph: Graph, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_autocast_enabled(graph.device.type):
             return method(module, graph, *args, **kwargs)
         with torch.autocast(graph.device.type, enabled=False):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.ops.checks import ValueChecks
 
 MAX_PRODUCT_ROWS = 256
 """Rows of a table up to which it is looked up by products: a zero-one matrix of all rows is written out for them."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.graph.incidence import Incidence
-from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.feature import Feature
 
 
@@ -57,9 +56,7 @@ class LearnedConductances(nn.Module):
         self.edge = _PositiveMap(num_filters, self._edge_feature, EDGE_START) if has_edges else None
         self.ground = _PositiveMap(num_filters, self._node_feature, GROUND_START) if ground else None
 
-    def forward(
-        self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
+    def forward(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Conductances of a batch.
 
         Args:
@@ -102,9 +99,9 @@ class LearnedConductances(nn.Module):
             return None
         return nn.functional.softplus(part.table.detach())
 
-    def _check(self, graph: Incidence, x: Tensor | None, edge_attr: Tensor | None) -> None:
-        """Refuse features that do not fit; their values are read from the device once."""
-        checks = ValueChecks()
+    def _check(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> None:
+        """Refuse features that do not fit; their values are read from the device once, unless the graph's maker did."""
+        checks = graph.feature_checks()
         if self.edge is not None:
             self._edge_feature.check(edge_attr, graph.num_directed_edges, checks)
         if self.ground is not None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.feature import Feature
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
+from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.segment import RowGroups
 
 ENCODING_NORMS = (False, True, "unit")

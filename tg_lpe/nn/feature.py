@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.nn.categories import Categories
-from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.ops.checks import ValueChecks
 
 
 class Feature:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
-from tg_lpe.nn.checks import ValueChecks
 from tg_lpe.nn.feature import Feature
+from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.random import counter_normal
 
 PROBES = ("features", "random", "learned")
@@ -51,7 +51,7 @@ class FeatureProbes(nn.Module):
         """Draw the rows or the linear map anew."""
         (self.linear if self.linear is not None else self.embedding).reset_parameters()  # type: ignore[union-attr]
 
-    def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``; ``generator`` is not used."""
         if not isinstance(x, Tensor) or x.dim() == 0 or x.size(0) != graph.num_nodes:
             got = list(x.shape) if isinstance(x, Tensor) else None if x is None else type(x).__name__
@@ -86,7 +86,7 @@ class RandomProbes(nn.Module):
         self._table: Tensor | None = None
         self._table_key: tuple[int, torch.device, torch.dtype] | None = None
 
-    def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``.
 
         Args:
@@ -133,7 +133,7 @@ class LearnedProbes(nn.Module):
         """Draw the rows anew, standard normal."""
         nn.init.normal_(self.rows)
 
-    def forward(self, graph: Incidence, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """``Phi_0``, ``[num_nodes, k]``; ``x`` and ``generator`` are not used."""
         largest = graph.max_nodes
         if largest > self.rows.size(0):
@@ -191,7 +191,7 @@ def draw_signs(num_graphs: int, num_columns: int, generator: torch.Generator) ->
     return 2 * bits[first : first + num_graphs] - 1
 
 
-def with_random_signs(vectors: Tensor, graph: Incidence, generator: torch.Generator | None) -> Tensor:
+def with_random_signs(vectors: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
     """Eigenvectors ``[num_nodes, m]`` with a random sign for each graph and column; as they are without generator."""
     if generator is None:
         return vectors

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
+from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.cpu import edges as cpu_edges
 from tg_lpe.ops.operator import Operator
 from tg_lpe.ops.segment import group_pointers
@@ -29,6 +30,7 @@ def undirected_edges(
     batch: Tensor | None = None,
     num_graphs: int | None = None,
     with_index: bool = True,
+    checks: ValueChecks | None = None,
 ) -> UndirectedEdges:
     """Merge the directed edges that mean the same undirected edge, drop self-loops, and sort.
 
@@ -41,24 +43,53 @@ def undirected_edges(
         batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; ``None`` for a single graph.
         num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
         with_index: whether :attr:`UndirectedEdges.undirected_index` is wanted.
+        checks: further conditions, read from the device together with those on the edges.
 
     Raises:
-        ValueError: if an end is out of range, ``batch`` is malformed or not sorted, or an edge joins two graphs.
+        ValueError: if an end is out of range, ``batch`` is malformed or not sorted, or an edge joins two graphs; or
+            where one of ``checks`` fails.
     """
+    checks = ValueChecks() if checks is None else checks
+    graphs = _count_graphs(num_nodes, batch, num_graphs)
+    if 0 <= graphs <= MAX_GRAPHS and cpu_edges.supports(edge_index, num_nodes) and _is_beside(edge_index, batch):
+        try:
+            found = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
+        except ValueError:  # the reference says what is wrong
+            pass
+        else:
+            checks.run()
+            return found
+    return _reference(edge_index, num_nodes, batch, num_graphs, with_index, checks)
+
+
+def _count_graphs(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -> int:
+    """The number of graphs, read from ``batch`` if it is not given; the form of ``batch`` is checked."""
     if batch is None:
         if num_graphs not in (None, 1):
             raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
-        graphs = 1
-    else:
-        if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
-            raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}")
-        graphs = (int(batch[-1]) + 1 if num_nodes else 0) if num_graphs is None else num_graphs
-    if 0 <= graphs <= MAX_GRAPHS and cpu_edges.supports(edge_index, num_nodes) and _is_beside(edge_index, batch):
-        try:
-            return cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
-        except ValueError:  # the reference says what is wrong
-            pass
-    return _reference(edge_index, num_nodes, batch, num_graphs, with_index)
+        return 1
+    if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
+        raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}")
+    if num_graphs is not None:
+        return num_graphs
+    return int(batch[-1]) + 1 if num_nodes else 0
+
+
+class CheckedEdges(NamedTuple):
+    """What is known of a list of directed edges that was checked."""
+
+    ptr: Tensor | None
+    """First node of each graph, int64 ``[num_graphs + 1]``; ``None`` without ``batch``."""
+    num_graphs: int
+    num_loops: int
+    max_nodes: int
+
+
+def checked_edges(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, checks: ValueChecks
+) -> CheckedEdges:
+    """Check a list of directed edges without sorting it; the arguments are those of :func:`undirected_edges`."""
+    return _validate(edge_index, num_nodes, batch, _count_graphs(num_nodes, batch, num_graphs), checks)
 
 
 def _is_beside(edge_index: Tensor, batch: Tensor | None) -> bool:
@@ -66,10 +97,15 @@ def _is_beside(edge_index: Tensor, batch: Tensor | None) -> bool:
 
 
 def _reference(
-    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, with_index: bool
+    edge_index: Tensor,
+    num_nodes: int,
+    batch: Tensor | None,
+    num_graphs: int | None,
+    with_index: bool,
+    checks: ValueChecks,
 ) -> UndirectedEdges:
     """:func:`undirected_edges` in torch."""
-    ptr, *facts = _validate(edge_index, num_nodes, batch, num_graphs)
+    ptr, *facts = _validate(edge_index, num_nodes, batch, num_graphs, checks)
     row, col = edge_index.long().unbind()
     small, large = torch.minimum(row, col), torch.maximum(row, col)
     if num_nodes <= MARKED_NODES:
@@ -101,9 +137,9 @@ def undirected_index(edge_index: Tensor, tail: Tensor, head: Tensor, num_nodes: 
 
 
 def _validate(
-    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None
-) -> tuple[Tensor | None, int, int, int]:
-    """Refuse a malformed list; return ``ptr``, ``num_graphs``, ``num_loops`` and ``max_nodes``."""
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, checks: ValueChecks
+) -> CheckedEdges:
+    """Refuse a malformed list; all numbers are read from the device together with those of ``checks``."""
     none = edge_index.new_zeros((), dtype=torch.int64)
     facts = {"low": none, "high": none - 1, "loops": none}
     if edge_index.numel():
@@ -122,15 +158,19 @@ def _validate(
         if num_graphs is not None:
             ptr = group_pointers(batch, max(num_graphs, 0))
             facts["largest"] = ptr.diff().max() if num_graphs > 0 else none
-    read = dict(zip(facts, torch.stack([value.to(none) for value in facts.values()]).tolist(), strict=True))
+    first = checks.also_read(*(value.to(none) for value in facts.values()))
+    numbers = checks.read()
+    read = dict(zip(facts, numbers[first : first + len(facts)], strict=True))
     if read["low"] < 0 or read["high"] >= num_nodes:
         raise ValueError(
             f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {read['low']}..{read['high']}"
         )
     if batch is None:
-        return None, 1, read["loops"], num_nodes
+        checks.judge(numbers)
+        return CheckedEdges(None, 1, read["loops"], num_nodes)
     if num_nodes == 0:
-        return batch.new_zeros(max(num_graphs or 0, 0) + 1), num_graphs or 0, read["loops"], 0
+        checks.judge(numbers)
+        return CheckedEdges(batch.new_zeros(max(num_graphs or 0, 0) + 1), num_graphs or 0, read["loops"], 0)
     if read["unsorted"] or read["first"] < 0:
         at = int((batch[1:] < batch[:-1]).nonzero()[0, 0]) + 1 if read["first"] >= 0 else 0
         raise ValueError(
@@ -146,7 +186,8 @@ def _validate(
     if num_graphs is None:  # the batch alone tells it
         read["largest"] = int(torch.unique_consecutive(batch, return_counts=True)[1].max())
         num_graphs = read["last"] + 1
-    return ptr, num_graphs, read["loops"], read["largest"]
+    checks.judge(numbers)
+    return CheckedEdges(ptr, num_graphs, read["loops"], read["largest"])
 
 
 def _unique_sorted(key: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.encoders.base import Encoder, Encoding
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.hub.files import replacing
 
 NEGATIVE, MIDDLE, POSITIVE = (0.27, 0.55, 0.83), (0.93, 0.93, 0.93), (0.93, 0.50, 0.22)
@@ -101,7 +101,7 @@ def channels_of(
         raise ValueError(f"channels must be numbers in 0..{width - 1}, as the encoder has {width}, got {list(chosen)}")
     with torch.no_grad():
         weight = edge_weight if "edge_weight" in encoder.reads else None
-        graph = Incidence(edge_index, num_nodes, edge_weight=weight)
+        graph = Graph(edge_index, num_nodes, edge_weight=weight)
         encoding: Encoding = encoder.encode(graph, x, edge_attr)
     return [Channel(int(number), _column(encoding.node, number), _column(encoding.edge, number)) for number in chosen]
 

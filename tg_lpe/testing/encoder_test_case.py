@@ -19,7 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.encoders import ENCODERS, Encoder, Encoding, load_encoder, make_encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Incidence
 from tg_lpe.models import GraphTransformer
 from tg_lpe.testing.graphs import (
     Graph,

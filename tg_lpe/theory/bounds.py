@@ -19,7 +19,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from tg_lpe.graph.components import component_labels, null_dimension
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import padded_batch
 
 EXACT_NODES = 1024
@@ -165,7 +165,7 @@ def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: i
     return high
 
 
-def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
+def spectral_bounds(graph: Graph) -> tuple[Tensor, Tensor]:
     """Bounds on the non-zero eigenvalues of ``L``, without computing any, in ``O(num_edges log num_edges)``.
 
     ``lambda_max`` is at most the largest sum of the weighted degrees of two neighbours (Anderson & Morley 1985).
@@ -202,7 +202,7 @@ def spectral_bounds(graph: Incidence) -> tuple[Tensor, Tensor]:
     return torch.minimum(lower, upper), upper  # where both are equalities, rounding may swap them
 
 
-def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
+def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
     """The smallest non-zero and the largest eigenvalue of ``L`` of each graph, over all its components.
 
     They are exact for graphs of up to :data:`EXACT_NODES` nodes. For larger graphs, ``lambda_max`` is the bound of
@@ -237,7 +237,7 @@ def spectral_interval(graph: Incidence) -> tuple[Tensor, Tensor]:
     return torch.minimum(lower, upper), upper
 
 
-def _lanczos(graph: Incidence, upper: float) -> float:
+def _lanczos(graph: Graph, upper: float) -> float:
     """The second smallest eigenvalue of a large connected graph's Laplacian, less its residual."""
     if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
         raise ValueError(
@@ -274,7 +274,7 @@ def _check_temperature(s: float) -> None:
         raise ValueError(f"the temperature s must be finite and not negative, got {s}")
 
 
-def check_ground(graph: Incidence) -> None:
+def check_ground(graph: Graph) -> None:
     """Refuse a graph with ground conductances."""
     if graph.ground is not None:
         raise ValueError("constructions are for graphs without ground conductances, but this graph has some")

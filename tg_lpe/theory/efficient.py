@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.ops import cpu, layers
 from tg_lpe.ops.structures import LayerStack
 from tg_lpe.theory.full import FullTransformer, Scheduled, normalize_phi, unit
@@ -140,7 +140,7 @@ class EfficientTransformer(Scheduled):
         """The weights of number ``index`` in the stack."""
         return Weights(*(getattr(self, name)[index] for name in Weights._fields))
 
-    def forward(self, graph: Incidence | Tensor, psi: Tensor) -> Tensor:
+    def forward(self, graph: Graph | Tensor, psi: Tensor) -> Tensor:
         """Run all layers.
 
         Args:
@@ -168,15 +168,15 @@ class EfficientTransformer(Scheduled):
         """The output in ``Phi_l``, ``[..., n, width]``: its last ``k`` columns."""
         return phi[..., -self.k :]
 
-    def run(self, graph: Incidence | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, graph: Graph | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last item of :meth:`trace`; same arguments."""
-        if isinstance(graph, Incidence) and self._compiled_runs(graph, phi):
+        if isinstance(graph, Graph) and self._compiled_runs(graph, phi):
             return self._run_compiled(graph, phi)
         for state in self.trace(graph, phi):  # noqa: B007 (the last one is the result)
             pass
         return state
 
-    def trace(self, graph: Incidence | Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def trace(self, graph: Graph | Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """``(B_l, Phi_l)`` for ``l = 0, 1, ... L``.
 
         Args:
@@ -187,12 +187,12 @@ class EfficientTransformer(Scheduled):
             ``B_l``, ``[..., n, num_edges]``, and ``Phi_l``, ``[..., n, width]``. For a graph that is not dense, the
             factor ``c_l`` of ``B_l = c_l B``, ``[]``, stands in place of ``B_l``.
         """
-        num_nodes = graph.num_nodes if isinstance(graph, Incidence) else graph.size(-2)
+        num_nodes = graph.num_nodes if isinstance(graph, Graph) else graph.size(-2)
         if phi.dim() < 2 or phi.shape[-2:] != (num_nodes, self.width):
             raise ValueError(f"phi must be [..., {num_nodes}, {self.width}], got {list(phi.shape)}")
-        return self._trace_sparse(graph, phi) if isinstance(graph, Incidence) else self._trace_dense(graph, phi)
+        return self._trace_sparse(graph, phi) if isinstance(graph, Graph) else self._trace_dense(graph, phi)
 
-    def _compiled_runs(self, graph: Incidence, phi: Tensor) -> bool:
+    def _compiled_runs(self, graph: Graph, phi: Tensor) -> bool:
         """Whether compiled layers can replace :meth:`_trace_sparse`: without gradient, for few columns or blocks."""
         return (
             phi.shape == (graph.num_nodes, self.width)
@@ -215,7 +215,7 @@ class EfficientTransformer(Scheduled):
         used = (self.alpha_v != 0).tolist()
         return any(used[index] for index in self.schedule)
 
-    def _run_compiled(self, graph: Incidence, phi: Tensor) -> tuple[Tensor, Tensor]:
+    def _run_compiled(self, graph: Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
         scale, norm, factors = 1.0, None, []
         if self.normalize_incidence:
             norm = float(torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()))
@@ -260,7 +260,7 @@ class EfficientTransformer(Scheduled):
             phi = normalize_phi(phi, self.normalize_phi)
             yield b, phi
 
-    def _trace_sparse(self, graph: Incidence, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _trace_sparse(self, graph: Graph, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         if self._fills_in():
             raise ValueError(
                 "alpha_v is not zero: the layers would fill B in, which needs a dense B "

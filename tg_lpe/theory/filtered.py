@@ -14,7 +14,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.theory.efficient import EfficientTransformer
 
 AMPLIFICATION = 1e6
@@ -59,7 +59,7 @@ def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientT
 
 
 def filtered_eigenspace(
-    graph: Incidence, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
+    graph: Graph, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
 ) -> tuple[Tensor, Tensor]:
     """Eigenvectors of ``L`` of one graph, ``[n, k]``, and their eigenvalues ``[k]``.
 

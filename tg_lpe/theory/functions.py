@@ -17,7 +17,7 @@ from torch_geometric.data import Batch, Data
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.buckets import Bucket
 from tg_lpe.graph.components import component_labels
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import padded_batch
 from tg_lpe.ops.polynomials import EdgePositions
 from tg_lpe.ops.random import counter_normal
@@ -44,7 +44,7 @@ FAST_FLOOR = 1e-7
 PAIRS = ("all", "edges")
 
 
-def incidence_of(data: Data | Incidence, edge_weight: str | None = "edge_weight") -> Incidence:
+def incidence_of(data: Data | Graph, edge_weight: str | None = "edge_weight") -> Graph:
     """The graph of PyG data, its conductances in float64.
 
     Args:
@@ -55,14 +55,14 @@ def incidence_of(data: Data | Incidence, edge_weight: str | None = "edge_weight"
         TypeError: on anything else.
         ValueError: if there is no ``edge_index``, or a graph is malformed.
     """
-    if isinstance(data, Incidence):
+    if isinstance(data, Graph):
         return data
     if not isinstance(data, Data):
-        raise TypeError(f"constructions take Data, Batch or Incidence, got {type(data).__name__}")
+        raise TypeError(f"constructions take Data, Batch or Graph, got {type(data).__name__}")
     if data.edge_index is None:
         raise ValueError(f"constructions need edge_index, got data with {data.keys()}")
     weight = None if edge_weight is None else data.get(edge_weight)
-    return Incidence(
+    return Graph(
         data.edge_index,
         data.num_nodes,
         edge_weight=None if weight is None else weight.double(),
@@ -71,7 +71,7 @@ def incidence_of(data: Data | Incidence, edge_weight: str | None = "edge_weight"
     )
 
 
-def remove_component_means(graph: Incidence, x: Tensor) -> Tensor:
+def remove_component_means(graph: Graph, x: Tensor) -> Tensor:
     """``I^ x``: subtracts from each value the mean over its connected component. The lemmas require it of demands.
 
     Args:
@@ -87,7 +87,7 @@ def remove_component_means(graph: Incidence, x: Tensor) -> Tensor:
 
 
 def electric_potential(
-    data: Data | Incidence,
+    data: Data | Graph,
     demands: Tensor,
     tolerance: float = 1e-6,
     *,
@@ -124,7 +124,7 @@ def electric_potential(
     return out / scale.unsqueeze(-1)
 
 
-def electric_current(data: Data | Incidence, potential: Tensor, *, edge_weight: str | None = "edge_weight") -> Tensor:
+def electric_current(data: Data | Graph, potential: Tensor, *, edge_weight: str | None = "edge_weight") -> Tensor:
     """The currents that potentials drive, by Ohm's law: conductance times difference of potential.
 
     Args:
@@ -147,7 +147,7 @@ def electric_current(data: Data | Incidence, potential: Tensor, *, edge_weight: 
 
 
 def effective_resistance(
-    data: Data | Incidence,
+    data: Data | Graph,
     pairs: str = "all",
     *,
     tolerance: float = 1e-10,
@@ -188,7 +188,7 @@ def effective_resistance(
     return graph.spread_to_directed(edges)
 
 
-def resistance_pairs(graph: Incidence, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
+def resistance_pairs(graph: Graph, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
     """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
 
     Args:
@@ -221,7 +221,7 @@ def _resistances(inverse: Tensor) -> Tensor:
     return (diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse).clamp(min=0)
 
 
-def _pseudo_inverses(graph: Incidence, tolerance: float) -> Iterator[tuple[Bucket, EdgePositions, Tensor]]:
+def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[Bucket, EdgePositions, Tensor]]:
     """``L^+`` of each graph by Lemma 4, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
 
     Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
@@ -254,7 +254,7 @@ def _relative(bound: Callable[[int, float, float], float], lower: float) -> Call
 
 
 def heat_kernel(
-    data: Data | Incidence,
+    data: Data | Graph,
     s: float,
     psi: Tensor | None = None,
     *,
@@ -293,7 +293,7 @@ def heat_kernel(
     return _cubed(laplacian, s, float(bounds.spectral_bounds(graph)[1]), tolerance)[0]
 
 
-def heat_kernel_entries(graph: Incidence, times: Sequence[float], tolerance: float = 1e-6) -> tuple[Tensor, Tensor]:
+def heat_kernel_entries(graph: Graph, times: Sequence[float], tolerance: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Heat kernels ``exp(-s L)`` at nodes and edges, by Lemma 5.
 
     Args:
@@ -330,7 +330,7 @@ def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
     return out
 
 
-def _heat_columns(graph: Incidence, s: float, psi: Tensor, tolerance: float, max_layers: int) -> Tensor:
+def _heat_columns(graph: Graph, s: float, psi: Tensor, tolerance: float, max_layers: int) -> Tensor:
     _check_rows("psi", psi, graph)
     top = float(bounds.spectral_bounds(graph)[1].max()) if graph.num_graphs else 1.0
     steps = max(1, math.ceil(s * top / STEP))
@@ -343,7 +343,7 @@ def _heat_columns(graph: Incidence, s: float, psi: Tensor, tolerance: float, max
 
 
 def resistive_embedding(
-    data: Data | Incidence,
+    data: Data | Graph,
     k: int | None = None,
     *,
     tolerance: float = 1e-4,
@@ -393,7 +393,7 @@ def resistive_embedding(
 
 
 def laplacian_eigenvectors(
-    data: Data | Incidence,
+    data: Data | Graph,
     k: int,
     which: str = "bottom",
     *,
@@ -454,15 +454,15 @@ def laplacian_eigenvectors(
     return vectors, values
 
 
-def _single_graph(graph: Incidence, first: int, last: int) -> Incidence:
+def _single_graph(graph: Graph, first: int, last: int) -> Graph:
     """The graph of nodes ``first`` to ``last - 1`` of a batch."""
     inside = (graph.tail >= first) & (graph.tail < last)
     w = None if graph.conductance is None else graph.conductance[inside].double()
-    return Incidence.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
+    return Graph.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
 
 
 def _eigenspace(
-    graph: Incidence, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
+    graph: Graph, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
 ) -> tuple[Tensor, Tensor]:
     """The wanted eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
     n = graph.num_nodes
@@ -511,7 +511,7 @@ def _eigenspace(
     return q @ turn[:, order], ritz[order] * scale[0]
 
 
-def _normalized(graph: Incidence) -> tuple[Incidence, Tensor, float]:
+def _normalized(graph: Graph) -> tuple[Graph, Tensor, float]:
     """Each graph with its Laplacian over its largest eigenvalue.
 
     Returns:
@@ -531,6 +531,6 @@ def _check_layers(what: str, layers: int, tolerance: float, max_layers: int) -> 
         )
 
 
-def _check_rows(name: str, x: Tensor, graph: Incidence) -> None:
+def _check_rows(name: str, x: Tensor, graph: Graph) -> None:
     if x.dim() != 2 or x.size(0) != graph.num_nodes or x.size(1) == 0:
         raise ValueError(f"{name} must be [{graph.num_nodes}, k], got {list(x.shape)}")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.global_attention import register_global_attention
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.primal import (
     POOLINGS,
     FeatureMaps,
@@ -60,29 +60,29 @@ class AuditedPrimalAttention(PrimalAttention):
         check_choice("kind", kind, OBJECTIVES)
         self.kind = kind
 
-    def objective(self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> Tensor:
+    def objective(self, features: Tensor, graph: Graph, state: PrimalState) -> Tensor:
         """As :meth:`tg_lpe.nn.attention.PrimalAttention.objective`."""
         with torch.autocast(features.device.type, enabled=False):
             terms = self.terms(features, state)
             if self.kind == "stationarity":
-                return _mean_over_graphs(_stationarity(terms, neighbourhoods), neighbourhoods)
-            objectives = _graph_objectives(terms, neighbourhoods, printed=self.kind == "printed")
-            return _mean_over_graphs(objectives.square(), neighbourhoods)
+                return _mean_over_graphs(_stationarity(terms, graph), graph)
+            objectives = _graph_objectives(terms, graph, printed=self.kind == "printed")
+            return _mean_over_graphs(objectives.square(), graph)
 
 
-def _graph_objectives(terms: ObjectiveTerms, neighbourhoods: Neighbourhoods, printed: bool) -> Tensor:
+def _graph_objectives(terms: ObjectiveTerms, graph: Graph, printed: bool) -> Tensor:
     """Eq. (2.5) for each graph and head, ``[num_graphs, heads]``; as printed, or as a mean over nodes."""
     lambda_ = terms.lambda_ if printed else nn.functional.softplus(terms.lambda_)
-    gram = _grams(terms.features, neighbourhoods, mean=not printed)
+    gram = _grams(terms.features, graph, mean=not printed)
     own = (terms.quadratic(lambda_) * gram).sum((3, 4))
     moments = (gram @ terms.weights.sum(0).unsqueeze(3)).squeeze(4)
     return (own + terms.through_node(moments, lambda_)).sum(2) / 2 - terms.trace()
 
 
-def _stationarity(terms: ObjectiveTerms, neighbourhoods: Neighbourhoods) -> Tensor:
+def _stationarity(terms: ObjectiveTerms, graph: Graph) -> Tensor:
     """Relative residual of the stationary points' equations (2.7), ``[num_graphs, heads]``."""
     lambda_ = nn.functional.softplus(terms.lambda_)
-    gram = _grams(terms.features, neighbourhoods, mean=True).flip(2)
+    gram = _grams(terms.features, graph, mean=True).flip(2)
     other = terms.weights.flip(2)
     f = terms.projection + terms.node.unsqueeze(1)
     sums = torch.einsum("gns,nhtp,ghtpq->ghtsq", f, other, gram)
@@ -92,22 +92,22 @@ def _stationarity(terms: ObjectiveTerms, neighbourhoods: Neighbourhoods) -> Tens
     return residual.square().sum((2, 3, 4)) / torch.where(squares > 0, squares, 1.0)
 
 
-def _mean_over_graphs(values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+def _mean_over_graphs(values: Tensor, graph: Graph) -> Tensor:
     """The mean of values ``[num_graphs, heads]`` over heads and the graphs with at least one node, a scalar."""
-    has_nodes = neighbourhoods.graphs.ptr.diff() > 0
+    has_nodes = graph.graphs.ptr.diff() > 0
     return (values.mean(1) * has_nodes).sum() / has_nodes.sum().clamp(min=1)
 
 
-def _grams(features: Tensor, neighbourhoods: Neighbourhoods, mean: bool) -> Tensor:
+def _grams(features: Tensor, graph: Graph, mean: bool) -> Tensor:
     """``sum_i phi_i phi_i^T`` or its mean for each graph, ``[num_graphs, heads, 2, width, width]``."""
-    padded = neighbourhoods.pad(features).permute(0, 2, 3, 1, 4)
+    padded = graph.pad(features).permute(0, 2, 3, 1, 4)
     grams = padded.mT @ padded
-    return grams / _sizes(neighbourhoods, grams).view(-1, 1, 1, 1, 1) if mean else grams
+    return grams / _sizes(graph, grams).view(-1, 1, 1, 1, 1) if mean else grams
 
 
-def _sizes(neighbourhoods: Neighbourhoods, like: Tensor) -> Tensor:
+def _sizes(graph: Graph, like: Tensor) -> Tensor:
     """Nodes of each graph, at least one, ``[num_graphs]``."""
-    return neighbourhoods.graphs.ptr.diff().clamp(min=1).to(like.dtype)
+    return graph.graphs.ptr.diff().clamp(min=1).to(like.dtype)
 
 
 @register_global_attention("dual")
@@ -149,29 +149,29 @@ class DualAttention(nn.Module):
         """Draw the weights anew."""
         reset_parts(self)
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: None) -> tuple[Tensor, None]:
+    def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
         features = self.features(h)
         values = self.value(h).unflatten(1, (self.heads, -1)).to(features.dtype)
-        return self.out(self.scores(features, values, neighbourhoods).flatten(2)).flatten(1), None
+        return self.out(self.scores(features, values, graph).flatten(2)).flatten(1), None
 
-    def scores(self, features: Tensor, values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    def scores(self, features: Tensor, values: Tensor, graph: Graph) -> Tensor:
         """``e`` and ``r``, ``[num_nodes, heads, 2, width]``.
 
         Args:
             features: of queries and keys, ``[num_nodes, heads, 2, any]``.
             values: ``[num_nodes, heads, width]``.
-            neighbourhoods: the graph.
+            graph: the graph.
         """
-        padded = neighbourhoods.pad(features).permute(0, 2, 3, 1, 4)  # [num_graphs, heads, 2, max_nodes, any]
-        sums = padded.mT.flip(2) @ neighbourhoods.pad(values).transpose(1, 2).unsqueeze(2)
+        padded = graph.pad(features).permute(0, 2, 3, 1, 4)  # [num_graphs, heads, 2, max_nodes, any]
+        sums = padded.mT.flip(2) @ graph.pad(values).transpose(1, 2).unsqueeze(2)
         if self.pooling == "mean":
-            sums = sums / _sizes(neighbourhoods, sums).view(-1, 1, 1, 1, 1)
-        scores = neighbourhoods.unpad((padded @ sums).permute(0, 3, 1, 2, 4))
-        return scores + self._over_edges(features, values, neighbourhoods) if self.edges else scores
+            sums = sums / _sizes(graph, sums).view(-1, 1, 1, 1, 1)
+        scores = graph.unpad((padded @ sums).permute(0, 3, 1, 2, 4))
+        return scores + self._over_edges(features, values, graph) if self.edges else scores
 
-    def _over_edges(self, features: Tensor, values: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
-        source, target = neighbourhoods.source, neighbourhoods.target
+    def _over_edges(self, features: Tensor, values: Tensor, graph: Graph) -> Tensor:
+        source, target = graph.source, graph.target
         query, key = target.gather(features[:, :, 0]), source.gather(features[:, :, 1])
         kernel = (query * key).sum(2, keepdim=True)
         e = target.sum(kernel * source.gather(values))
@@ -224,16 +224,16 @@ class KernelSVDAttention(nn.Module):
         """What the layers of a model share."""
         return SharedProjection(self.num_rows, self.virtual.out_features)
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> tuple[Tensor, PrimalState]:
+    def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
         """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
-        node = state.node + self.virtual(pooled(h, neighbourhoods.graphs, "mean")).to(state.node.dtype)
+        node = state.node + self.virtual(pooled(h, graph.graphs, "mean")).to(state.node.dtype)
         features = self.features(h)
         with torch.autocast(h.device.type, enabled=False):
             f = (state.projection + node.unsqueeze(1)).to(torch.float64)
-            grams = _grams(features.to(torch.promote_types(features.dtype, torch.float32)), neighbourhoods, mean=True)
+            grams = _grams(features.to(torch.promote_types(features.dtype, torch.float32)), graph, mean=True)
             maps = ksvd_maps(grams.to(torch.float64), (f.mT @ f).unsqueeze(1), self.ridge).to(features.dtype)
-        padded = neighbourhoods.pad(features).permute(0, 2, 3, 1, 4)
-        scores = neighbourhoods.unpad((padded @ maps).permute(0, 3, 1, 2, 4))
+        padded = graph.pad(features).permute(0, 2, 3, 1, 4)
+        scores = graph.unpad((padded @ maps).permute(0, 3, 1, 2, 4))
         return self.out(scores.flatten(2)).flatten(1), state._replace(node=node)
 
 

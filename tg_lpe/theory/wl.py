@@ -40,7 +40,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import check_count
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between, repeat_ranges
 
 __all__ = ["Coloring", "colors", "distinguishes", "exact_walks", "joint_colors"]
@@ -92,7 +92,7 @@ def colors(
     say how many, or colour the graphs together by :func:`joint_colors`.
 
     Args:
-        data: the graph; edges mean what :class:`~tg_lpe.Incidence` says, and weights are not read.
+        data: the graph; edges mean what :class:`~tg_lpe.Graph` says, and weights are not read.
         name: of the colouring, see :mod:`tg_lpe.theory.wl`.
         node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
             The values of one node are one colour. Floating-point values count as equal if they differ by no more than
@@ -290,7 +290,7 @@ def _colorings(
 class _Labels:
     """A graph and the hashes of all that is initially known of its nodes and pairs of nodes."""
 
-    def __init__(self, graph: Incidence, node: Colors, edge: Colors, pair: Colors) -> None:
+    def __init__(self, graph: Graph, node: Colors, edge: Colors, pair: Colors) -> None:
         self.graph, self.pair = graph, pair if pair.size else None
         self.node = node if node.size else np.zeros(graph.num_nodes, np.uint64)
         #: Hashes of the edges, of a node with itself, and of two nodes without an edge: at -2 and -1.
@@ -407,17 +407,17 @@ def _check_rounds(rounds: int | None) -> None:
         check_count("rounds", rounds, least=0)
 
 
-def _incidence(data: Data) -> Incidence:
+def _incidence(data: Data) -> Graph:
     if isinstance(data, Batch):
         raise ValueError(f"this takes a single graph, got a batch of {data.num_graphs}: joint_colors takes several")
     if not isinstance(data, Data):
         raise TypeError(f"a graph must be a torch_geometric.data.Data, got {type(data).__name__}")
     if not isinstance(data.edge_index, Tensor):
         raise ValueError(f"a graph needs edge_index, [2, num_directed_edges], got {data}")
-    return Incidence(data.edge_index.cpu(), data.num_nodes)
+    return Graph(data.edge_index.cpu(), data.num_nodes)
 
 
-def _adjacency(graph: Incidence, dtype: type) -> Any:
+def _adjacency(graph: Graph, dtype: type) -> Any:
     tail, head = graph.tail.numpy(), graph.head.numpy()
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     return csr_matrix((np.ones(2 * len(tail), dtype), ends), (graph.num_nodes,) * 2)
@@ -454,7 +454,7 @@ def _mixed(color: Colors) -> Colors:
     return _combine(color, np.zeros((1,) * color.ndim, np.uint64))
 
 
-def _undirected(graph: Incidence, directed: Colors) -> Colors:
+def _undirected(graph: Graph, directed: Colors) -> Colors:
     """Hashes of the undirected edges, from those of the directed ones."""
     found = np.zeros(graph.num_edges, np.uint64)
     if directed.size:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import component_tuples, edge_between
 
 
@@ -19,14 +19,14 @@ class TupleTokens(NamedTuple):
     """The nodes of each tuple, int64 ``[num_tokens, k]``."""
     types: Tensor
     """The atomic type: for the positions ``(i, j)``, ``i < j``, the undirected edge between their nodes as the
-    :class:`~tg_lpe.Incidence` numbers them, :data:`~tg_lpe.graph.tuples.NO_EDGE` or
+    :class:`~tg_lpe.Graph` numbers them, :data:`~tg_lpe.graph.tuples.NO_EDGE` or
     :data:`~tg_lpe.graph.tuples.SAME_NODE`, int64 ``[num_tokens, k (k-1) / 2]``.
     Pairs of positions are in the order of ``itertools.combinations``."""
     batch: Tensor
     """The graph of each tuple, int64 ``[num_tokens]``."""
 
 
-def tuple_tokens(graph: Incidence, k: int, s: int | None = None) -> TupleTokens:
+def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
     """The ``k``-tuples of nodes with at most ``s`` components, and their atomic types.
 
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, sections 3 and 4.

@@ -11,7 +11,7 @@ from torch_geometric.data import InMemoryDataset
 from tg_lpe.data.storage import with_edge_attribute, with_node_attribute
 from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.eigenvectors import DEGENERATE
-from tg_lpe.graph.incidence import Incidence, inverse_sqrt
+from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import padded_batch
 
 NODE_TARGET, EDGE_TARGET = "kernel", "edge_kernel"
@@ -56,7 +56,7 @@ def kernel_channels(kernels: Sequence[str]) -> int:
     return sum(KERNELS[name](torch.zeros(1)).size(-2) for name in kernels)
 
 
-def kernel_entries(graph: Incidence, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
+def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
     """Kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
 
     Args:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tg_lpe.data.storage import GraphChunk, iterate_chunks
 from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader, constrained_solubility, read_molecules
 from tg_lpe.encoders.registry import load_encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.hub import zoo
 from tg_lpe.models import MODELS, Model
 from tg_lpe.ops.segment import RowGroups
@@ -64,7 +64,7 @@ def _predict(model: Model, chunk: GraphChunk) -> Tensor:
 def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
     """Features of each molecule, float64 ``[num_graphs, channels]``."""
     encoder = load_encoder(checkpoint)
-    graph = Incidence(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
+    graph = Graph(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
     x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
     out = encoder.encode(graph, x, edge_attr)
     nodes = RowGroups(chunk.batch, chunk.num_graphs)

@@ -15,7 +15,7 @@ from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
-from tg_lpe.graph.incidence import Incidence, as_plain, check_reduce
+from tg_lpe.graph.graph import Graph, as_plain, check_reduce
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import warn_of_loss, with_features, write_to_batch
@@ -57,7 +57,7 @@ class GraphTransform(BaseTransform, ABC):
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. ``"edge_weight"`` need
             not be there; another name must be an attribute of the graph, or of some graph of a dataset.
         reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or ``"mean"``, as
-            :class:`~tg_lpe.Incidence`.
+            :class:`~tg_lpe.Graph`.
         hetero: what is done with ``HeteroData``. ``"error"``: it is refused. ``"whole"``: all its nodes and edges are
             one graph, as ``to_homogeneous`` makes it, and each node type gets its rows. ``"edge_type"``: each edge
             type, with the nodes at both its ends, is a graph of its own; its encoding of the nodes is written to an
@@ -81,7 +81,7 @@ class GraphTransform(BaseTransform, ABC):
         self.hetero = hetero
 
     @abstractmethod
-    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+    def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """What to write for a graph or batch.
 
         Args:
@@ -219,7 +219,7 @@ class GraphTransform(BaseTransform, ABC):
                 raise ValueError(f"this encoder reads {what} features from data.{name}, got data without {name}")
             features[name] = feature
         with torch.inference_mode():
-            graph = Incidence(
+            graph = Graph(
                 edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs, reduce=self.reduce
             )
             with torch_threads_for(8 * graph.num_nodes**3):  # a few products of matrices as large as the graph

@@ -11,7 +11,7 @@ from torch_geometric.data.datapipes import functional_transform
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.transforms.attributes import check_names
@@ -70,7 +70,7 @@ class AddEffectiveResistance(GraphTransform):
         self.pairs, self.attr_name, self.method = pairs, attr_name, method
         self.dtype = torch.get_default_dtype()
 
-    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+    def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """Compute the resistances, and the pairs that they belong to unless these are the edges."""
         if self.pairs == "edges":
             _, values = effective_resistances(graph, method=self.method)

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, HeteroData
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.data.storage import RESERVED
-from tg_lpe.graph.incidence import as_plain, check_edge_index
+from tg_lpe.graph.graph import as_plain, check_edge_index
 from tg_lpe.transforms.attributes import warn_of_loss, with_features
 
 EdgeType = tuple[str, str, str]
@@ -29,7 +29,7 @@ def check_hetero(hetero: str) -> None:
 class Part(NamedTuple):
     """Some node and edge types of a heterogeneous graph as one graph, as ``HeteroData.to_homogeneous`` makes it.
 
-    In a batch, nodes are sorted by graph, which :class:`~tg_lpe.Incidence` needs; :attr:`row` says where each one went.
+    In a batch, nodes are sorted by graph, which :class:`~tg_lpe.Graph` needs; :attr:`row` says where each one went.
     """
 
     data: HeteroData

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
@@ -65,7 +65,7 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
         self.eigenvalue_attr_name = eigenvalue_attr_name
         self._eigenvalues = f"graph_eigenvalues_{encoder.kind}"
 
-    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+    def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """Compute the eigenvectors, and the eigenvalues where they are asked for."""
         encoder = self.encoder_on(graph.device)
         precomputed = encoder.precompute(graph)

@@ -13,7 +13,7 @@ from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy, warn_if_untrained
 from tg_lpe.encoders.registry import load_encoder
-from tg_lpe.graph.incidence import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.hub.checkpoints import described_arguments, module_digest, module_dtype
 from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute, GraphTransform
@@ -117,7 +117,7 @@ class AddPositionalEncoding(GraphTransform):
             encoder = self._on_device[device] = copy.deepcopy(master).to(device)
         return encoder
 
-    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+    def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """Encode the nodes, and the edges where it is asked for."""
         encoder = self.encoder_on(graph.device)
         encoding = encoder.encode(graph, features.get("x"), features.get("edge_attr"))

@@ -11,7 +11,6 @@ from tg_lpe.nn.attention.global_attention import (
 )
 from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.nn.attention.hybrid import HybridLayer
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.primal import PrimalAttention
 from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention, shared_of
 from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLayer
@@ -24,7 +23,6 @@ __all__ = [
     "GPSLayer",
     "GatedGCN",
     "HybridLayer",
-    "Neighbourhoods",
     "Performer",
     "PrimalAttention",
     "SGFormer",

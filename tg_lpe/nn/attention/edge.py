@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.modules import module as module_hooks
 
 from tg_lpe.arguments import check_flags, check_heads, check_share
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.local import Convolution, Local
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all, reset_parts
@@ -68,18 +68,18 @@ class EdgeAttention(nn.Module):
         for linear in (self.query, self.key_value, self.edge):
             linear.reset_parameters()
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """One round of attention.
 
         Args:
             h: node features ``[num_nodes, hidden_channels]``.
             e: edge features ``[num_edges, hidden_channels]``.
-            neighbourhoods: the graph.
+            graph: the graph.
 
         Returns:
             Node update ``[num_nodes, hidden_channels]`` and edge scores ``[num_edges, hidden_channels]``.
         """
-        source, target = neighbourhoods.source, neighbourhoods.target
+        source, target = graph.source, graph.target
         # Split before they are gathered: the backward pass then joins gradients of nodes, not of edges.
         key, value = (source.gather(part) for part in self.key_value(h).split(self.hidden_channels, dim=-1))
         query = target.gather(self.query(h) * (1.0 / math.sqrt(self.hidden_channels // self.heads)))
@@ -171,13 +171,13 @@ class EdgeAttentionLayer(nn.Module):
         if self.local is not None:
             reset_all(self.local)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""
-        out, score = self.attention(h, e, neighbourhoods)
-        local = None if self.local is None else self.local(h, e, neighbourhoods)
-        h = self.node_update(h, out, neighbourhoods.graphs, local)
+        out, score = self.attention(h, e, graph)
+        local = None if self.local is None else self.local(h, e, graph)
+        h = self.node_update(h, out, graph.graphs, local)
         if self.edge_update is not None:
-            e = self.edge_update(e, score, neighbourhoods.edge_graphs)
+            e = self.edge_update(e, score, graph.edge_graphs)
         return h, e
 
 
@@ -201,10 +201,10 @@ class LocalPart(nn.Module):
         """Draw the weights anew."""
         reset_parts(self.net)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         """What the nodes gather, ``[num_nodes, hidden_channels]``; arguments as :class:`EdgeAttention`'s."""
-        messages = (neighbourhoods.source.gather(h) + e).relu_()
-        return self.net(h + neighbourhoods.target.sum(messages))
+        messages = (graph.source.gather(h) + e).relu_()
+        return self.net(h + graph.target.sum(messages))
 
 
 class _FeatureUpdate(nn.Module):

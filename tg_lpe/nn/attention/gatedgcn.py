@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_parts
 
@@ -67,25 +67,23 @@ class GatedGCN(nn.Module):
         """Draw the weights anew and forget running statistics."""
         reset_parts(self)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph, pe_distances: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """New node features ``[num_nodes, hidden_channels]`` and edge features ``[num_edges, hidden_channels]``.
 
         Args:
             h: node features ``[num_nodes, hidden_channels]``.
             e: edge features ``[num_edges, hidden_channels]``.
-            neighbourhoods: the graph.
-
-        Raises:
-            ValueError: if gates read positional encodings and there are none.
+            graph: the graph.
+            pe_distances: squared distances of positional encodings, ``[num_edges, 1]``, with ``pe_gate``.
         """
-        source, target = neighbourhoods.source, neighbourhoods.target
+        source, target = graph.source, graph.target
         gate = target.gather(self.target(h)) + source.gather(self.source(h)) + self.edge(e)
         share = torch.sigmoid(gate)
         if self.pe_gate is not None:
-            share = share * self.pe_gate(neighbourhoods.pe_distances)
+            share = share * self.pe_gate(pe_distances)
         found = target.sum(share * source.gather(self.value(h))) / (target.sum(share) + 1e-6)
-        update = self.node_norm(self.own(h) + found, neighbourhoods.graphs).relu()
+        update = self.node_norm(self.own(h) + found, graph.graphs).relu()
         h = h + self.dropout(update)
         if self.edge_norm is not None:
-            e = e + self.dropout(self.edge_norm(gate, neighbourhoods.edge_graphs).relu())
+            e = e + self.dropout(self.edge_norm(gate, graph.edge_graphs).relu())
         return h, e

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 
 from tg_lpe.arguments import check_count, check_heads
+from tg_lpe.graph.graph import Graph
 from tg_lpe.hub.registry import Registry
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.reset import reset_parts
 
@@ -24,7 +24,7 @@ GLOBAL_ATTENTIONS = Registry("global_attention")
 def register_global_attention(name: str) -> Callable[[L], L]:
     """Make a class known by a name, as a decorator.
 
-    It is constructed with ``hidden_channels``, ``heads`` and options of its own. ``forward(h, neighbourhoods, state)``
+    It is constructed with ``hidden_channels``, ``heads`` and options of its own. ``forward(h, graph, state)``
     returns what is added to the node features, ``[num_nodes, hidden_channels]``, and the state for the next layer. A
     method ``shared`` is that of :func:`~tg_lpe.nn.attention.register_attention`; without it the state is ``None``.
 
@@ -60,29 +60,29 @@ class SoftmaxAttention(nn.Module):
         """Draw the weights anew."""
         reset_parts(self)
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: None) -> tuple[Tensor, None]:
+    def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """As :func:`register_global_attention` says."""
         rows = self.query_key_value(h).unflatten(1, (3, self.heads, -1))
-        return self.out(softmax_attention(rows, neighbourhoods)), None
+        return self.out(softmax_attention(rows, graph)), None
 
 
-def softmax_attention(rows: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+def softmax_attention(rows: Tensor, graph: Graph) -> Tensor:
     """What each node finds in its graph, ``[num_nodes, heads * width]``.
 
     Args:
         rows: queries, keys and values, ``[num_nodes, 3, heads, width]``.
-        neighbourhoods: the graph.
+        graph: the graph.
     """
-    query, key, value = neighbourhoods.pad(rows).permute(2, 0, 3, 1, 4)
-    attended = dot_product_attention(query, key, value, _mask(neighbourhoods))
-    return neighbourhoods.unpad(attended.transpose(1, 2)).flatten(1)
+    query, key, value = graph.pad(rows).permute(2, 0, 3, 1, 4)
+    attended = dot_product_attention(query, key, value, _mask(graph))
+    return graph.unpad(attended.transpose(1, 2)).flatten(1)
 
 
-def _mask(neighbourhoods: Neighbourhoods) -> Tensor | None:
+def _mask(graph: Graph) -> Tensor | None:
     """Keys that take part, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` if nothing is padded."""
-    if neighbourhoods.num_graphs == 1:
+    if graph.num_graphs == 1:
         return None
-    padding = neighbourhoods.padding
+    padding = graph.padding
     # A graph without nodes would divide zero by zero; its rows are not used, so any key will do.
     return (~padding | padding.all(dim=1, keepdim=True))[:, None, None]
 
@@ -113,7 +113,7 @@ class Performer(nn.Module):
         """Draw the weights and the random features anew."""
         self.attention._reset_parameters()
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: None) -> tuple[Tensor, None]:
+    def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """As :func:`register_global_attention` says."""
         attention = self.attention
         projection = attention.fast_attn.projection_matrix.mT
@@ -121,10 +121,10 @@ class Performer(nn.Module):
             linear(h).unflatten(1, (attention.heads, -1)) for linear in (attention.q, attention.k, attention.v)
         )
         query, key = (attention.kernel(rows @ projection.to(rows.dtype)) + 1e-3 for rows in (query, key))
-        query, key, value = (neighbourhoods.pad(rows.to(value.dtype)).transpose(1, 2) for rows in (query, key, value))
+        query, key, value = (graph.pad(rows.to(value.dtype)).transpose(1, 2) for rows in (query, key, value))
         total = query @ key.sum(2).unsqueeze(3)
-        attended = query @ (key.mT @ value) / torch.where(neighbourhoods.padding[:, None, :, None], 1.0, total)
-        return attention.attn_out(neighbourhoods.unpad(attended.transpose(1, 2)).flatten(1)), None
+        attended = query @ (key.mT @ value) / torch.where(graph.padding[:, None, :, None], 1.0, total)
+        return attention.attn_out(graph.unpad(attended.transpose(1, 2)).flatten(1)), None
 
 
 @register_global_attention("sgformer")
@@ -147,16 +147,16 @@ class SGFormer(nn.Module):
         """Draw the weights anew."""
         self.attention.reset_parameters()
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: None) -> tuple[Tensor, None]:
+    def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """As :func:`register_global_attention` says."""
-        attention, graphs = self.attention, neighbourhoods.graphs
+        attention, graphs = self.attention, graph.graphs
         value = attention.v(h)
         query, key = (_unit_rows(linear(h)) for linear in (attention.q, attention.k))
         sizes = graphs.gather(graphs.ptr.diff()).unsqueeze(1).to(value.dtype)
-        padded, key_sum = neighbourhoods.pad(query), graphs.sum(key)
-        found = padded @ (neighbourhoods.pad(key).mT @ neighbourhoods.pad(value))
+        padded, key_sum = graph.pad(query), graphs.sum(key)
+        found = padded @ (graph.pad(key).mT @ graph.pad(value))
         total = (query * graphs.gather(key_sum)).sum(1, keepdim=True) + sizes
-        return (neighbourhoods.unpad(found) + sizes * value) / total, None
+        return (graph.unpad(found) + sizes * value) / total, None
 
 
 def _unit_rows(rows: Tensor) -> Tensor:
@@ -179,6 +179,6 @@ class NoAttention(nn.Module):
     def reset_parameters(self) -> None:
         """There are none."""
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: Any) -> tuple[Tensor, Any]:
+    def forward(self, h: Tensor, graph: Graph, state: Any) -> tuple[Tensor, Any]:
         """Zeros."""
         return torch.zeros_like(h), state

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import GPSConv
 
 from tg_lpe.arguments import check_heads
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
@@ -59,21 +59,21 @@ class GPSLayer(nn.Module):
         for part in (gps.conv, gps.attn, gps.mlp, gps.norm1, gps.norm2, gps.norm3):
             reset_all(part)  # PyG's own reset leaves out a part of the attention
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says."""
-        gps, graphs = self.layer, neighbourhoods.graphs
-        local = self._drop(convolve(gps.conv, h, e, neighbourhoods))
+        gps, graphs = self.layer, graph.graphs
+        local = self._drop(convolve(gps.conv, h, e, graph))
         local = gps.norm1(local + h, graphs)
-        attended = gps.norm2(self._drop(self._attend(h, neighbourhoods)) + h, graphs)
+        attended = gps.norm2(self._drop(self._attend(h, graph)) + h, graphs)
         out = local + attended
         return gps.norm3(out + gps.mlp(out), graphs), e
 
-    def _attend(self, h: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    def _attend(self, h: Tensor, graph: Graph) -> Tensor:
         """Attention of each node over all nodes of its graph, ``[num_nodes, hidden_channels]``."""
         attention = self.layer.attn
         rows = nn.functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
         rows = rows.unflatten(1, (3, attention.num_heads, -1))
-        return attention.out_proj(softmax_attention(rows, neighbourhoods))  # type: ignore[no-any-return]
+        return attention.out_proj(softmax_attention(rows, graph))  # type: ignore[no-any-return]
 
     def _drop(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(x, self.layer.dropout, self.training)

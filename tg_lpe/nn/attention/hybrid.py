@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_flags, check_options
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_parts
@@ -26,9 +26,9 @@ class ResidualGINE(nn.Module):
         self.gine = LocalPart(hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """As :meth:`GatedGCN.forward`; edge features are returned as they came."""
-        return h + self.dropout(self.gine(h, e, neighbourhoods)), e
+        return h + self.dropout(self.gine(h, e, graph)), e
 
 
 class ResidualConvolution(nn.Module):
@@ -39,9 +39,9 @@ class ResidualConvolution(nn.Module):
         self.conv = make_convolution(hidden_channels, local, options)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """As :meth:`GatedGCN.forward`; edge features are returned as they came."""
-        return h + self.dropout(convolve(self.conv, h, e, neighbourhoods)), e
+        return h + self.dropout(convolve(self.conv, h, e, graph)), e
 
 
 @register_attention("hybrid")
@@ -127,14 +127,17 @@ class HybridLayer(nn.Module):
         """What the global parts of a model share."""
         return NothingShared() if self.attention is None else shared_of(self.attention) or NothingShared()
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: Any) -> tuple[Tensor, Tensor, Any]:
+    def forward(
+        self, h: Tensor, e: Tensor, graph: Graph, state: Any, pe_distances: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Any]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is that of the global part."""
-        graphs, parts = neighbourhoods.graphs, []
+        graphs, parts = graph.graphs, []
         if self.attention is not None and self.attention_norm is not None:
-            update, state = self.attention(h, neighbourhoods, state)
+            update, state = self.attention(h, graph, state)
             parts.append(self.attention_norm(h + self.dropout(update), graphs))
         if self.local is not None and self.local_norm is not None:
-            local, e = self.local(h, e, neighbourhoods)
+            gates = {"pe_distances": pe_distances} if self.reads_pe else {}
+            local, e = self.local(h, e, graph, **gates)
             parts.append(self.local_norm(local, graphs))
         y = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         return self.norm(y + self.feed_forward(y), graphs), e, state
@@ -143,7 +146,7 @@ class HybridLayer(nn.Module):
 class NothingShared(nn.Module):
     """What layers share whose global part shares nothing: the state is ``None``."""
 
-    def forward(self, neighbourhoods: Neighbourhoods) -> None:
+    def forward(self, graph: Graph) -> None:
         """``None``."""
         return None
 

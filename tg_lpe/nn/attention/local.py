@@ -11,7 +11,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_options
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.reset import reset_all
 
 Local = str | type[nn.Module] | nn.Module
@@ -59,19 +59,19 @@ def make_convolution(channels: int, local: Local, options: Mapping[str, Any] | N
         raise ValueError(f"local={cls.__name__} needs other local_options: {error}") from error
 
 
-def convolve(conv: nn.Module, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
     """Return what the nodes gather by a convolution, ``[num_nodes, channels]``.
 
     Args:
         conv: called with ``(h, edge_index)``, and with ``edge_attr`` if its ``forward`` has that argument.
         h, e: features of nodes and edges.
-        neighbourhoods: the graph.
+        graph: the graph.
 
     Raises:
         ValueError: if it returns another shape than that of ``h``.
     """
     edges = {"edge_attr": e.to(h.dtype)} if "edge_attr" in inspect.signature(conv.forward).parameters else {}
-    out: Tensor = conv(h, neighbourhoods.edge_index, **edges)
+    out: Tensor = conv(h, graph.edges_by_target, **edges)
     if not isinstance(out, Tensor) or out.shape != h.shape:
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(
@@ -92,6 +92,6 @@ class Convolution(nn.Module):
         """Draw the weights anew."""
         reset_all(self.conv)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         """As :func:`convolve`."""
-        return convolve(self.conv, h, e, neighbourhoods)
+        return convolve(self.conv, h, e, graph)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_heads, check_positive
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
 from tg_lpe.nn.attention.global_attention import register_global_attention
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
 
@@ -31,6 +31,8 @@ class PrimalState(NamedTuple):
     """``b``, the virtual node of each graph, ``[num_graphs, rank]``; zero before the first layer."""
     penalty: Tensor
     """``eta`` times the sum of the regularisers of the layers so far, a scalar; zero where nobody reads it."""
+    needs_penalty: bool = True
+    """Whether anybody reads :attr:`penalty`."""
 
 
 class SharedProjection(nn.Module):
@@ -52,10 +54,10 @@ class SharedProjection(nn.Module):
         """Draw an orthogonal matrix; the paper does not say how it starts."""
         nn.init.orthogonal_(self.projection)
 
-    def forward(self, neighbourhoods: Neighbourhoods) -> PrimalState:
+    def forward(self, graph: Graph) -> PrimalState:
         """The state before the first layer."""
         projection = self.projection
-        node = projection.new_zeros(neighbourhoods.num_graphs, projection.size(1))
+        node = projection.new_zeros(graph.num_graphs, projection.size(1))
         return PrimalState(projection, node, projection.new_zeros(()))
 
 
@@ -188,13 +190,13 @@ class PrimalAttention(nn.Module):
             nn.init.orthogonal_(weight)  # of num_rows and all heads together
         nn.init.uniform_(self.lambda_)
 
-    def forward(self, h: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> tuple[Tensor, PrimalState]:
+    def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
         """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
-        node = state.node + self.virtual(pooled(h, neighbourhoods.graphs, self.pooling))
+        node = state.node + self.virtual(pooled(h, graph.graphs, self.pooling))
         state = state._replace(node=node.to(state.node.dtype))
         features = self.features(h)
         compute = self._folded if self.form == "folded" else self._published
-        out, objective = compute(features, neighbourhoods, state)
+        out, objective = compute(features, graph, state)
         if objective is not None:
             state = state._replace(penalty=state.penalty + self.eta * objective)
         return out, state
@@ -207,9 +209,7 @@ class PrimalAttention(nn.Module):
         """Both weights, ``[num_rows, heads, 2, width]``."""
         return torch.stack([self.weight_e, self.weight_r], dim=2)
 
-    def _folded(
-        self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState
-    ) -> tuple[Tensor, Tensor | None]:
+    def _folded(self, features: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, Tensor | None]:
         """Output ``[num_nodes, hidden_channels]`` and regulariser."""
         weights, width = self._weights(), features.size(3)
         concat = self.out.weight.unflatten(1, (2, -1))  # [width, 2, rank]
@@ -217,49 +217,47 @@ class PrimalAttention(nn.Module):
         gates = weights.sum(0).unsqueeze(3)  # [heads, 2, width, 1]
         through = torch.einsum("gs,cts->gtc", state.node.to(concat.dtype), concat)
         rows = features.flatten(2).transpose(0, 1)
-        if neighbourhoods.num_graphs == 1:  # the virtual node goes into the maps
+        if graph.num_graphs == 1:  # the virtual node goes into the maps
             out = rows @ (maps + gates * through[0].unsqueeze(1)).flatten(1, 2)
         else:
             gates = gates * torch.eye(2, dtype=maps.dtype, device=maps.device).unsqueeze(1)
             own, gate_e, gate_r = (rows @ torch.cat([maps, gates], dim=3).flatten(1, 2)).split([width, 1, 1], dim=2)
-            through = neighbourhoods.graphs.gather(through)
+            through = graph.graphs.gather(through)
             out = own + gate_e * through[:, 0] + gate_r * through[:, 1]
         out = out.transpose(0, 1).flatten(1)
         out += self.out.bias.repeat(self.heads)
-        needed = self._regularizes and neighbourhoods.needs_penalty
-        return out, self.objective(features, neighbourhoods, state) if needed else None
+        needed = self._regularizes and state.needs_penalty
+        return out, self.objective(features, graph, state) if needed else None
 
-    def _published(
-        self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState
-    ) -> tuple[Tensor, Tensor | None]:
+    def _published(self, features: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, Tensor | None]:
         """As :meth:`_folded`, by Algorithm 1."""
         weights = self._weights()
         f = state.projection + state.node.unsqueeze(1)  # [num_graphs, num_rows, rank]
         projections = torch.einsum("gns,nhtp->ghtps", f.to(weights.dtype), weights)
-        scores = torch.einsum("gmhtp,ghtps->gmhts", neighbourhoods.pad(features), projections)
-        scores = neighbourhoods.unpad(scores)
+        scores = torch.einsum("gmhtp,ghtps->gmhts", graph.pad(features), projections)
+        scores = graph.unpad(scores)
         out = self.out(scores.flatten(2)).flatten(1)
-        if not (self._regularizes and neighbourhoods.needs_penalty):
+        if not (self._regularizes and state.needs_penalty):
             return out, None
         energy = (scores * self.lambda_.unsqueeze(1)).square().sum((2, 3)).sum() / _at_least_one(scores) / 2
         energy = parallel.mean(energy, scores.size(0))
         return out, (energy / self.heads - (self.weight_e * self.weight_r).sum() / self.heads) ** 2
 
-    def objective(self, features: Tensor, neighbourhoods: Neighbourhoods, state: PrimalState) -> Tensor:
+    def objective(self, features: Tensor, graph: Graph, state: PrimalState) -> Tensor:
         """The regulariser, a scalar, from the Gram matrices of features; it is not multiplied by ``eta``.
 
         It is zero with ``regularizer="none"``.
 
         Args:
             features: of queries and keys, ``[num_nodes, heads, 2, width]``.
-            neighbourhoods: the graph.
+            graph: the graph.
             state: with the virtual node of this layer.
         """
         dtype = torch.promote_types(features.dtype, torch.float32)
         if self.regularizer == "none":
             return features.new_zeros((), dtype=dtype)
         with torch.autocast(features.device.type, enabled=False):
-            return _code_objective(self.terms(features, state), neighbourhoods.graphs) ** 2
+            return _code_objective(self.terms(features, state), graph.graphs) ** 2
 
     def terms(self, features: Tensor, state: PrimalState) -> ObjectiveTerms:
         """Return what regularisers read, in float32 at least."""

@@ -23,20 +23,23 @@ def register_attention(name: str) -> Callable[[L], L]:
         class MyLayer(nn.Module):
             def __init__(self, hidden_channels: int, heads: int, *, dropout: float = 0.0) -> None: ...
 
-            def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]: ...
+            def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]: ...
 
     A layer maps node features ``h``, ``[num_nodes, hidden_channels]``, and edge features ``e``,
     ``[num_edges, hidden_channels]``, to new ones of the same shapes; all that it needs of the graph is in
-    :class:`~tg_lpe.nn.attention.Neighbourhoods`. Its constructor takes ``hidden_channels``, ``heads`` and any options
+    :class:`~tg_lpe.graph.graph.Graph`. Its constructor takes ``hidden_channels``, ``heads`` and any options
     of its own; the model's options ``dropout``, ``norm`` and ``residual`` reach it if it has arguments of these names.
     If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` is not used.
 
     Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, have a method ``shared()`` that
-    makes one module for all layers of a model, which asks its first. Called with the neighbourhoods, that module
-    returns the first state of a batch, and the layers are ``forward(h, e, neighbourhoods, state)`` and return
-    ``(h, e, state)``. If that module has an attribute ``has_penalty`` that is true, training adds the field
-    ``penalty`` of the last layer's state, a scalar, to its loss; at other times ``neighbourhoods.needs_penalty`` is
-    false.
+    makes one module for all layers of a model, which asks its first. Called with the graph, that module returns the
+    first state of a batch, and the layers are ``forward(h, e, graph, state)`` and return ``(h, e, state)``. If that
+    module has an attribute ``has_penalty`` that is true, training adds the field ``penalty`` of the last layer's state,
+    a scalar, to its loss. Where the state is a named tuple with a field ``needs_penalty``, that says whether anybody
+    reads the penalty.
+
+    A layer with an attribute ``reads_pe`` that is true is called with ``pe_distances`` as well, the squared distances
+    of the positional encodings of the ends of each edge, ``[num_edges, 1]``.
 
     Raises:
         ValueError: if another class has that name.

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.edge import SCORE_BOUND
-from tg_lpe.nn.attention.neighbourhoods import Neighbourhoods
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.nn.reset import reset_all
@@ -55,37 +55,37 @@ class MissingEdges(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(1, hidden_channels) if full else None
 
-    def forward(self, neighbourhoods: Neighbourhoods) -> MissingPairs | None:
+    def forward(self, graph: Graph) -> MissingPairs | None:
         """The missing pairs of a batch; ``None`` if the layers do not look at them."""
         if self.embedding is None:
             return None
-        return missing_pairs(neighbourhoods, self.embedding.weight[0])
+        return missing_pairs(graph, self.embedding.weight[0])
 
 
-def missing_pairs(neighbourhoods: Neighbourhoods, feature: Tensor) -> MissingPairs:
+def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
     """Pairs of different nodes of one graph without an edge.
 
     Where graphs have more than ``DENSE_NODES`` nodes, those of similar size form a bucket, for which their sizes are
     read from the device. Otherwise all graphs are one bucket.
 
     Args:
-        neighbourhoods: the edges.
+        graph: the edges.
         feature: what the pairs share, ``[hidden_channels]``.
     """
     rows = PaddedRows(
-        neighbourhoods.graphs.ptr,
-        neighbourhoods.batch,
-        neighbourhoods.local_index,
-        neighbourhoods.max_nodes,
-        max_padding=MAX_PADDING if neighbourhoods.max_nodes > DENSE_NODES else None,
+        graph.graphs.ptr,
+        graph.batch,
+        graph.local_index,
+        graph.max_nodes,
+        max_padding=MAX_PADDING if graph.max_nodes > DENSE_NODES else None,
     )
     masks = [feature.new_zeros(0, dtype=torch.bool)]
     for there in rows.are_nodes():
         pairs = there.unsqueeze(2) & there.unsqueeze(1)
         pairs.diagonal(dim1=1, dim2=2).fill_(False)
         masks.append(pairs.flatten())
-    source, target = neighbourhoods.edge_index
-    joined = rows.matrix_rows()[target] + neighbourhoods.local_index[source]
+    source, target = graph.edges_by_target
+    joined = rows.matrix_rows()[target] + graph.local_index[source]
     missing = torch.cat(masks).index_fill(0, joined, False)
     edges = feature.new_zeros(missing.shape).index_add(0, joined, feature.new_ones(joined.shape))
     return MissingPairs(feature, rows, *(matrices(rows.buckets, values) for values in (missing, edges)))
@@ -156,19 +156,19 @@ class SpectralAttention(nn.Module):
             with torch.no_grad():
                 self.log_gamma.fill_(math.log(self.gamma))
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, pairs: MissingPairs | None) -> Tensor:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph, pairs: MissingPairs | None) -> Tensor:
         """Node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing ones, if they take part."""
         value = self.value(h)
         dtype, value = value.dtype, value.to(_sum_dtype(value.dtype))
         if pairs is None:
-            found, total = self._over_edges(h, e, value, neighbourhoods)
+            found, total = self._over_edges(h, e, value, graph)
             return (found / (total + FLOOR)).to(dtype).flatten(1)
         gamma = self.gamma if self.log_gamma is None else _precise(self.log_gamma).exp()
         if len(e) and e.stride(0) == 0:
             # The mean of equal rows, whose gradient is that of the one row spread evenly, and no table of zeros.
             found, total, other, rest = self._over_pairs(h, _mean(e), value, pairs, gamma)
         else:
-            found, total = self._over_edges(h, e, value, neighbourhoods)
+            found, total = self._over_edges(h, e, value, graph)
             other, rest = self._over_missing(h, value, pairs)
             if self.softmax == "joint":
                 found, total = found + gamma * other, total + gamma * rest
@@ -177,12 +177,12 @@ class SpectralAttention(nn.Module):
         total, rest = (torch.where(sums > 0, sums, 1.0) for sums in (total, rest))
         return ((found / total + gamma * other / rest) / (1 + gamma)).to(dtype).flatten(1)
 
-    def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, neighbourhoods: Neighbourhoods) -> tuple[Tensor, Tensor]:
+    def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Weighted sums of values ``[num_nodes, heads, d]`` and of weights ``[num_nodes, heads, 1]`` over in-edges.
 
         Both are in float32 at least.
         """
-        source, target = neighbourhoods.source, neighbourhoods.target
+        source, target = graph.source, graph.target
         query = target.gather(self.query(h) * self._scale(h))
         logits = (query * source.gather(self.key(h)) * self.edge(e)).unflatten(1, (self.heads, -1)).sum(2)
         weight = _weights(logits)
@@ -393,11 +393,11 @@ class SpectralAttentionLayer(nn.Module):
         return MissingEdges(self.out.in_features, self.attention.full)
 
     def forward(
-        self, h: Tensor, e: Tensor, neighbourhoods: Neighbourhoods, state: MissingPairs | None
+        self, h: Tensor, e: Tensor, graph: Graph, state: MissingPairs | None
     ) -> tuple[Tensor, Tensor, MissingPairs | None]:
         """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is handed on as it is."""
-        graphs = neighbourhoods.graphs
-        update = self.out(self.dropout(self.attention(h, e, neighbourhoods, state)))
+        graphs = graph.graphs
+        update = self.out(self.dropout(self.attention(h, e, graph, state)))
         h = self.norm_attention(h + update if self.residual else update, graphs)
         update = self.feed_forward(h)
         return self.norm_feed_forward(h + update if self.residual else update, graphs), e, state

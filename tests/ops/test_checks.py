@@ -6,7 +6,7 @@ import pytest
 import torch
 from host_reads import HostReads
 
-from tg_lpe.nn.checks import ValueChecks
+from tg_lpe.ops.checks import ValueChecks
 
 
 def test_all_is_read_at_once() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
+
+from tg_lpe.ops.operator import is_transforming
+
+Key = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...], int | None]
+"""Where values lie, their form, and the range that they must lie in; ``None`` for finite ones."""
 
 
 class ValueChecks:
@@ -14,9 +19,17 @@ class ValueChecks:
     Reading a number from a GPU waits until it has done all work that was asked of it. A forward pass that collects its
     checks here waits once, however many tensors it checks. Inside ``torch.compile`` nothing is checked: a graph that is
     compiled as a whole cannot wait.
+
+    Args:
+        passed: keys of ranges that held before and are not asked again, as another object's :attr:`passed`.
+
+    Attributes:
+        passed: keys of the tensors that were checked, and their ranges.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, passed: Iterable[Key] = ()) -> None:
+        self.passed = set(passed)
+        self._asked: set[Key] = set()
         self._numbers: list[Tensor] = []
         self._judges: list[Callable[[list[int]], None]] = []
 
@@ -24,6 +37,8 @@ class ValueChecks:
         """Ask that all entries of an integer tensor lie in ``0..size - 1``; ``what`` names them in the message."""
         _check_dense(what, index)
         if index.numel() == 0 or torch.compiler.is_compiling():
+            return
+        if self._is_known(index, size):
             return
         position = self.also_read(*torch.aminmax(index))
 
@@ -38,6 +53,8 @@ class ValueChecks:
         """Ask that no entry of a floating point tensor is NaN or infinite."""
         _check_dense(what, values)
         if values.numel() == 0 or torch.compiler.is_compiling():
+            return
+        if self._is_known(values, None):
             return
         # The extremes are NaN if any entry is; one pass over the values, and no tensor of their size.
         low, high = torch.aminmax(values.detach())
@@ -92,12 +109,27 @@ class ValueChecks:
         Raises:
             ValueError: on the first condition that does not hold.
         """
-        if not self._numbers:
-            return []
-        read: list[int] = torch.stack(self._numbers).tolist()
+        numbers = self.read()
+        self.judge(numbers)
+        return numbers
+
+    def read(self) -> list[int]:
+        """Read the numbers."""
+        return torch.stack(self._numbers).tolist() if self._numbers else []
+
+    def judge(self, numbers: list[int]) -> None:
+        """Judge the numbers that :meth:`read` returned."""
         for judge in self._judges:
-            judge(read)
-        return read
+            judge(numbers)
+        self.passed |= self._asked
+
+    def _is_known(self, values: Tensor, size: int | None) -> bool:
+        """Whether these values were checked before; they count as checked once the numbers are judged."""
+        if is_transforming():  # such tensors have no memory of their own
+            return False
+        key = (values.data_ptr(), values.dtype, tuple(values.shape), values.stride(), size)
+        self._asked.add(key)
+        return key in self.passed
 
 
 def _check_dense(what: str, values: Tensor) -> None:

@@ -1,18 +1,21 @@
-"""The graph as an operator: its incidence matrix, never written out unless asked for."""
+"""The graph: checked and sorted once, with the views that encoders and attention layers read."""
 
 from __future__ import annotations
 
 import copy
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex, Index
+from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.ops import cpu, edges
+from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.segment import RowGroups, along_rows, group_pointers, scatter_sum
 from tg_lpe.ops.structures import ScaledLaplacian
@@ -33,14 +36,17 @@ REDUCTIONS = ("error", "add", "mean")
 """Ways to merge the weights of an edge that is listed several times."""
 
 
-class Incidence:
-    r"""The weighted incidence matrix ``B`` of an undirected graph, ``[num_nodes, num_edges]``, as an operator.
+class Graph:
+    r"""A graph or a batch of graphs, checked once, when it is made, and never changed.
 
-    Each undirected edge ``e = {u, v}`` of conductance ``w_e`` (one over its resistance) is one column of ``B``, with
-    ``-sqrt(w_e)`` at the smaller and ``+sqrt(w_e)`` at the larger node index; ``B B^T`` is the graph Laplacian ``L``.
-    `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (1).
+    All that others read of it is a view, computed on first use and kept. Encoders read the undirected edges, as the
+    weighted incidence matrix ``B``, ``[num_nodes, num_edges]``, whose products are methods: each undirected edge
+    ``e = {u, v}`` of conductance ``w_e`` (one over its resistance) is one column, with ``-sqrt(w_e)`` at the smaller
+    and ``+sqrt(w_e)`` at the larger node index; ``B B^T`` is the graph Laplacian ``L``. `Graph Transformers Dream of
+    Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (1). Attention layers read the directed edges, sorted by
+    target: :attr:`source`, :attr:`target`, :meth:`sort_edges`; and nodes padded graph by graph: :meth:`pad`.
 
-    What a list of edges means here:
+    What a list of edges means for the undirected graph:
 
     - An undirected edge is an unordered pair. Listed in one direction, in both, or several times, it is the same edge.
       All weights given for one edge must agree, unless ``reduce`` says what becomes of those that do not.
@@ -48,10 +54,11 @@ class Incidence:
     - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
     - Nodes without edges, graphs without edges or nodes, and edges of weight zero (as if absent) are all fine.
     - A batch of graphs is one graph with several components, and ``batch`` says which graph each node belongs to.
-    - Everything is validated once, here. Under ``torch.compile`` the constructor runs outside the compiled graph, since
-      the number of undirected edges depends on the data; all other methods are traced.
     - A ground conductance joins a node to a common reference node at potential zero. Its column of ``B`` has a single
       entry, ``sqrt(q)``; it adds ``q`` to the diagonal of ``L`` and makes a component that has one invertible.
+
+    Under ``torch.compile`` the undirected edges are found outside the compiled graph, since their number depends on the
+    data; all other views are traced.
 
     Args:
         edge_index: integer ``[2, num_directed_edges]``.
@@ -64,19 +71,23 @@ class Incidence:
             ``"add"``: parallel conductors, the sum over the edges listed in one direction; where both directions are
             listed, their sums must agree; without ``edge_weight`` each listed edge counts one. ``"mean"``: the mean
             over all that are listed, in either direction.
+        checks: called with the graph, once its counts are known, adds conditions on features to those on the edges; all
+            are read from the device together.
+        undirected: whether undirected edges are wanted. If not, they are found on first use; there are no weights then.
 
     Attributes:
-        tail, head: the two ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by ``(tail, head)``.
+        edge_index: the directed edges as they were listed, ``[2, num_directed_edges]``.
+        tail, head: the two ends of each undirected edge, int64 ``[num_edges]``, ``tail < head``, sorted by
+            ``(tail, head)``.
         conductance: ``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``.
         ground: ``q``, ``[num_nodes]``, or ``None``. Gradients flow to it.
-        batch: int64 ``[num_nodes]``.
-        num_nodes, num_edges, num_graphs: counts.
+        num_nodes, num_edges, num_graphs: counts; ``num_edges`` is that of the undirected edges.
 
     Raises:
         TypeError: if an argument is no tensor, or a count no integer.
         ValueError: on wrong shapes or dtypes, counts and indices out of range, unsorted ``batch``, edges between two
             graphs, and weights that are negative, NaN, infinite, or different for the same undirected edge; on an
-            unknown ``reduce``.
+            unknown ``reduce``; or where one of ``checks`` fails.
     """
 
     def __init__(
@@ -89,9 +100,21 @@ class Incidence:
         num_graphs: int | None = None,
         ground: Tensor | None = None,
         reduce: str = "error",
+        checks: Callable[[Graph, ValueChecks], None] | None = None,
+        undirected: bool = True,
     ) -> None:
-        check_reduce(reduce)
         edge_index, batch = as_plain(edge_index), as_plain(batch)
+        self._edge_index, self._batch, self._ground = edge_index, batch, ground
+        self._conductance: Tensor | None = None
+        self._checks = ValueChecks()
+        self._laplacians: dict[tuple[torch.dtype, bool], ScaledLaplacian] = {}
+        if torch.compiler.is_compiling() and not undirected:  # no values are read in a trace
+            if num_nodes is None:
+                num_nodes = int(edge_index.max()) + 1 if batch is None else batch.size(0)
+            self.num_nodes = num_nodes
+            self.num_graphs = 1 if batch is None else int(batch[-1]) + 1 if num_graphs is None else num_graphs
+            return
+        check_reduce(reduce)
         check_edge_index(edge_index)
         if batch is not None and not isinstance(batch, Tensor):
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
@@ -99,21 +122,16 @@ class Incidence:
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
         _check_form("ground", ground, self.num_nodes)
+        if checks is not None:
+            checks(self, self._checks)
+        if not undirected:
+            found = edges.checked_edges(edge_index, self.num_nodes, batch, num_graphs, self._checks)
+            self.num_graphs, self.max_nodes = found.num_graphs, found.max_nodes
+            if found.ptr is not None:
+                self.ptr = found.ptr
+            return
         is_cheap = cpu.is_available() and edge_index.size(1) <= DIRECTED_KEPT and edge_index.device.type == "cpu"
-        found = edges.undirected_edges(
-            edge_index, self.num_nodes, batch, num_graphs, edge_weight is not None or is_cheap
-        )
-        self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
-        self.tail, self.head = found.tail, found.head
-        self._directed_index, self._batch, self._ground = edge_index, batch, ground
-        self._laplacians: dict[tuple[torch.dtype, bool], _Kept] = {}
-        # What was not found on the way is computed where it is asked for.
-        known = {
-            "ptr": found.ptr if batch is not None else None,
-            "undirected_index": found.undirected_index,
-            "_neighbour_counts": found.neighbour_counts,
-        }
-        self.__dict__.update((name, value) for name, value in known.items() if value is not None)
+        self._find_undirected(num_graphs, edge_weight is not None or is_cheap, self._checks)
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
@@ -121,9 +139,65 @@ class Incidence:
         if edge_weight is not None or ground is not None:
             self._check_values(edge_weight, None if reduce == "mean" else merged)
 
+    @classmethod
+    def from_data(cls, data: Data, *, edge_weight: str | None = "edge_weight", reduce: str = "error") -> Graph:
+        """Make the graph of PyTorch Geometric's ``Data`` or ``Batch``.
+
+        Args:
+            data: the graph or batch.
+            edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
+            reduce: as for the constructor.
+
+        Raises:
+            ValueError: if it has no ``edge_index``, or as the constructor.
+        """
+        if data.edge_index is None:
+            raise ValueError(f"data must have edge_index, got {data.keys()}")
+        return cls(
+            data.edge_index,
+            data.num_nodes,
+            edge_weight=None if edge_weight is None else data.get(edge_weight),
+            batch=data.get("batch"),
+            num_graphs=data.num_graphs if isinstance(data, Batch) else None,
+            reduce=reduce,
+        )
+
+    @torch.compiler.disable  # the number of undirected edges depends on the data
+    def _find_undirected(self, num_graphs: int | None, with_index: bool, checks: ValueChecks) -> None:
+        """Check the directed edges and sort the undirected ones."""
+        found = edges.undirected_edges(self._edge_index, self.num_nodes, self._batch, num_graphs, with_index, checks)
+        self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
+        self.tail, self.head = found.tail, found.head
+        # What was not found on the way is computed where it is asked for.
+        known = {
+            "ptr": found.ptr if self._batch is not None else None,
+            "undirected_index": found.undirected_index,
+            "_neighbour_counts": found.neighbour_counts,
+        }
+        self.__dict__.update((name, value) for name, value in known.items() if value is not None)
+
+    @lazy
+    def tail(self) -> Tensor:
+        self._find_undirected(self.num_graphs if self._batch is not None else None, False, ValueChecks())
+        return self.tail
+
+    @lazy
+    def head(self) -> Tensor:
+        self._find_undirected(self.num_graphs if self._batch is not None else None, False, ValueChecks())
+        return self.head
+
+    @lazy
+    def _num_loops(self) -> int:
+        self._find_undirected(self.num_graphs if self._batch is not None else None, False, ValueChecks())
+        return self._num_loops
+
+    def feature_checks(self) -> ValueChecks:
+        """Collect conditions on features; those that held when the graph was made are not asked again."""
+        return ValueChecks(self._checks.passed)
+
     def _add_parallel(self, weight: Tensor) -> Tensor:
         """The sum over all directed edges that are listed from the same node to the same node, for each of them."""
-        row, col = self._directed_index
+        row, col = self._edge_index
         group = torch.add(row > col, self._merged_index, alpha=2)
         return scatter_sum(weight, group, 2 * (self.num_edges + min(self._num_loops, 1))).index_select(0, group)
 
@@ -160,7 +234,7 @@ class Incidence:
         if name == "edge_weight":
             raise ValueError(
                 f"edge_weight must be finite and not negative, got {weight[at].item()} for edge "
-                f"({int(self._directed_index[0, at])}, {int(self._directed_index[1, at])}) and "
+                f"({int(self._edge_index[0, at])}, {int(self._edge_index[1, at])}) and "
                 f"{int(wrong[name].sum())} such values in all"
             )
         if name == "overflow":
@@ -183,7 +257,7 @@ class Incidence:
         )
 
     @classmethod
-    def from_undirected_edges(cls, tail: Tensor, head: Tensor, conductance: Tensor | None, num_nodes: int) -> Incidence:
+    def from_undirected_edges(cls, tail: Tensor, head: Tensor, conductance: Tensor | None, num_nodes: int) -> Graph:
         """A single graph from edges known to be distinct and valid; nothing is checked, merged or sorted.
 
         Args:
@@ -195,15 +269,17 @@ class Incidence:
         graph.num_nodes = graph.max_nodes = num_nodes
         graph.num_graphs, graph._batch, graph._num_loops = 1, None, 0
         graph.tail, graph.head, graph._conductance = tail, head, conductance
-        graph._ground, graph._directed_index, graph._laplacians = None, torch.stack([tail, head]), {}
+        graph._ground, graph._edge_index, graph._laplacians = None, torch.stack([tail, head]), {}
+        graph._checks = ValueChecks()
         return graph
 
-    def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Incidence:
+    def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Graph:
         """The same graph with other conductances; what is known about its structure is shared, not computed again.
 
         Args:
             conductance: one per undirected edge, floating point ``[num_edges]``, not per directed edge
-                (:meth:`merge_directed` goes from one to the other); all one if ``None``. Not negative: not checked.
+                (:meth:`merge_directed` goes from one to the other); all one if ``None``. Not negative: not checked. Do
+                not change it in place afterwards: operators that are made of it are kept.
             ground: ground conductances ``[num_nodes]``; none if ``None``.
 
         Raises:
@@ -230,17 +306,17 @@ class Incidence:
     @property
     def edge_index(self) -> Tensor:
         """The directed edges as they were listed, ``[2, num_directed_edges]``."""
-        return self._directed_index
+        return self._edge_index
 
     @property
     def num_directed_edges(self) -> int:
         """Number of directed edges: both directions, repetitions and self-loops count."""
-        return self._directed_index.size(1)
+        return self._edge_index.size(1)
 
     @lazy
     def undirected_index(self) -> Tensor:
         """Undirected edge of each directed one, int64 ``[num_directed_edges]``; -1 for self-loops, which have none."""
-        return edges.undirected_index(self._directed_index, self.tail, self.head, self.num_nodes)
+        return edges.undirected_index(self._edge_index, self.tail, self.head, self.num_nodes)
 
     @lazy
     def _merged_index(self) -> Tensor:
@@ -275,7 +351,7 @@ class Incidence:
         Args:
             x: node values ``[num_nodes, k]``.
         """
-        return x.index_select(0, self._directed_index[0]) + x.index_select(0, self._directed_index[1])
+        return x.index_select(0, self._edge_index[0]) + x.index_select(0, self._edge_index[1])
 
     def spread_to_directed(self, values: Tensor) -> Tensor:
         """Values of the undirected edges ``[num_edges, ...]`` at each directed edge; zero at self-loops.
@@ -309,6 +385,82 @@ class Incidence:
         if self._batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         return group_pointers(self._batch, self.num_graphs)
+
+    @lazy
+    def max_nodes(self) -> int:
+        """Nodes of the largest graph; where it is not known yet, the first use waits for the device."""
+        if self._batch is None:
+            return self.num_nodes
+        return int(self.graphs.ptr.diff().max()) if self.num_graphs else 0
+
+    @lazy
+    def graphs(self) -> RowGroups:
+        """The graph of each node, for sums over graphs and gathers from graphs."""
+        return RowGroups(self.batch, self.num_graphs, is_sorted=True)
+
+    @lazy
+    def _target_order(self) -> Tensor:
+        return torch.argsort(self._edge_index[1], stable=True)
+
+    @lazy
+    def edges_by_target(self) -> Tensor:
+        """The directed edges sorted by target, int64 ``[2, num_directed_edges]``; messages run from row 0 to row 1.
+
+        The incoming edges of a node are consecutive. Rows of edges that attention layers exchange are in this order.
+        """
+        return self._edge_index.long().index_select(1, self._target_order)
+
+    @lazy
+    def source(self) -> RowGroups:
+        """The source of each edge of :attr:`edges_by_target`, for gathers from nodes to edges and sums to nodes."""
+        return RowGroups(self.edges_by_target[0], self.num_nodes, is_sorted=False)
+
+    @lazy
+    def target(self) -> RowGroups:
+        """The target of each edge of :attr:`edges_by_target`, likewise."""
+        return RowGroups(self.edges_by_target[1], self.num_nodes, is_sorted=True)
+
+    @lazy
+    def edge_graphs(self) -> RowGroups:
+        """The graph of each edge of :attr:`edges_by_target`, as :attr:`graphs`."""
+        graph = self.batch.index_select(0, self.edges_by_target[1])
+        return RowGroups(graph, self.num_graphs, is_sorted=True)
+
+    def sort_edges(self, rows: Tensor) -> Tensor:
+        """Rows in the order of ``edge_index``, ``[num_directed_edges, ...]``, in that of :attr:`edges_by_target`."""
+        return rows.index_select(0, self._target_order)  # the backward pass of brackets would be a serial sum
+
+    def squared_distances(self, x: Tensor) -> Tensor:
+        """Squared distances of the rows of the ends of :attr:`edges_by_target`, ``[num_directed_edges, 1]``.
+
+        Args:
+            x: node values ``[num_nodes, k]``.
+        """
+        return (self.source.gather(x) - self.target.gather(x)).square().sum(1, keepdim=True)
+
+    @property
+    def padding(self) -> Tensor:
+        """Which rows of :meth:`pad` are no nodes, bool ``[num_graphs, max_nodes]``."""
+        sizes = self.graphs.ptr.diff()
+        return torch.arange(self.max_nodes, device=sizes.device) >= sizes.unsqueeze(1)
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """Rows of nodes ``[num_nodes, ...]`` graph by graph, ``[num_graphs, max_nodes, ...]``, zero at the padding."""
+        if self.num_graphs == 1:
+            return rows.unsqueeze(0)
+        padded = rows.new_zeros(self.num_graphs * self.max_nodes, *rows.shape[1:])
+        return padded.index_copy(0, self._padded_row, rows).unflatten(0, (self.num_graphs, self.max_nodes))
+
+    def unpad(self, padded: Tensor) -> Tensor:
+        """The reverse of :meth:`pad`: ``[num_graphs, max_nodes, ...]`` as ``[num_nodes, ...]``."""
+        if self.num_graphs == 1:
+            return padded.squeeze(0)
+        return padded.flatten(0, 1).index_select(0, self._padded_row)
+
+    @lazy
+    def _padded_row(self) -> Tensor:
+        """Row of each node in a padded batch, int64 ``[num_nodes]``."""
+        return self.batch * self.max_nodes + self.local_index
 
     @lazy
     def local_index(self) -> Tensor:
@@ -404,18 +556,10 @@ class Incidence:
         if torch.compiler.is_compiling():
             return self._scaled_laplacian(like, degree_scaling)
         key = (like.dtype, degree_scaling)
-        # The conductances may have been changed in place since.
-        given = tuple(None if x is None or x.is_inference() else x._version for x in (self.conductance, self.ground))
-        kept = self._laplacians.get(key)
-        if kept is None or kept[0] != given or not all(map(torch.equal, kept[2], self._without_versions())):
+        if key not in self._laplacians:
             with torch.inference_mode(False):  # what is kept may meet a gradient later
-                found = self._scaled_laplacian(like, degree_scaling)
-            kept = self._laplacians[key] = given, found, [x.clone() for x in self._without_versions()]
-        return kept[1]
-
-    def _without_versions(self) -> list[Tensor]:
-        """Conductances and ground that do not count their changes in place."""
-        return [x for x in (self.conductance, self.ground) if x is not None and x.is_inference()]
+                self._laplacians[key] = self._scaled_laplacian(like, degree_scaling)
+        return self._laplacians[key]
 
     @torch.no_grad()
     def _scaled_laplacian(self, like: Tensor, degree_scaling: bool) -> ScaledLaplacian:
@@ -478,14 +622,19 @@ class Incidence:
     def __repr__(self) -> str:
         weights = "unit" if self.conductance is None else str(self.conductance.dtype).removeprefix("torch.")
         return (
-            f"Incidence(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
+            f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
             f"num_graphs={self.num_graphs}, conductance={weights}{'' if self.ground is None else ', grounded'})"
         )
 
 
-# The number of undirected edges depends on the data: under torch.compile, one graph break instead of many.
-if not TYPE_CHECKING:
-    Incidence.__init__ = torch.compiler.disable(Incidence.__init__)
+Incidence = Graph
+"""The name of the class where its incidence matrix alone is meant."""
+
+
+@torch.compiler.disable
+def make_graph(*arguments: Any, **options: Any) -> Graph:
+    """Make a graph with its undirected edges: under ``torch.compile`` one break of the compiled graph, not several."""
+    return Graph(*arguments, **options)
 
 
 def check_reduce(reduce: str) -> None:
@@ -548,10 +697,6 @@ def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None
             raise ValueError(f"edge_index must lie in 0..{MAX_COUNT - 1}, got {largest - 1}")
         return batch.numel() if batch is not None else max(largest, 0)  # negative numbers are refused later
     return checked_count("num_nodes", num_nodes)
-
-
-_Kept = tuple[tuple[int | None, ...], ScaledLaplacian, list[Tensor]]
-"""Versions of the conductances and the ground, their Laplacian, and copies of those without versions."""
 
 
 def _check_form(name: str, values: Tensor | None, size: int) -> None:
