@@ -99,7 +99,7 @@ def run(args: Namespace) -> None:
         except ValueError as error:
             raise ValueError(f"--start {args.start}: {error}") from error
     check_training(model, splits, task)
-    encoder = getattr(model, "encoder", None)
+    encoder = model.encoder
     if encoder is not None and not encoder.is_fitted:
         number = f"{len(splits.train):,}"
         print(f"{label} takes its statistics from the training part, graphs: {number}", file=sys.stderr)

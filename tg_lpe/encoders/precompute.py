@@ -111,10 +111,8 @@ def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
 
 
 def reads_edge_weight(module: nn.Module) -> bool:
-    """Whether an encoder or a model reads edge weights; a module that does not say so counts as one that does."""
-    if isinstance(module, Encoder):
-        return "edge_weight" in module.reads
-    return bool(getattr(module, "reads_edge_weight", True))
+    """Whether an encoder or a :class:`~tg_lpe.models.Model` reads edge weights."""
+    return "edge_weight" in module.reads if isinstance(module, Encoder) else bool(module.reads_edge_weight)
 
 
 def _level(encoder: str, name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 from tqdm import tqdm
 
@@ -24,7 +24,7 @@ from tg_lpe.hub import checkpoints, zoo
 from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
 from tg_lpe.hub.files import load_tensors, read_object, write_json
 from tg_lpe.hub.layouts import Kind, kind_of
-from tg_lpe.models import make_model
+from tg_lpe.models import Model, make_model
 from tg_lpe.prediction.inputs import Graphs, check_collection, is_missing, is_molecule, strings
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
 from tg_lpe.training.run_folder import RunFolder
@@ -92,7 +92,7 @@ class Predictor:
         torch.Size([2, 1])
     """
 
-    def __init__(self, model: nn.Module, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model: Model, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:
         if model.training:
             raise ValueError("the model is in training mode, where dropout and batch norm differ: call model.eval()")
         if task is not None:
@@ -351,7 +351,7 @@ class Predictor:
 
     @property
     def _level(self) -> str:
-        return self.task.level if self.task is not None else str(getattr(self.model, "level", "graph"))
+        return self.task.level if self.task is not None else self.model.level
 
     def _run(self, chunk: GraphChunk) -> Tensor:
         if (found := chunk.misplaced()) is not None:

@@ -21,6 +21,7 @@ from tg_lpe.datasets import relabel_nodes
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, reads_edge_weight, store_precomputed
 from tg_lpe.hub.files import read_object
+from tg_lpe.models.base import Model
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import Precision, TrainConfig
@@ -41,7 +42,7 @@ FIT = 3
 
 
 def train(
-    model: nn.Module,
+    model: Model,
     splits: GraphSplits,
     task: Task | None = None,
     config: TrainConfig | None = None,
@@ -125,7 +126,7 @@ def _recorded_precision(run: RunFolder) -> str | None:
     return recorded if recorded == "auto" or run.result.exists() else None
 
 
-def check_training(model: nn.Module, splits: GraphSplits, task: Task) -> None:
+def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
     """Refuse what cannot be trained, before a folder is begun.
 
     Raises:
@@ -134,7 +135,7 @@ def check_training(model: nn.Module, splits: GraphSplits, task: Task) -> None:
     task.check_model(model)
     task.check_labels(splits)
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
-    if expects and getattr(model, "encoder", None) is None:
+    if expects and model.encoder is None:
         raise ValueError(
             f"the model was made with {expects[0]}_channels and expects {expects[0]}= at every call, which no training "
             "has: give it the encoder itself, as GraphTransformer(encoder=load_encoder('gram-k16')) does; "
@@ -158,7 +159,7 @@ class JointTraining(TrainingLoop):
     def __init__(
         self,
         config: TrainConfig,
-        model: nn.Module,
+        model: Model,
         splits: GraphSplits,
         task: Task,
         folder: RunFolder | None = None,
@@ -168,7 +169,8 @@ class JointTraining(TrainingLoop):
         check_training(model, splits, task)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
-        self.encoder = getattr(model, "encoder", None)
+        self._has_penalty = model.has_penalty
+        self.encoder = model.encoder
         if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
             self.encoder.fit(splits.train, generator=torch.Generator().manual_seed(hash_seed(config.seed, FIT)))
         super().__init__(config, model, _optimizer(model, config), folder, progress)
@@ -197,7 +199,7 @@ class JointTraining(TrainingLoop):
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The task's loss of a training batch, and the penalty of the model's layers if they have one."""
-        if not getattr(self.model, "has_penalty", False):
+        if not self._has_penalty:
             return self.task.loss(*_of_all(self.predict(batch, generator), batch))
         out, penalty = self._call(batch, generator, return_penalty=True)
         penalty = parallel.mean(penalty.float(), batch.num_graphs)
@@ -379,7 +381,7 @@ def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
     return result
 
 
-def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW with a group of parameters each for the encoder, and for encoding maps and head with rates of their own."""
 
     def parameters(*names: str) -> list[nn.Parameter]:
@@ -387,7 +389,7 @@ def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         return [p for module in modules if module is not None for p in module.parameters() if p.requires_grad]
 
     encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
-    head = [] if config.head_lr is None else parameters(*getattr(model, "head", ()))
+    head = [] if config.head_lr is None else parameters(*model.head)
     special = {*encoder, *maps, *head}
     rest = [p for p in model.parameters() if p.requires_grad and p not in special]
     groups: list[dict[str, Any]] = []
