@@ -263,11 +263,17 @@ def _transform(transform: GraphTransform, dtype: torch.dtype) -> Callable[[Graph
         result = transform(data)
         if set(data.keys()) != before:
             raise AssertionError(f"the transform changed its input: it has {sorted(set(data.keys()) - before)} now")
-        wide = "encoder" in vars(transform) or hasattr(transform, "_described")
+        takes_encoder = "encoder" in inspect.signature(type(transform)).parameters
         outputs = []
         for name in sorted(set(result.keys()) - before):
             values = result[name]
-            expected = values.dtype if not values.is_floating_point() else dtype if wide else torch.get_default_dtype()
+            expected = (
+                values.dtype
+                if not values.is_floating_point()
+                else dtype
+                if takes_encoder
+                else torch.get_default_dtype()
+            )
             # The resistance of an edge of weight zero between two components is infinite.
             infinite = isinstance(transform, tg_lpe.transforms.AddEffectiveResistance)
             outputs.append(Output(values, (None,) * values.dim(), expected, infinite))
