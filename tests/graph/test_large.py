@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ops_support import needs_cpu
 
 from tg_lpe import Incidence
 from tg_lpe.encoders import EffectiveResistance, HeatKernel, RandomWalk
@@ -112,16 +113,48 @@ def test_walks_within_reach_of_half_the_steps(steps: int) -> None:
 
 
 def test_what_takes_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for encoder in (HeatKernel(method="iterative"), EffectiveResistance(method="iterative")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+    """Before it starts: as an error, the warning ends it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for encoder in (HeatKernel(method="iterative"), EffectiveResistance(method="iterative")):
             encoder.precompute(random_graph(200))
-    with monkeypatch.context() as patch:
-        patch.setattr(progress, "WARNED_AFTER", 0.0)
-        with pytest.warns(UserWarning, match="smaller times"):
-            HeatKernel(method="iterative").precompute(random_graph(200))
-        with pytest.warns(UserWarning, match="ResistiveEmbedding"):
-            EffectiveResistance(method="iterative").precompute(random_graph(200))
+        with pytest.raises(UserWarning, match="smaller times"):
+            HeatKernel().precompute(random_graph(40000))
+    monkeypatch.setattr(progress, "WARNED_AFTER", 0.0)
+    with pytest.warns(UserWarning, match="ResistiveEmbedding"):
+        EffectiveResistance(method="iterative").precompute(random_graph(200))
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.02])
+def test_progress_by_the_time_of_the_first_part(seconds: float) -> None:
+    """A warning where 4,000 parts take more than a minute; every part comes once."""
+
+    def run() -> list[int]:
+        done = []
+        parts = progress.watched(range(4000), "fewer parts")
+        for part in parts:
+            if part == 0:
+                time.sleep(seconds)
+            done.append(part)
+        return done
+
+    if seconds * 4000 > 60:
+        with pytest.warns(UserWarning, match="faster: fewer parts"):
+            found = run()
+    else:
+        found = run()
+    assert found == list(range(4000))
+    assert list(progress.watched([], "nothing")) == []
+
+
+@needs_cpu
+def test_walks_of_many_nodes_some_at_a_time() -> None:
+    """More nodes than one call looks at: the same as each half by itself."""
+    half = random_graph(10000)
+    index = torch.stack([half.tail, half.head])
+    both = Incidence(torch.cat([index, index + 10000], 1), 20000)
+    for got, once in zip(random_walk_probabilities(both, 3), random_walk_probabilities(half, 3), strict=True):
+        assert torch.equal(got, torch.cat([once, once]))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import spilu
 from tqdm import tqdm
 
 from tg_lpe.graph.components import Array
-from tg_lpe.graph.progress import shown, warn_if_long
+from tg_lpe.graph.progress import SHOWN_AFTER, shown, warn_if_long
 from tg_lpe.ops.blas import one_thread
 from tg_lpe.ops.operator import without_transforms
 
@@ -97,12 +97,7 @@ class Elimination:
         self._place = np.zeros(num_nodes, dtype=np.int64)
         self._through = np.full(num_nodes, 1 / num_nodes)
         self.largest = max(len(front.every) for front in self.fronts)
-        if self.largest > LARGEST_FRONT:
-            raise ValueError(
-                f"taking away the nodes of a component of {num_nodes} nodes leaves {self.largest} of them all joined "
-                f"to each other, which takes up to {6 * 8 * self.largest**2 / 2**30:.0f} GiB; at most {LARGEST_FRONT} "
-                "are allowed"
-            )
+        _check_front(num_nodes, self.largest)
         self._work = float(sum(len(front.nodes) * len(front.every) ** 2 for front in self.fronts))
         # Resistances take about as long again.
         self._seconds = self._work / (PRODUCTS_A_SECOND * torch.get_num_threads())
@@ -271,6 +266,14 @@ def _product(left: Array, right: Array) -> Array:
     return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
 
 
+def _check_front(num_nodes: int, size: int) -> None:
+    if size > LARGEST_FRONT:
+        raise ValueError(
+            f"taking away the nodes of a component of {num_nodes} nodes leaves {size} of them all joined to each "
+            f"other, or more, which takes up to {6 * 8 * size**2 / 2**30:.0f} GiB; at most {LARGEST_FRONT} are allowed"
+        )
+
+
 def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Front]:
     """The fronts of an elimination in the order of minimum degree, each right after those below it."""
     position = _minimum_degree(num_nodes, tail, head)
@@ -285,10 +288,11 @@ def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Fr
     front_of = np.zeros(num_nodes, dtype=np.int64)
     columns: list[list[int]] = []
     seen = np.zeros(num_nodes, dtype=bool)
-    for column in range(num_nodes):
+    for column in tqdm(range(num_nodes), desc="ordering", unit=" nodes", delay=SHOWN_AFTER, disable=None):
         parts = [borders[child][1:] for child in below[column]]
         parts.append(neighbours[pointers[column] : pointers[column + 1]])
         borders[column] = border = _union(parts, seen)
+        _check_front(num_nodes, len(border) + 1)  # at once: what follows takes minutes
         # A node joins the front of one before it whose border is this node and this node's border.
         nested = [child for child in below[column] if len(borders[child]) == len(border) + 1]
         front_of[column] = front_of[nested[0]] if nested else len(columns)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import padded_batch
+from tg_lpe.graph.progress import watched
 from tg_lpe.graph.solvers import check_method, is_dense, polynomial_entries
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
@@ -24,6 +25,9 @@ WALK_VISITS = 2**12
 
 VISIT_PRODUCTS = 64
 """Products of the matrix with a column that take as long as one edge around a node."""
+
+WALKS_AT_ONCE = 2**14
+"""Nodes around which edges are looked at in one call, so that progress can be shown."""
 
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
@@ -81,8 +85,16 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     column = steps * (1 + 2 * graph.num_edges // max(1, graph.num_nodes)) * graph.max_nodes
     orders = ball_orders(*ends, graph.num_nodes, wanted, max(WALK_VISITS, column // VISIT_PRODUCTS))
     unknown = orders < wanted
-    nodes, edges = ball_polynomials(entries, *ends, orders.masked_fill(unknown, 1), "power", steps, with_edges)
-    edges = edges if with_edges else nodes.new_zeros(graph.num_edges, steps)
+    orders = orders.masked_fill_(unknown, 1)
+    nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
+    owner = torch.where(orders[graph.tail] >= orders[graph.head], graph.tail, graph.head)
+    count = -(-graph.num_nodes // WALKS_AT_ONCE)
+    for part in watched(range(count), FASTER_WALKS):
+        here = torch.arange(graph.num_nodes) % count == part
+        at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(here, 1), "power", steps, with_edges)
+        nodes[here] = at_nodes[here]
+        if with_edges:
+            edges[here[owner]] = at_edges[here[owner]]
     for number in torch.unique(graph.batch[unknown]).tolist():
         own, mine = (
             slice(*graph.ptr[number : number + 2].tolist()),
@@ -136,7 +148,7 @@ def _sparse_walks(graph: Graph, adjacency: Tensor, nodes: Tensor, edges: Tensor 
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
     first_edge = np.searchsorted(tail, np.arange(n + 1))
-    for own in np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else ():
+    for own in watched(np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else [], FASTER_WALKS):
         counts = first_edge[own + 1] - first_edge[own]
         row = np.repeat(np.arange(len(own)), counts)
         mine = np.repeat(first_edge[own] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
