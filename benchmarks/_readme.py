@@ -189,6 +189,11 @@ def transforms_row(entry: dict[str, Any]) -> list[str] | None:
     return [entry["graphs"], entry["what"], f"{1e6 * entry['seconds']:,.0f}", f"{entry['ratio']:.1f}"]
 
 
+def busy_row(entry: dict[str, Any]) -> list[str]:
+    """A transform of benchmarks/busy.py, with one and with two threads."""
+    return [entry["what"], *(f"{1e6 * entry[f'{where}_{n}']:,.0f}" for where in ("quiet", "busy") for n in (1, 2))]
+
+
 def prediction_row(entry: dict[str, Any]) -> list[str]:
     """A stage of benchmarks/prediction.py."""
     peak = "" if entry["peak_mib"] is None else f"{entry['peak_mib']:,.0f}"
@@ -382,6 +387,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "throughput": (["", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "transforms": (["graphs", "", "µs a graph", "times PyG"], transforms_row),
+    "busy": (["µs a graph of 23 nodes", "one thread", "two", "busy, one thread", "two"], busy_row),
     "prediction": (["", "molecules", "a second", "peak MiB"], prediction_row),
     "training": (
         ["model", "graphs/s", "step over none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],

@@ -1,0 +1,105 @@
+"""Transforms of one small graph, in quiet and beside processes that keep the processors busy.
+
+    python benchmarks/busy.py [--quick]
+
+A graph of 23 nodes; medians of the wall time of one call. Each column comes from a process of its own, whose
+environment allows so many threads and which calls ``torch.set_num_threads`` as users do. Busy processes spin, one for
+each processor: what waits for a second thread then takes many times as long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+from _arguments import Parser
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
+from torch_geometric.utils import from_networkx
+
+from tg_lpe import AddPositionalEncoding
+from tg_lpe.encoders import RandomWalk
+from tg_lpe.hub.files import write_json
+from tg_lpe.training.run_folder import environment
+from tg_lpe.transforms import (
+    AddEffectiveResistance,
+    AddLaplacianEigenvectors,
+    AddResistiveEmbeddingPE,
+    LinearTransformerPE,
+)
+
+K, NUM_NODES = 8, 23
+TRANSFORMS: dict[str, Callable[[], Any]] = {
+    f"AddLaplacianEigenvectors({K})": lambda: AddLaplacianEigenvectors(K),
+    f"AddResistiveEmbeddingPE({K})": lambda: AddResistiveEmbeddingPE(K),
+    "AddEffectiveResistance()": AddEffectiveResistance,
+    f"LinearTransformerPE({K})": lambda: LinearTransformerPE(K),
+    f"AddPositionalEncoding(RandomWalk({K}))": lambda: AddPositionalEncoding(RandomWalk(K)),
+    f"PyG AddLaplacianEigenvectorPE({K})": lambda: AddLaplacianEigenvectorPE(K, is_undirected=True),
+    f"PyG AddRandomWalkPE({K})": lambda: AddRandomWalkPE(K),
+}
+
+
+def medians(threads: int, calls: int) -> dict[str, float]:
+    """Median seconds of a call of each transform, in this process."""
+    torch.set_num_threads(threads)
+    data = from_networkx(nx.connected_watts_strogatz_graph(NUM_NODES, 4, 0.3, seed=0))
+    found = {}
+    for name, make in TRANSFORMS.items():
+        transform, times = make(), []
+        for _ in range(calls + 3):
+            start = time.perf_counter()
+            transform(data)
+            times.append(time.perf_counter() - start)
+        found[name] = float(np.median(times[3:]))
+    return found
+
+
+@contextmanager
+def spinning(count: int) -> Iterator[None]:
+    """A context in which so many other processes keep a processor busy each."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few calls")
+    parser.add_argument("--worker", type=int, help="threads of this process, which prints its medians")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/busy.json")
+    args = parser.parse_args()
+    calls = 10 if args.quick else 100
+    if args.worker is not None:
+        print(json.dumps(medians(args.worker, calls)))
+        return
+
+    results: list[dict[str, Any]] = [{"what": name} for name in TRANSFORMS]
+    for where, busy in (("quiet", 0), ("busy", os.cpu_count() or 1)):
+        for threads in (1, 2):
+            command = [sys.executable, __file__, "--worker", str(threads), *(["--quick"] if args.quick else [])]
+            allowed = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+            with spinning(busy):
+                done = subprocess.run(command, env=allowed, stdout=subprocess.PIPE, text=True, check=True)
+            for row, (name, seconds) in zip(results, json.loads(done.stdout).items(), strict=True):
+                row[f"{where}_{threads}"] = seconds
+                print(f"{name:45} {where:6} {threads} threads {1e6 * seconds:10,.0f} us", flush=True)
+    load = os.getloadavg()[0]
+    write_json(Path(args.json), {"num_nodes": NUM_NODES, "load": load, "results": results, "machine": environment()})
+
+
+if __name__ == "__main__":
+    main()
