@@ -27,7 +27,7 @@ COMMANDS = {
     "zoo": "list the checkpoints that ship with the package",
     "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",
 }
-"""What each command does."""
+"""Commands, each with what it does."""
 
 GOES_ON = ("train", "pretrain")
 """Commands whose run ``--resume`` goes on with."""

@@ -50,7 +50,7 @@ C = TypeVar("C", bound=LoopConfig)
 
 
 class Chosen:
-    """What the first step found.
+    """The results of the first step.
 
     Args:
         parser: the parser of the command, which refuses what is wrong.
@@ -181,7 +181,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
-    """What YAML files say; of an option that several name, what the last one says."""
+    """Read YAML files; of an option that several name, the last one counts."""
     content: dict[str, Any] = {}
     for path in paths:
         try:
@@ -386,7 +386,7 @@ def model_of(start: Predictor | None) -> Model:
 
 
 def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
-    """What ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it."""
+    """Return what ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it."""
     if args.get("pretrained") is not None:
         return str(args.pretrained)
     encoder = args.encoder.as_dict() if "encoder" in args else {}
@@ -404,7 +404,7 @@ def _with_classes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
-    """What ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it.
+    """Return what ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it.
 
     Args:
         args: the options.
@@ -418,7 +418,7 @@ def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
 
 
 def encoder_label(chosen: Mapping[str, Any] | str | None) -> str:
-    """What stands for the encoder in messages and in the name of a folder."""
+    """Return the name of the encoder for messages and folders."""
     if chosen is None:
         return "none"
     return checkpoint_label(chosen) if isinstance(chosen, str) else str(chosen["class"])

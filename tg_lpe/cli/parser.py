@@ -62,7 +62,7 @@ class Parser(ArgumentParser):
         return f"--{key} must be {expected}, got {value}"
 
     def _known(self, flag: str) -> str:
-        """What to type instead of an option that there is not."""
+        """Suggest what to type instead of an option that does not exist."""
         group, dot, _ = flag.partition(".")
         every = list(self._option_string_actions)
         own = [known for known in every if dot and known.startswith(f"{group}.") and known != f"{group}.class"]

@@ -111,7 +111,7 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """What is drawn inside depends on the seed alone; afterwards the global generators are as they were before.
+    """Let what is drawn inside depend on the seed alone, and restore the global generators afterwards.
 
     Args:
         seed: of the CPU's global generator and that of ``device``.
