@@ -36,7 +36,7 @@ help:
 	@echo "make test-all   these and the rest: theory, fuzzing, packaging, notebooks, more examples, and without compiled parts"
 	@echo "make test-oldest, make test-newest   quick tests with the oldest and newest versions that setup.cfg allows"
 	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer"
-	@echo "make lint   set up, then ruff, mypy and import-linter"
+	@echo "make lint   set up, then ruff, mypy, import-linter and the check of docstrings"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make bench  set up, then run every script in benchmarks/"
 	@echo "make gpu    set up, then the tests of devices, throughput and training steps on DEVICE=cuda"
@@ -78,6 +78,7 @@ lint: $(DEV_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tg_lpe
 	$(BIN)/lint-imports --no-cache
+	@! grep -rnE '"""(What|Those|Likewise|As) ' tg_lpe || { echo "A docstring begins with a verb."; exit 1; }
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html

@@ -36,7 +36,7 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, str | None]:
 
 
 def encoder_to_train(args: Namespace) -> dict[str, Any] | str | None:
-    """What :func:`chosen_encoder` returns; in place of a pretraining's folder, the encoder in it.
+    """Return :func:`chosen_encoder`; in place of a pretraining's folder, the encoder in it.
 
     Raises:
         ValueError: if ``--pretrained`` names a trained model.

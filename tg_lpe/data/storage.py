@@ -223,7 +223,7 @@ class GraphDataset(InMemoryDataset):
 
     @classmethod
     def save(cls, data_list: Sequence[Data], path: str | Path) -> None:
-        """As :meth:`torch_geometric.data.InMemoryDataset.save`; the file is there as a whole or not at all."""
+        """Save as :meth:`torch_geometric.data.InMemoryDataset.save` does; the file appears whole or not at all."""
         temporary = Path(path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
         try:
             super().save(data_list, str(temporary))
@@ -307,12 +307,12 @@ def with_node_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> 
 
 
 def with_edge_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> InMemoryDataset:
-    """As :func:`with_node_attribute`, for values ``[num_edges, ...]`` of all edges."""
+    """Return :func:`with_node_attribute` for values ``[num_edges, ...]`` of all edges."""
     return _with_attribute(dataset, name, values, None if dataset.slices is None else dataset.slices["edge_index"])
 
 
 def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tensor) -> InMemoryDataset:
-    """As :func:`with_node_attribute`, for values of all nodes, edges or graphs.
+    """Return :func:`with_node_attribute` for values of all nodes, edges or graphs.
 
     Args:
         dataset: one for which :func:`is_collated` holds.

@@ -22,10 +22,10 @@ from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.checks import ValueChecks
 
 FEATURES = ("x", "edge_attr", "edge_weight")
-"""What an encoder may read of a graph besides its edges."""
+"""Features that an encoder may read besides the edges."""
 
 LEVELS = ("node", "edge", "graph")
-"""What the rows of a precomputed tensor may stand for; its name starts with one of these and an underscore."""
+"""Levels of the rows of a precomputed tensor; its name starts with one of these and an underscore."""
 
 E = TypeVar("E", bound="Encoder")
 
@@ -44,9 +44,9 @@ class LearnedTable(NamedTuple):
     """Values that an encoder has learned and that mean something by themselves, for reports."""
 
     title: str
-    """What the values are: ``"conductance of edges"``."""
+    """Name of the values: ``"conductance of edges"``."""
     over: str
-    """What the rows stand for: ``"edge_attr"`` or ``"x"``, types of these by number, or ``"eigenvalue"``."""
+    """Meaning of the rows: ``"edge_attr"`` or ``"x"``, types of these by number, or ``"eigenvalue"``."""
     rows: Tensor
     """Numbers of types, int64 ``[num_rows]``, or eigenvalues, in ascending order."""
     values: Tensor
@@ -238,7 +238,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         return self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
 
     def learned(self) -> list[LearnedTable]:
-        """What the weights mean, as tables that reports draw before and after training; by default, none."""
+        """Return the meaning of the weights as tables that reports draw before and after training; by default, none."""
         return []
 
     def without_edges(self: E) -> E:

@@ -1,4 +1,4 @@
-"""What encoders without weights share."""
+"""The base class of encoders without weights."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class NodeEdgeEncoder(ComputedEncoder):
     """A :class:`ComputedEncoder` of one tensor for nodes and one for edges, which :meth:`compute` gives."""
 
     name: str
-    """What the precomputed tensors are called: says what decides their values besides the graph and their width."""
+    """Name of the precomputed tensors: tells what decides their values besides the graph and their width."""
 
     @abstractmethod
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -115,13 +115,13 @@ class NodeEdgeEncoder(ComputedEncoder):
         return found
 
     def widths(self) -> dict[str, int]:
-        """As :meth:`ComputedEncoder.widths`."""
+        """Return the widths of the precomputed tensors by name."""
         found = {f"node_{self.name}": self.out_channels}
         if self.edge_out_channels:
             found[f"edge_{self.name}"] = self.edge_out_channels
         return found
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """What was precomputed, in the module's dtype; nothing in it is random."""
+        """Return what was precomputed, in the module's dtype; nothing in it is random."""
         edge = self.cast(precomputed[f"edge_{self.name}"]) if self.edge_out_channels else None
         return Encoding(self.cast(precomputed[f"node_{self.name}"]), edge)

@@ -241,7 +241,7 @@ class GramTransformer(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """As :meth:`Encoder.encode_with_pairs`; the encoding of a pair ``(u, v)`` is that of ``(v, u)``.
+        """Return :meth:`Encoder.encode_with_pairs`; the pairs ``(u, v)`` and ``(v, u)`` get equal rows.
 
         Raises:
             ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or as :meth:`encode`.
@@ -270,7 +270,7 @@ class GramTransformer(Encoder):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """What the layers compute, before any read-out.
+        """Return the entries that the layers compute, before any read-out.
 
         Returns:
             Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
@@ -281,7 +281,7 @@ class GramTransformer(Encoder):
     def _gram(
         self, graph: Graph, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
     ) -> tuple[Tensor, Tensor]:
-        """As :meth:`gram`, of entries of ``P`` at the edges; estimates at the edges are made only if they are read."""
+        """Return :meth:`gram` of entries of ``P`` at the edges; estimate at the edges only if they are read."""
         if self.probe_kind == "identity" and graph.max_nodes > IDENTITY_LIMIT:
             raise ValueError(
                 f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to "
@@ -389,7 +389,7 @@ class GramTransformer(Encoder):
         generator: torch.Generator | None,
         read_edges: bool,
     ) -> tuple[Tensor, Tensor]:
-        """What :meth:`gram` returns, of a batch that contains large graphs: each by itself, those between together."""
+        """Return :meth:`gram` of a batch that contains large graphs: each by itself, those between together."""
         seed = self.seed if generator is None else draw_seed(generator)
         first_node, first_edge = graph.ptr.tolist(), graph.edge_ptr.tolist()
         parts, start = [], 0
@@ -414,7 +414,7 @@ class GramTransformer(Encoder):
     def _estimate_beyond_balls(
         self, adjacency: Tensor, tail: Tensor, head: Tensor, num_nodes: int, seed: int, read_edges: bool
     ) -> tuple[Tensor, Tensor]:
-        """What :meth:`gram` returns, of one large graph: exact in the orders that few edges decide."""
+        """Return :meth:`gram` of one large graph: exact in the orders that few edges decide."""
         layers = self.num_layers
         orders = ball_orders(tail, head, num_nodes, layers + read_edges, BALL_VISITS)
         exact = ball_polynomials(adjacency, tail, head, orders, self.basis, layers, read_edges)
@@ -445,12 +445,12 @@ class GramTransformer(Encoder):
         return nodes, edges
 
     def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
-        """What :meth:`gram` returns, of the padded graphs of one bucket."""
+        """Return :meth:`gram` of the padded graphs of one bucket."""
         diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers)
         return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
 
     def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int, read_edges: bool) -> tuple[Tensor, Tensor]:
-        """As :meth:`_exact`, from random signs in place of the identity: linear in nodes and edges."""
+        """Estimate :meth:`_exact` from random signs in place of the identity: linear in nodes and edges."""
         return estimated_polynomials(
             adjacency,
             where.tail,

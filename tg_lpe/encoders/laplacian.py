@@ -81,7 +81,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         }
 
     def widths(self) -> dict[str, int]:
-        """As :meth:`precompute` returns."""
+        """Return the widths of the tensors of :meth:`precompute` by name."""
         return {f"node_eigenvectors_{self.kind}": self.k, f"graph_eigenvalues_{self.kind}": self.k}
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:

@@ -159,7 +159,7 @@ class LinearTransformer(Encoder):
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> LinearTransformer:
-        """As :meth:`torch.nn.Module.requires_grad_`; weights that are to be trained are frozen no longer."""
+        """Set ``requires_grad`` of all weights; those that are to be trained are frozen no longer."""
         if requires_grad:
             self._frozen = self._frozen_stack = None
         super().requires_grad_(requires_grad)

@@ -158,7 +158,7 @@ class PPGN(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """As :meth:`Encoder.encode_with_pairs`.
+        """Encode nodes, edges and pairs, see :meth:`Encoder.encode_with_pairs`.
 
         Raises:
             ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 1,024 nodes.

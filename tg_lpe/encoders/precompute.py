@@ -1,4 +1,4 @@
-"""What an encoder can compute before training: computed once for a whole dataset, in batches, and stored in it."""
+"""Compute what an encoder needs before training once for a whole dataset, in batches, and store it there."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
 
 
 def precomputed_of(data: Data) -> dict[str, Tensor] | None:
-    """What :func:`store_precomputed` left in a graph or batch, for ``precomputed=``; ``None`` if there is nothing."""
+    """Return what :func:`store_precomputed` left in a graph or batch, for ``precomputed=``; ``None`` if nothing."""
     found = {name.removeprefix(PREFIX): data[name] for name in data.keys() if name.startswith(PREFIX)}  # noqa: SIM118
     return found or None
 
 
 def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
-    """What an encoder or a model makes of a batch from a loader, with what :func:`store_precomputed` left in it.
+    """Call an encoder or a model on a batch from a loader, with what :func:`store_precomputed` left in it.
 
     Args:
         module: called as :meth:`Encoder.forward <tg_lpe.Encoder.forward>` is; it gets ``edge_weight`` if it reads it.

@@ -58,11 +58,11 @@ class ResistiveEmbedding(ComputedEncoder):
         return {f"node_{self.name}": self._embed(graph, self.seed)}
 
     def widths(self) -> dict[str, int]:
-        """As :meth:`precompute` returns."""
+        """Return the widths of the tensors of :meth:`precompute` by name."""
         return {f"node_{self.name}": self.k}
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """What was precomputed, or another embedding where there is a generator."""
+        """Return what was precomputed, or another embedding where there is a generator."""
         if generator is None:
             return Encoding(self.cast(precomputed[f"node_{self.name}"]))
         return Encoding(self._embed(graph, draw_seed(generator)))

@@ -130,7 +130,7 @@ class SPE(EigenpairEncoder):
 
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`EigenpairEncoder.encode_nodes`."""
+        """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
         if graph.conductance is not None and graph.conductance.requires_grad:
             graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         # The GIN's sums over neighbours and its first map are linear: they are applied to V and phi, not to all pairs.

@@ -26,7 +26,7 @@ NORMALIZATIONS = (None, "sym")
 
 
 class EigenpairEncoder(Encoder):
-    """What encoders of the ``num_eigenpairs`` smallest eigenvalues have in common: what they precompute.
+    """Base of encoders of the ``num_eigenpairs`` smallest eigenvalues, which it precomputes.
 
     Eigenpairs are computed in float64 and in batches. Null vectors are among them, with eigenvalue 0; a node without
     edges has eigenvalue 1 with ``normalization="sym"``, as in the published code.
@@ -145,7 +145,7 @@ class EigenpairEncoder(Encoder):
         raise NotImplementedError(f"{type(self).__name__} encodes no edges")
 
     def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
-        """What stands at the nodes, with random signs for each graph and eigenvector, if signs are arbitrary."""
+        """Return the rows of the nodes, with random signs for each graph and eigenvector if signs are arbitrary."""
         return node
 
 
@@ -249,12 +249,12 @@ class SpectralEncoder(EigenpairEncoder):
         self.edge_net = make(3, edge_out_channels, *options) if edge_out_channels else None
 
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`EigenpairEncoder.encode_nodes`."""
+        """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
         batch = graph.batch
         return self.node_net(torch.stack([node, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
     def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`EigenpairEncoder.encode_edges`."""
+        """Return the rows of the edges, see :meth:`EigenpairEncoder.encode_edges`."""
         batch = graph.batch[graph.tail]
         return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
 
@@ -320,13 +320,13 @@ class SpectralKernel(EigenpairEncoder):
 
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`EigenpairEncoder.encode_nodes`."""
+        """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
         f = self.node_net(self._polynomials(values))  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", node.square(), f[graph.batch])
 
     @without_autocast
     def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`EigenpairEncoder.encode_edges`."""
+        """Return the rows of the edges, see :meth:`EigenpairEncoder.encode_edges`."""
         f, g = self.edge_net(self._polynomials(values))[graph.batch[graph.tail]].chunk(2, dim=2)  # type: ignore[misc]
         return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)
 
@@ -405,7 +405,7 @@ class TokenTransformer(nn.Module):
 
     @staticmethod
     def _layer(layer: Any, h: Tensor, absent: Tensor) -> Tensor:
-        """What torch's layer computes, with attention that is faster where tokens are few and heads narrow."""
+        """Compute torch's layer by an attention that is faster where tokens are few and heads narrow."""
         attention = layer.self_attn
         rows = functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
         dropout = attention.dropout if layer.training else 0.0
@@ -434,6 +434,6 @@ class TokenSet(nn.Module):
         reset_parts(self)
 
     def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
-        """As :meth:`TokenTransformer.forward`."""
+        """Map tokens to one row for each set, see :meth:`TokenTransformer.forward`."""
         h = self.second(self.first(tokens).relu()).relu()
         return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)

@@ -159,7 +159,7 @@ class Whitened(Encoder):
         return Encoding(node, edge)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """What the encoder inside precomputes."""
+        """Return what the encoder inside precomputes."""
         return self.encoder.precompute(graph)
 
     def without_edges(self) -> Whitened:

@@ -207,7 +207,7 @@ def _dense_eigenvectors(
 def _iterated_eigenvectors(
     parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, grounded: Array | None, seed: int
 ) -> tuple[Array, Array]:
-    """As :func:`_dense_eigenvectors`, component by component."""
+    """Compute :func:`_dense_eigenvectors` iteratively, component by component."""
     found = []
     for number, part in enumerate(group.each()):
         own = np.ones(group.size) if scale is None else scale[part.nodes[0]]

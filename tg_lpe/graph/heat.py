@@ -27,7 +27,7 @@ HEAT_NODES = 1024
 """Nodes of a component up to which ``method="auto"`` computes all its eigenvectors, whatever its edges and weights."""
 
 FASTER = "smaller times, since the work grows with the root of the largest; or RandomWalk, for walks of few steps"
-"""What a warning recommends for large graphs."""
+"""The faster choice that a warning names."""
 
 EDGE_VALUES = 2**22
 """Products of edges, nodes and times that are held at once for the entries at the edges, at most (32 MiB)."""

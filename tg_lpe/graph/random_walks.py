@@ -33,7 +33,7 @@ WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
 
 FASTER_WALKS = "fewer steps, since the edges around a node within half of them are looked at"
-"""What a warning recommends for large graphs."""
+"""The faster choice that a warning names."""
 
 
 def random_walk_probabilities(
@@ -77,7 +77,7 @@ def random_walk_probabilities(
 
 
 def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
-    """As :func:`random_walk_probabilities`, in the compiled part.
+    """Compute :func:`random_walk_probabilities` in the compiled part.
 
     Around each node, where that is less than a column of all powers. Other nodes have their columns computed.
     """
@@ -117,7 +117,7 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
 
 
 def _dense_walks(graph: Graph, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """As :func:`random_walk_probabilities`; the powers that give the nodes give the edges as well."""
+    """Compute :func:`random_walk_probabilities` by dense powers, which give nodes and edges alike."""
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
     if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
         sizes = graph.num_nodes, graph.max_nodes

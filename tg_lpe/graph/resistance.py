@@ -252,7 +252,7 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
 
 
 def _star_mesh_embedding(group: ComponentGroup) -> Array:
-    """As :func:`_embedding`, to rounding for weights of any size: only positive numbers are added.
+    """Compute :func:`_embedding` to rounding for weights of any size: only positive numbers are added.
 
     Node after node is taken away, and the conductors that met there become conductors between its neighbours. Then a
     node lies at the mean of those before it, plus a direction of its own as long as the root of its resistance to them.

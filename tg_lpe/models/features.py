@@ -1,4 +1,4 @@
-"""What models of features and encodings share: the checks of what they are given."""
+"""Checks of features and encodings that all models share."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class GraphTransformer(FeatureModel):
 
     @staticmethod
     def _pe_distances(pe: Tensor | None, graph: Graph) -> Tensor:
-        """What layers with ``reads_pe`` read."""
+        """Return what layers with ``reads_pe`` read."""
         if pe is None:
             raise ValueError("a layer reads distances of positional encodings, and the model has no encoding of nodes")
         return graph.squared_distances(pe)

@@ -286,7 +286,7 @@ class TupleTransformer(FeatureModel):
         return RowGroups(torch.cat([tokens.batch, own]), graph.num_graphs, is_sorted=False)
 
     def _embed_nodes(self, graph: Graph, x: Tensor | None, pe: Tensor | None) -> Tensor:
-        """What a token knows of each of its nodes, ``[num_nodes, node_channels]``."""
+        """Embed what a token knows of each of its nodes, ``[num_nodes, node_channels]``."""
         h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, graph.num_nodes)
         ends = torch.cat([graph.tail, graph.head])
         degree = torch.bincount(ends, minlength=graph.num_nodes).clamp_(max=NUM_DEGREES - 1)
@@ -395,8 +395,9 @@ class TupleTransformer(FeatureModel):
         self._copy_parts(other, (name for name in OF_ANY_ORDER if name not in left_out))
 
     def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:
-        """As :meth:`Model.copy_weights <tg_lpe.models.Model.copy_weights>`; random features that one of the models does
-        not have, or more of, stay as they are.
+        """Copy the weights of another model; random features that one of the models does not have, or more of, stay.
+
+        See :meth:`Model.copy_weights <tg_lpe.models.Model.copy_weights>`.
         """
         has_same = not isinstance(other, TupleTransformer) or self._has_kernel_of(other)
         super().copy_weights(other, left_out if has_same else (*left_out, "kernel"))

@@ -12,7 +12,7 @@ from tg_lpe.ops.checks import ValueChecks
 
 
 class Feature:
-    """What a map of features is given: types of one or several columns, or real values, or nothing.
+    """Kind of the features of a map: types of one or several columns, real values, or nothing.
 
     Args:
         what: ``"node"`` or ``"edge"``, for error messages.

@@ -76,7 +76,7 @@ def _count_graphs(num_nodes: int, batch: Tensor | None, num_graphs: int | None) 
 
 
 class CheckedEdges(NamedTuple):
-    """What is known of a list of directed edges that was checked."""
+    """The known facts of a list of directed edges that was checked."""
 
     ptr: Tensor | None
     """First node of each graph, int64 ``[num_graphs + 1]``; ``None`` without ``batch``."""

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, the channels to draw, and a picture that notebooks show and files hold."""
+"""Colours, the channels to draw, and a picture that notebooks show and files hold."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Channel:
 
     @property
     def limits(self) -> dict[str, float]:
-        """What the ends of the colours stand for, of ``"nodes"`` and ``"edges"`` where they have values."""
+        """Return the value at the ends of the colours, for ``"nodes"`` and ``"edges"`` where they have values."""
         parts = {"nodes": self.node, "edges": self.edge}
         return {name: limit(values) for name, values in parts.items() if values is not None}
 

@@ -52,7 +52,7 @@ MALFORMED: list[tuple[str, Callable[[Tensor], Any]]] = [
     ("short edge_weight", lambda weight: weight[1:]),
     ("integer edge_weight", lambda weight: weight.long()),
 ]
-"""What is wrong with which argument, and how."""
+"""Defects of arguments, each with the change that makes it."""
 
 
 class EncoderTestCase:

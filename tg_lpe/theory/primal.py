@@ -61,7 +61,7 @@ class AuditedPrimalAttention(PrimalAttention):
         self.kind = kind
 
     def objective(self, features: Tensor, graph: Graph, state: PrimalState) -> Tensor:
-        """As :meth:`tg_lpe.nn.attention.PrimalAttention.objective`."""
+        """Return the objective, see :meth:`tg_lpe.nn.attention.PrimalAttention.objective`."""
         with torch.autocast(features.device.type, enabled=False):
             terms = self.terms(features, state)
             if self.kind == "stationarity":
@@ -150,7 +150,7 @@ class DualAttention(nn.Module):
         reset_parts(self)
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
-        """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
+        """Attend to all nodes of a graph, see :func:`~tg_lpe.nn.attention.register_global_attention`."""
         features = self.features(h)
         values = self.value(h).unflatten(1, (self.heads, -1)).to(features.dtype)
         return self.out(self.scores(features, values, graph).flatten(2)).flatten(1), None
@@ -221,11 +221,11 @@ class KernelSVDAttention(nn.Module):
         reset_parts(self)
 
     def shared(self) -> SharedProjection:
-        """What the layers of a model share."""
+        """Return what the layers of a model share."""
         return SharedProjection(self.num_rows, self.virtual.out_features)
 
     def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
-        """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
+        """Attend to all nodes of a graph, see :func:`~tg_lpe.nn.attention.register_global_attention`."""
         node = state.node + self.virtual(pooled(h, graph.graphs, "mean")).to(state.node.dtype)
         features = self.features(h)
         with torch.autocast(h.device.type, enabled=False):

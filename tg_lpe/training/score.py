@@ -28,7 +28,7 @@ RIDGE = 1e-3
 
 
 def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> dict[str, Any]:
-    """What a checkpoint gives on 500 molecules of RDKit's NCI file, as an entry of its card's ``sample``.
+    """Compute the outputs of a checkpoint on 500 molecules of RDKit's NCI file, for ``sample`` of its card.
 
     - ``mae``: mean absolute error of the constrained solubility, where ``normalization`` on the card names one. A model
       predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over nodes and edges of

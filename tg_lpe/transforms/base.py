@@ -1,4 +1,4 @@
-"""What transforms share: they compute attributes of a graph, of a batch, or of a whole dataset in large batches."""
+"""Base of transforms: compute attributes of a graph, a batch, or a whole dataset in large batches."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ CHUNK_PAIRS = 2**22
 
 
 class Attribute(NamedTuple):
-    """What a transform writes."""
+    """An attribute that a transform writes."""
 
     name: str | None
     """Its name; ``None`` appends the columns of a node attribute to ``x``."""
     level: str
-    """What its rows are: ``"node"``, ``"edge"`` (one for each column of ``edge_index``) or ``"graph"``. Also ``"pair"``
+    """Level of its rows: ``"node"``, ``"edge"`` (one for each column of ``edge_index``) or ``"graph"``. Also ``"pair"``
     of nodes, in transforms with an :meth:`GraphTransform.encode_dataset` of their own."""
     values: Tensor
 
@@ -82,7 +82,7 @@ class GraphTransform(BaseTransform, ABC):
 
     @abstractmethod
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
-        """What to write for a graph or batch.
+        """Compute what to write for a graph or batch.
 
         Args:
             graph: the graph or batch, with its conductances.
@@ -247,7 +247,7 @@ def check_dataset(dataset: Any) -> None:
 
 
 def bar_options(progress: bool) -> dict[str, Any]:
-    """What the progress bars of encodings have in common."""
+    """Return the options that all progress bars of encodings have."""
     return {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
 
 

@@ -82,7 +82,7 @@ class AddEffectiveResistance(GraphTransform):
     def encode_dataset(
         self, dataset: InMemoryDataset | Sequence[Data], progress: bool = True
     ) -> InMemoryDataset | list[Data]:
-        """As :meth:`~tg_lpe.transforms.base.GraphTransform.encode_dataset`; for all pairs graph by graph, a list."""
+        """Encode a dataset in batches; for all pairs graph by graph, into a list."""
         if self.pairs == "edges":
             return super().encode_dataset(dataset, progress)
         check_dataset(dataset)

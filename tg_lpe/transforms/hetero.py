@@ -18,7 +18,7 @@ from tg_lpe.transforms.attributes import warn_of_loss, with_features
 EdgeType = tuple[str, str, str]
 
 HETERO = ("error", "whole", "edge_type")
-"""What a transform may do with ``HeteroData``: refuse it, encode it as one graph, or each edge type by itself."""
+"""Ways to treat ``HeteroData``: refuse it, encode it as one graph, or each edge type by itself."""
 
 
 def check_hetero(hetero: str) -> None:
@@ -36,7 +36,7 @@ class Part(NamedTuple):
     node_types: list[str]
     edge_types: list[EdgeType]
     suffix: str
-    """What the name of a node attribute ends in, so that parts of one graph do not overwrite each other's."""
+    """Ending of the name of a node attribute, so that parts of one graph do not overwrite each other's."""
     edge_index: Tensor
     """int64 ``[2, num_directed_edges]``."""
     row: Tensor

@@ -20,7 +20,7 @@ from tg_lpe.nn.reset import reset_all, reset_parts
 from tg_lpe.ops.segment import RowGroups
 
 HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
-"""What a module, and torch for all modules, calls its hooks."""
+"""Attributes that hold the hooks of a module, and of torch for all modules."""
 
 SCORE_BOUND = 5.0
 """Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
@@ -172,7 +172,7 @@ class EdgeAttentionLayer(nn.Module):
             reset_all(self.local)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """As :func:`~tg_lpe.nn.attention.register_attention` says."""
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`."""
         out, score = self.attention(h, e, graph)
         local = None if self.local is None else self.local(h, e, graph)
         h = self.node_update(h, out, graph.graphs, local)
@@ -202,7 +202,7 @@ class LocalPart(nn.Module):
         reset_parts(self.net)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
-        """What the nodes gather, ``[num_nodes, hidden_channels]``; arguments as :class:`EdgeAttention`'s."""
+        """Sum messages at the nodes, ``[num_nodes, hidden_channels]``; arguments as :class:`EdgeAttention`'s."""
         messages = (graph.source.gather(h) + e).relu_()
         return self.net(h + graph.target.sum(messages))
 
@@ -251,7 +251,7 @@ class _FeedForward(nn.Sequential):
         return self, self[2]
 
     def forward(self, x: Tensor, dropout: nn.Module | None = None) -> Tensor:
-        """As of :class:`torch.nn.Sequential`, with a dropout before the second map."""
+        """Apply the maps in turn, with a dropout before the second."""
         first, activation, second = self
         hidden = first(x)
         is_own = type(activation) is nn.ReLU and not _is_seen(first, activation)

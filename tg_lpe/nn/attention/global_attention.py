@@ -61,13 +61,13 @@ class SoftmaxAttention(nn.Module):
         reset_parts(self)
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
-        """As :func:`register_global_attention` says."""
+        """Attend to all nodes of a graph, see :func:`register_global_attention`."""
         rows = self.query_key_value(h).unflatten(1, (3, self.heads, -1))
         return self.out(softmax_attention(rows, graph)), None
 
 
 def softmax_attention(rows: Tensor, graph: Graph) -> Tensor:
-    """What each node finds in its graph, ``[num_nodes, heads * width]``.
+    """Attend from each node to all nodes of its graph, ``[num_nodes, heads * width]``.
 
     Args:
         rows: queries, keys and values, ``[num_nodes, 3, heads, width]``.
@@ -114,7 +114,7 @@ class Performer(nn.Module):
         self.attention._reset_parameters()
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
-        """As :func:`register_global_attention` says."""
+        """Attend to all nodes of a graph, see :func:`register_global_attention`."""
         attention = self.attention
         projection = attention.fast_attn.projection_matrix.mT
         query, key, value = (
@@ -148,7 +148,7 @@ class SGFormer(nn.Module):
         self.attention.reset_parameters()
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
-        """As :func:`register_global_attention` says."""
+        """Attend to all nodes of a graph, see :func:`register_global_attention`."""
         attention, graphs = self.attention, graph.graphs
         value = attention.v(h)
         query, key = (_unit_rows(linear(h)) for linear in (attention.q, attention.k))

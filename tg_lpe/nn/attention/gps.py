@@ -60,7 +60,7 @@ class GPSLayer(nn.Module):
             reset_all(part)  # PyG's own reset leaves out a part of the attention
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """As :func:`~tg_lpe.nn.attention.register_attention` says."""
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`."""
         gps, graphs = self.layer, graph.graphs
         local = self._drop(convolve(gps.conv, h, e, graph))
         local = gps.norm1(local + h, graphs)

@@ -27,7 +27,7 @@ class ResidualGINE(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """As :meth:`GatedGCN.forward`; edge features are returned as they came."""
+        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned as they came."""
         return h + self.dropout(self.gine(h, e, graph)), e
 
 
@@ -40,7 +40,7 @@ class ResidualConvolution(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """As :meth:`GatedGCN.forward`; edge features are returned as they came."""
+        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned as they came."""
         return h + self.dropout(convolve(self.conv, h, e, graph)), e
 
 
@@ -124,13 +124,13 @@ class HybridLayer(nn.Module):
         reset_parts(self)
 
     def shared(self) -> nn.Module:
-        """What the global parts of a model share."""
+        """Return what the global parts of a model share."""
         return NothingShared() if self.attention is None else shared_of(self.attention) or NothingShared()
 
     def forward(
         self, h: Tensor, e: Tensor, graph: Graph, state: Any, pe_distances: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Any]:
-        """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is that of the global part."""
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is the global part's."""
         graphs, parts = graph.graphs, []
         if self.attention is not None and self.attention_norm is not None:
             update, state = self.attention(h, graph, state)
@@ -144,7 +144,7 @@ class HybridLayer(nn.Module):
 
 
 class NothingShared(nn.Module):
-    """What layers share whose global part shares nothing: the state is ``None``."""
+    """Share nothing: the state of the layers is ``None``."""
 
     def forward(self, graph: Graph) -> None:
         """``None``."""

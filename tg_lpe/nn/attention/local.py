@@ -93,5 +93,5 @@ class Convolution(nn.Module):
         reset_all(self.conv)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
-        """As :func:`convolve`."""
+        """Apply the convolution, see :func:`convolve`."""
         return convolve(self.conv, h, e, graph)

@@ -23,7 +23,7 @@ REGULARIZERS = ("code", "none")
 
 
 class PrimalState(NamedTuple):
-    """What primal attention hands from layer to layer."""
+    """The state that primal attention hands from layer to layer."""
 
     projection: Tensor
     """``F``, the data-independent part of ``f_X`` that all layers share, ``[num_rows, rank]``."""
@@ -36,7 +36,7 @@ class PrimalState(NamedTuple):
 
 
 class SharedProjection(nn.Module):
-    """What the layers share: the data-independent part of ``f_X``.
+    """The data-independent part of ``f_X``, which all layers share.
 
     Args:
         num_rows: rows of ``F``, the paper's ``N_s``.
@@ -182,7 +182,7 @@ class PrimalAttention(nn.Module):
         self._reset_own()
 
     def shared(self) -> SharedProjection:
-        """What the layers of a model share."""
+        """Return what the layers of a model share."""
         return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self._regularizes)
 
     def _reset_own(self) -> None:
@@ -191,7 +191,7 @@ class PrimalAttention(nn.Module):
         nn.init.uniform_(self.lambda_)
 
     def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
-        """As :func:`~tg_lpe.nn.attention.register_global_attention` says."""
+        """Attend to all nodes of a graph, see :func:`~tg_lpe.nn.attention.register_global_attention`."""
         node = state.node + self.virtual(pooled(h, graph.graphs, self.pooling))
         state = state._replace(node=node.to(state.node.dtype))
         features = self.features(h)
@@ -230,7 +230,7 @@ class PrimalAttention(nn.Module):
         return out, self.objective(features, graph, state) if needed else None
 
     def _published(self, features: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, Tensor | None]:
-        """As :meth:`_folded`, by Algorithm 1."""
+        """Compute :meth:`_folded` by Algorithm 1."""
         weights = self._weights()
         f = state.projection + state.node.unsqueeze(1)  # [num_graphs, num_rows, rank]
         projections = torch.einsum("gns,nhtp->ghtps", f.to(weights.dtype), weights)

@@ -70,7 +70,7 @@ def make_attention(
 
 
 def shared_of(layer: nn.Module) -> nn.Module | None:
-    """What all layers of a model share with this one, with fresh weights; ``None`` if it shares nothing."""
+    """Return what all layers of a model share with this one, with fresh weights; ``None`` if nothing."""
     if not callable(getattr(type(layer), "shared", None)):  # a submodule may have that name
         return None
     shared: nn.Module = layer.shared()  # type: ignore[operator, assignment]

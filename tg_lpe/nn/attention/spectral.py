@@ -44,7 +44,7 @@ class MissingPairs(NamedTuple):
 
 
 class MissingEdges(nn.Module):
-    """What spectral attention layers share: the learned feature of pairs without an edge, and which pairs these are.
+    """The learned feature of pairs without an edge, which layers share, and the list of these pairs.
 
     Args:
         hidden_channels: width of the feature.
@@ -191,7 +191,7 @@ class SpectralAttention(nn.Module):
         return _precise(found), target.sum(weight).unsqueeze(2)
 
     def _over_missing(self, h: Tensor, value: Tensor, pairs: MissingPairs) -> tuple[Tensor, Tensor]:
-        """As :meth:`_over_edges`, over the pairs without an edge."""
+        """Compute :meth:`_over_edges` over the pairs without an edge."""
         # The feature is the same for all pairs: it scales the channels of the queries.
         query = self.missing_query(h) * self.missing_edge(pairs.feature) * self._scale(h)
         # A column of ones sums the weights in the same product as the values.
@@ -233,7 +233,7 @@ class SpectralAttention(nn.Module):
 
 
 def _no_sums(rows: tuple[Tensor, ...]) -> Tensor:
-    """What a batch without nodes has for sums; every map gets a gradient of zero, as distributed training expects."""
+    """Return the sums of a batch without nodes; every map gets a gradient of zero, as several processes expect."""
     return rows[-1] + sum(part[..., :1] for part in rows[:-1])
 
 
@@ -265,7 +265,7 @@ def _linear(channels: int) -> nn.Linear:
 
 
 def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
-    """As :func:`_weights`, in the dtype in which they are summed, and zero where a mask is not set."""
+    """Return :func:`_weights` in the dtype in which they are summed, and zero where a mask is not set."""
     if is_transforming():
         return _weights(logits).masked_fill(~mask, 0.0).to(_sum_dtype(logits.dtype))
     weight: Tensor = _MaskedWeights.apply(logits, mask)  # type: ignore[no-untyped-call]
@@ -273,7 +273,7 @@ def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 def _pair_weights(logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
-    """As :func:`_weights`, of the logits of edges or, where a mask is one, of other pairs; in the dtype of the mask."""
+    """Return :func:`_weights` of edges or, where a mask is one, of other pairs; in the dtype of the mask."""
     if is_transforming():
         mixed = torch.lerp(_clamped(logits), _clamped(missing_logits), mask.to(logits.dtype))
         return _precise(mixed).exp().to(mask.dtype)
@@ -389,13 +389,13 @@ class SpectralAttentionLayer(nn.Module):
             reset_all(part)
 
     def shared(self) -> MissingEdges:
-        """What the layers of a model share."""
+        """Return what the layers of a model share."""
         return MissingEdges(self.out.in_features, self.attention.full)
 
     def forward(
         self, h: Tensor, e: Tensor, graph: Graph, state: MissingPairs | None
     ) -> tuple[Tensor, Tensor, MissingPairs | None]:
-        """As :func:`~tg_lpe.nn.attention.register_attention` says; the state is handed on as it is."""
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is handed on."""
         graphs = graph.graphs
         update = self.out(self.dropout(self.attention(h, e, graph, state)))
         h = self.norm_attention(h + update if self.residual else update, graphs)
