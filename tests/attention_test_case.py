@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import ATTENTIONS, make_attention, shared_of
 from tg_lpe.nn.norms import RunningNorm
-from tg_lpe.nn.reset import reset_all
 
 CHANNELS, HEADS = 8, 2
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges

@@ -19,7 +19,7 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.nn.pair_forms import pair_forms
+from tg_lpe.nn._util import pair_forms
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import tg_lpe.transforms
-from tg_lpe import Incidence, tokenizers
+from tg_lpe import Incidence
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, make_attention, shared_of
 from tg_lpe.nn.norms import NORMS, make_norm
+from tg_lpe.nn.tuples import tuple_tokens
 from tg_lpe.transforms.base import GraphTransform
 
 CHANNELS, HEADS = 16, 2
@@ -352,24 +353,19 @@ def _neighbourhoods(graph: GraphInput) -> Incidence:
 
 
 def _tokenizers() -> Iterator[Target]:
-    for name in tokenizers.__all__:
-        function = getattr(tokenizers, name)
-        if not inspect.isfunction(function) or next(iter(_options(function))) != "graph":
-            continue
-        for k, s, pairs in ((1, 1, PAIRS), (2, 1, PAIRS), (2, 2, PAIRS), (3, 1, 1000), (3, 2, 300)):
+    for k, s, pairs in ((1, 1, PAIRS), (2, 1, PAIRS), (2, 2, PAIRS), (3, 1, 1000), (3, 2, 300)):
 
-            def run(graph: GraphInput, seed: int, k: int = k, s: int = s, function: Any = function) -> list[Output]:
-                found = function(_incidence(graph), k, s)
-                rows = found.nodes.size(0)
-                return [
-                    Output(found.nodes, (rows, k), torch.int64),
-                    Output(found.types, (rows, k * (k - 1) // 2), torch.int64),
-                    Output(found.batch, (rows,), torch.int64),
-                ]
+        def run(graph: GraphInput, seed: int, k: int = k, s: int = s) -> list[Output]:
+            found = tuple_tokens(_incidence(graph), k, s)
+            rows = found.nodes.size(0)
+            return [
+                Output(found.nodes, (rows, k), torch.int64),
+                Output(found.types, (rows, k * (k - 1) // 2), torch.int64),
+                Output(found.batch, (rows,), torch.int64),
+            ]
 
-            yield Target(
-                f"tokenizer {name} ({k},{s})", "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs), (), name
-            )
+        title = f"tuple_tokens ({k},{s})"
+        yield Target(title, "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs), (), "tuple_tokens")
 
 
 def _incidence(graph: GraphInput) -> Incidence:

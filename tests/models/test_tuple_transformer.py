@@ -23,9 +23,9 @@ from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.hub.checkpoints import load
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn import random_features
-from tg_lpe.nn import tokens as token_layers
+from tg_lpe.nn import tuples as token_layers
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
-from tg_lpe.nn.tokens import FullAttention, MaskedAttention, TokenLayer
+from tg_lpe.nn.tuples import FullAttention, MaskedAttention, TokenLayer
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.prediction import load as load_predictor
 from tg_lpe.training import TrainConfig, build_model, task_for, train

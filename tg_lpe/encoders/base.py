@@ -18,7 +18,7 @@ from tg_lpe.arguments import check_generator
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.hub.checkpoints import CheckpointMixin
-from tg_lpe.nn.reset import reset_parts
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.ops.checks import ValueChecks
 
 FEATURES = ("x", "edge_attr", "edge_weight")

@@ -16,7 +16,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.balls import ball_orders, ball_polynomials

@@ -14,7 +14,7 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenvectors import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import check_method
-from tg_lpe.nn.pair_forms import pair_forms
+from tg_lpe.nn._util import pair_forms
 from tg_lpe.nn.probes import with_random_signs
 
 

@@ -16,7 +16,7 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import Bucket
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.probes import make_probes
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.operator import needs_gradient

@@ -12,9 +12,8 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import outer_eigenvectors
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import reset_all, without_autocast
 from tg_lpe.nn.probes import with_random_signs
-from tg_lpe.nn.reset import reset_all
 
 
 @register

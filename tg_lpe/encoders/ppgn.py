@@ -13,7 +13,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.segment import scatter_sum
 
 MAX_NODES = 1024

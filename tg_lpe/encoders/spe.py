@@ -16,7 +16,7 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import without_autocast
 
 CHUNK = 2**24
 """Numbers of all pairs of nodes that are held at once, at most, unless those of one anchor are more."""

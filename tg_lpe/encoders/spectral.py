@@ -15,10 +15,9 @@ from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import reset_parts, without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
-from tg_lpe.nn.reset import reset_parts
 
 TOKENS = ("eigenspaces", "eigenvectors")
 NETS = ("transformer", "deep_set")

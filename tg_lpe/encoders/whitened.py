@@ -19,7 +19,7 @@ from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, register
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.autocast import without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.blas import torch_threads_for
 
 SMALLEST = 1e-5

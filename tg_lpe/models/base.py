@@ -15,7 +15,7 @@ from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
-from tg_lpe.nn.reset import reset_parts
+from tg_lpe.nn._util import reset_parts
 
 FIXED = frozenset({"encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DataSpec().to_dict()})
 """Arguments of a model's constructor that follow from its data, its task and its encoder."""

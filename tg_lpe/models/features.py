@@ -14,7 +14,7 @@ from tg_lpe.arguments import check_generator
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
-from tg_lpe.nn.embeddings import EncodingChannels, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.ops.checks import ValueChecks
 
 

@@ -14,10 +14,10 @@ from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
+from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import make_attention, shared_of
-from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.nn.reset import reset_all
 from tg_lpe.ops.segment import RowGroups
 
 READOUTS = ("mlp", "paper", "pyramid")

@@ -18,12 +18,20 @@ from tg_lpe.hub.checkpoints import described_arguments
 from tg_lpe.models.base import Model
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register
-from tg_lpe.nn.embeddings import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn._util import reset_all
+from tg_lpe.nn.features import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
-from tg_lpe.nn.reset import reset_all
-from tg_lpe.nn.tokens import Attention, FullAttention, MaskedAttention, TokenLayer
+from tg_lpe.nn.tuples import (
+    Attention,
+    FullAttention,
+    MaskedAttention,
+    TokenLayer,
+    TupleEmbedding,
+    TupleTokens,
+    node_pairs,
+    tuple_tokens,
+)
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.tokenizers import TupleEmbedding, TupleTokens, node_pairs, tuple_tokens
 
 TOKEN_ATTENTIONS = ("full", "local", "delta", "performer")
 NODE_TOKENS = ("linear", "feed_forward")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.feature import Feature
+from tg_lpe.nn.features import Feature
 
 
 class LearnedConductances(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
-from tg_lpe.nn.feature import Feature
+from tg_lpe.nn.features import Feature
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.random import counter_normal
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count
-from tg_lpe.nn.tokens import Attention, padded_tokens
+from tg_lpe.nn.tuples import Attention, padded_tokens
 from tg_lpe.ops.operator import checkpointed
 from tg_lpe.ops.segment import RowGroups
 
@@ -63,7 +63,7 @@ class RandomFeatureAttention(Attention):
     r"""Each token attends to all tokens of its graph, by an estimate of the softmax that is linear in their number.
 
     `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_, eq. (4). It approaches
-    :class:`~tg_lpe.nn.tokens.FullAttention` as the number of features grows, slowly where scores are large. Features
+    :class:`~tg_lpe.nn.tuples.FullAttention` as the number of features grows, slowly where scores are large. Features
     are computed in float32 at least, and of large graphs some tokens at a time, in the backward pass once more.
 
     Args:
@@ -77,7 +77,7 @@ class RandomFeatureAttention(Attention):
         self.masks = [mask[:, None, :, None] for mask in masks]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """Attend by random features, see :class:`~tg_lpe.nn.tokens.Attention`.
+        """Attend by random features, see :class:`~tg_lpe.nn.tuples.Attention`.
 
         Raises:
             ValueError: if weights are to be dropped: there are none.

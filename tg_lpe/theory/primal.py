@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.attention.primal import (
     POOLINGS,
@@ -23,7 +24,6 @@ from tg_lpe.nn.attention.primal import (
     SharedProjection,
     pooled,
 )
-from tg_lpe.nn.reset import reset_parts
 
 OBJECTIVES = ("printed", "per_graph", "stationarity")
 

@@ -13,10 +13,10 @@ from torch.nn.modules import module as module_hooks
 
 from tg_lpe.arguments import check_flags, check_heads, check_share
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_all, reset_parts
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.nn.reset import reset_all, reset_parts
 from tg_lpe.ops.segment import RowGroups
 
 HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.nn.reset import reset_parts
 
 
 class GatedGCN(nn.Module):

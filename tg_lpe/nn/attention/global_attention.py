@@ -12,8 +12,8 @@ from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 from tg_lpe.arguments import check_count, check_heads
 from tg_lpe.graph.graph import Graph
 from tg_lpe.hub.registry import Registry
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.dot_product import dot_product_attention
-from tg_lpe.nn.reset import reset_parts
 
 L = TypeVar("L", bound=type[nn.Module])
 

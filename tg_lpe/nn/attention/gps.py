@@ -10,11 +10,11 @@ from torch_geometric.nn import GPSConv
 
 from tg_lpe.arguments import check_heads
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.nn.reset import reset_all
 
 
 @register_attention("gps")

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_flags, check_options
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.nn.reset import reset_parts
 
 
 class ResidualGINE(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_options
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.reset import reset_all
+from tg_lpe.nn._util import reset_all
 
 Local = str | type[nn.Module] | nn.Module
 """Name of a convolution of :mod:`torch_geometric.nn`, a class like these, or a module that is copied for each layer."""

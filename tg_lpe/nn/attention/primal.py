@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice, check_count, check_heads, check_positive
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.attention.global_attention import register_global_attention
-from tg_lpe.nn.reset import reset_parts
 from tg_lpe.ops.segment import RowGroups
 
 FORMS = ("folded", "published")

@@ -8,7 +8,7 @@ from helpers import few, normal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe.nn.pair_forms import pair_forms
+from tg_lpe.nn._util import pair_forms
 
 pairs = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=9)
 

@@ -1,4 +1,4 @@
-"""The layer of transformers over tokens, and which tokens of a batch of graphs attend to which."""
+"""Tokens that are tuples of nodes, their first features, and the layer of transformers over them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +15,147 @@ from torch.nn import functional
 
 from tg_lpe.arguments import check_heads
 from tg_lpe.graph.buckets import PaddedRows
+from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.tuples import component_tuples, edge_between
+from tg_lpe.nn._util import reset_all, reset_parts
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.dot_product import dot_product_attention
-from tg_lpe.nn.reset import reset_parts
-from tg_lpe.ops.segment import RowGroups
+from tg_lpe.ops.segment import RowGroups, gather_sum
+
+
+class TupleTokens(NamedTuple):
+    """One token for each tuple, by graph, then in lexicographic order of its nodes."""
+
+    nodes: Tensor
+    """The nodes of each tuple, int64 ``[num_tokens, k]``."""
+    types: Tensor
+    """The atomic type: for the positions ``(i, j)``, ``i < j``, the undirected edge between their nodes as the
+    :class:`~tg_lpe.Graph` numbers them, :data:`~tg_lpe.graph.tuples.NO_EDGE` or
+    :data:`~tg_lpe.graph.tuples.SAME_NODE`, int64 ``[num_tokens, k (k-1) / 2]``.
+    Pairs of positions are in the order of ``itertools.combinations``."""
+    batch: Tensor
+    """The graph of each tuple, int64 ``[num_tokens]``."""
+
+
+def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
+    """The ``k``-tuples of nodes with at most ``s`` components, and their atomic types.
+
+    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, sections 3 and 4.
+
+    Args:
+        graph: the graph or batch.
+        k: nodes of each tuple.
+        s: components at most; all ``k``-tuples if absent.
+
+    Raises:
+        ValueError: if ``k`` and ``s`` are out of range, or there are too many tuples to list.
+    """
+    nodes = component_tuples(graph, k, k if s is None else s)
+    pairs = [edge_between(graph, nodes[i], nodes[j]) for i, j in combinations(range(k), 2)]
+    types = torch.stack(pairs, 1) if pairs else nodes.new_empty(nodes.size(1), 0)
+    return TupleTokens(nodes.T.contiguous(), types, graph.batch[nodes[0]])
+
+
+class TupleEmbedding(nn.Module):
+    r"""Tokens from what is known of their nodes, by position, and of the pairs of these.
+
+    .. math:: X(v) = \sum_i W_i x(v_i) + \sum_{i<j} \left(A_{ij} E(v_i, v_j) + B_{ij} p(v_i, v_j)\right)
+        + C \log(1 + c(v)) + b ,
+
+    linear maps of the concatenated rows of a tuple, eq. (4) and section A.3 of `Aligning Transformers with
+    Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_. ``E`` is the embedding of an edge, zero without an edge and a
+    learned row if ``v_i = v_j``, so that it tells the atomic type. All terms are rows of one table, which is summed
+    tuple by tuple.
+
+    Args:
+        k: nodes of a tuple.
+        node_channels: width of node features ``x``.
+        hidden_channels: width of edge features and of the tokens.
+        pair_channels: width of encodings ``p`` of pairs; 0 for none.
+        num_counts: numbers ``c`` that are known of each tuple; 0 for none.
+    """
+
+    def __init__(
+        self, k: int, node_channels: int, hidden_channels: int, pair_channels: int = 0, num_counts: int = 0
+    ) -> None:
+        super().__init__()
+        width = k * (k - 1) // 2 * hidden_channels
+        self.nodes = nn.Linear(node_channels, k * hidden_channels, bias=False)
+        self.same = nn.Embedding(1, hidden_channels) if width else None
+        self.types = nn.Linear(hidden_channels, width, bias=False) if width else None
+        self.pairs = nn.Linear(pair_channels, width, bias=False) if width and pair_channels else None
+        self.counts = nn.Linear(num_counts, hidden_channels, bias=False) if num_counts else None
+        self.bias = nn.Parameter(torch.zeros(hidden_channels))
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for part in self.children():
+            reset_all(part)
+        nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        tokens: TupleTokens,
+        nodes: Tensor,
+        edges: Tensor,
+        pairs: tuple[Tensor, Tensor] | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """Embed tuples.
+
+        Args:
+            tokens: the tuples.
+            nodes: node features ``[num_nodes, node_channels]``.
+            edges: features of the undirected edges ``[num_edges, hidden_channels]``.
+            pairs: encodings of different pairs ``[num_pairs, pair_channels]``, and which of them each tuple has, int64
+                ``[num_tokens, k (k-1) / 2]``, in the order of ``tokens.types``; only with ``pair_channels``.
+            counts: ``[num_tokens, num_counts]``; only with ``num_counts``.
+
+        Returns:
+            ``[num_tokens, hidden_channels]``.
+
+        Raises:
+            ValueError: if ``pairs`` or ``counts`` are missing, or given to an embedding without.
+        """
+        for name, given, part in (("pairs", pairs, self.pairs), ("counts", counts, self.counts)):
+            if (given is None) != (part is None):
+                raise ValueError(
+                    f"{name} are missing: the embedding has a map of them"
+                    if given is None
+                    else f"{name} are given, and the embedding has no map of them"
+                )
+        parts = [(nodes, self.nodes, tokens.nodes)]
+        if self.types is not None and self.same is not None:
+            # SAME_NODE and NO_EDGE are the last but one row and the last.
+            table = torch.cat([edges, self.same.weight.to(edges.dtype), torch.zeros_like(self.same.weight).to(edges)])
+            parts.append((table, self.types, tokens.types.remainder(len(table))))
+        if self.pairs is not None and pairs is not None:
+            parts.append((pairs[0], self.pairs, pairs[1]))
+        tables, indices, first = [], [], 0
+        for rows, linear, index in parts:
+            columns = index.size(1)
+            tables.append(linear(rows).unflatten(1, (columns, -1)).flatten(0, 1))
+            indices.append(index * columns + torch.arange(first, first + columns, device=index.device))
+            first += len(tables[-1])
+        rows = torch.cat(indices, 1)
+        ptr = torch.arange(0, rows.numel() + 1, rows.size(1), device=rows.device)
+        h = gather_sum(torch.cat(tables), rows.flatten(), ptr) + self.bias
+        return h if self.counts is None or counts is None else h + self.counts(counts.to(h.dtype).log1p())
+
+
+def node_pairs(tokens: TupleTokens, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """The different pairs of nodes at two positions of a tuple, each once.
+
+    Returns:
+        Pairs, int64 ``[2, num_pairs]``, and which of them each tuple has at its positions ``(i, j)``, ``i < j``, in the
+        order of ``tokens.types``, int64 ``[num_tokens, k (k-1) / 2]``.
+    """
+    nodes, k = tokens.nodes, tokens.nodes.size(1)
+    first, second = (nodes.index_select(1, place) for place in torch.triu_indices(k, k, 1, device=nodes.device))
+    size = max(num_nodes, 1)
+    key, which = torch.unique(first * size + second, return_inverse=True)
+    return torch.stack([torch.div(key, size, rounding_mode="floor"), key % size]), which
+
 
 MAX_PADDING = 1.1
 """In a bucket, no graph has fewer tokens than the largest by more than this factor."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tg_lpe import Incidence
 from tg_lpe.graph import tuples as graph_tuples
-from tg_lpe.graph.tuples import component_tuples
-from tg_lpe.tokenizers import NO_EDGE, SAME_NODE, TupleEmbedding, node_pairs, tuple_tokens
+from tg_lpe.graph.tuples import NO_EDGE, SAME_NODE, component_tuples
+from tg_lpe.nn.tuples import TupleEmbedding, node_pairs, tuple_tokens
 
 
 def incidence(*parts: Graph) -> Incidence:

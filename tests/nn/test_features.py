@@ -7,8 +7,8 @@ import torch
 from helpers import normal
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
-from tg_lpe.nn.categories import MAX_PRODUCT_ROWS, Categories
 from tg_lpe.nn.conductances import LearnedConductances
+from tg_lpe.nn.features import MAX_PRODUCT_ROWS, Categories
 from tg_lpe.ops.checks import ValueChecks
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])

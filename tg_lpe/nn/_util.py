@@ -1,0 +1,82 @@
+"""Draw weights anew, switch autocast off, and forms of pairs that do not depend on signs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.graph.graph import Graph
+
+
+def reset_all(module: nn.Module) -> None:
+    """Draw all weights of a module anew, from torch's global generator, as its constructor does.
+
+    A module that has ``reset_parameters`` resets itself. Otherwise its parts are reset one by one, in the order in
+    which they were assigned.
+
+    Raises:
+        NotImplementedError: if a module without ``reset_parameters`` holds parameters of its own.
+    """
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+    else:
+        reset_parts(module)
+
+
+def reset_parts(module: nn.Module) -> None:
+    """Call :func:`reset_all` on the parts of a module whose ``reset_parameters`` leaves everything to them.
+
+    Raises:
+        NotImplementedError: as :func:`reset_all`.
+    """
+    parameters = [name for name, parameter in module.named_parameters(recurse=False) if parameter is not None]
+    reset = getattr(module, "_reset_parameters", None)  # the name in torch's attention and transformer
+    if parameters and not callable(reset):
+        raise NotImplementedError(
+            f"{type(module).__name__} holds the parameters {parameters} and does not say how they are drawn; "
+            "give it a method reset_parameters()"
+        )
+    for part in module.children():
+        reset_all(part)
+    if callable(reset):
+        reset()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def without_autocast(method: F) -> F:
+    """A method ``(graph, ...)`` of a module, with autocast off while it runs.
+
+    bfloat16 has eight significant bits: too few for a dozen products in a row, or for differences of eigenvalues.
+    """
+
+    @functools.wraps(method)
+    def run(module: Any, graph: Graph, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_autocast_enabled(graph.device.type):
+            return method(module, graph, *args, **kwargs)
+        with torch.autocast(graph.device.type, enabled=False):
+            return method(module, graph, *args, **kwargs)
+
+    return cast(F, run)
+
+
+def pair_forms(pe: Tensor, edge_index: Tensor) -> Tensor:
+    """``|phi_i - phi_j|`` and ``phi_i * phi_j`` of the two ends of each edge, independent of the sign of each column.
+
+    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8).
+
+    Args:
+        pe: encoding of the nodes, ``[num_nodes, k]``.
+        edge_index: int64 ``[2, num_edges]``.
+
+    Returns:
+        ``[num_edges, 2 k]``.
+    """
+    i, j = pe[edge_index[0]], pe[edge_index[1]]
+    return torch.cat([(i - j).abs(), i * j], dim=1)
