@@ -71,7 +71,7 @@ test-oldest test-newest: test-%:
 	$(subst $(BIN),.venv-$*/bin,$(PYTEST)) $(COMPATIBILITY_TESTS)
 
 sanitize: $(DEV_STAMP)
-	$(BIN)/python benchmarks/_sanitize.py
+	$(BIN)/python tests/sanitize.py
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -156,12 +156,6 @@ def table2_row(entry: dict[str, Any]) -> list[str]:
     return [entry["set"].upper(), entry["row"], *theirs, *ours]
 
 
-def soak_row(entry: dict[str, Any]) -> list[str]:
-    """A job of benchmarks/soak.py."""
-    counts = ("runs", "kills", "disk full", "read-only", "checkpoints damaged", "refused", "clock changed", "equal")
-    return [entry["job"], *(str(entry[name]) for name in counts)]
-
-
 def eigen_pretraining_row(entry: dict[str, Any]) -> list[str]:
     """An encoder of benchmarks/eigen_pretraining.py."""
     losses = [f"{entry[name]:.2f}" for name in ("test_loss", "test_loss_relabelled")]
@@ -413,10 +407,6 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "scaling": (
         ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
         scaling_row,
-    ),
-    "soak": (
-        ["job", "runs", "kills", "disk full", "read-only", "checkpoints damaged", "refused", "clocks changed", "equal"],
-        soak_row,
     ),
     "primal": (["attention", *PRIMAL_SIZES, f"bytes kept, {PRIMAL_SIZES[1]}"], primal_row),
     "tuples": (

@@ -1,4 +1,4 @@
-"""What a full disk, a killed process and a damaged file leave behind; benchmarks/soak.py does it to whole runs."""
+"""What a full disk, a killed process and a damaged file leave behind."""
 
 from __future__ import annotations
 

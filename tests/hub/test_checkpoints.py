@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from torch import nn
 import tg_lpe.hub.checkpoints
 from tg_lpe import GraphTransformer, LinearTransformer, zoo
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub.checkpoints import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, check_fit, module_digest
+from tg_lpe.hub.checkpoints import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, module_digest
 from tg_lpe.hub.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
 from tg_lpe.models import MODELS
 
@@ -308,28 +307,3 @@ def test_another_model_s_card_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / DESCRIPTION).write_text("{}", encoding="utf-8")
     LinearTransformer(k=3).save_pretrained(tmp_path)
     assert not (tmp_path / DESCRIPTION).exists()
-
-
-def test_modules_of_other_threads_are_not_counted() -> None:
-    """The hooks that count a module's parts are those of the process."""
-    inside, done = threading.Event(), threading.Event()
-    failed: list[BaseException] = []
-
-    def make() -> nn.Module:
-        inside.set()
-        done.wait(60)
-        return nn.Linear(2, 2)
-
-    def other() -> None:
-        inside.wait(60)
-        try:
-            nn.ModuleList(nn.Linear(1, 1) for _ in range(1500))
-        except ValueError as error:
-            failed.append(error)
-        done.set()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    check_fit(make, nn.Linear(2, 2).state_dict())
-    thread.join()
-    assert not failed

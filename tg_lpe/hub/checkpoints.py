@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -21,10 +20,6 @@ import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import Tensor, nn
-from torch.nn.modules.module import (
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
 
 from tg_lpe.hub import zoo
 from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
@@ -43,6 +38,9 @@ QUOTED = 120
 
 LISTED = 20
 """Names that a message lists, at most."""
+
+LAYER_COUNTS, MAX_LAYERS = ("num_layers", "num_blocks", "num_loops"), 10_000
+"""Arguments that count layers, and how many a checkpoint may ask for."""
 
 NOT_OPTIONS = ("repo_id", "filename")
 
@@ -262,7 +260,7 @@ class CheckpointMixin(
         tensors, _ = load_tensors(folder / WEIGHTS)
         try:
             inspect.signature(cls).bind(**arguments)
-            check_fit(lambda: cls(**arguments), tensors)
+            check_fit(arguments, lambda: cls(**arguments), tensors)
             with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
                 model = cls(**arguments)
             dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
@@ -384,40 +382,35 @@ def _there(path: Path) -> str:
     return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{ellipsis})"
 
 
-def check_fit(make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
+def check_fit(arguments: Mapping[str, Any], make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
     """Refuse weights that are not those of a module, before it is made: its sizes come from a file, and may be any.
 
     Args:
+        arguments: of the module, and of those in it.
         make: makes the module.
         tensors: the weights.
 
     Raises:
         RuntimeError: if names or shapes differ.
-        ValueError: if the module has many times more layers than there are weights.
+        ValueError: if the module would have more than 10,000 layers.
     """
-    parts, most = 0, 1000 + 20 * len(tensors)
-    thread = threading.get_ident()  # the hooks below are those of the whole process
-
-    def count(*_: Any) -> None:
-        nonlocal parts
-        if threading.get_ident() != thread:
-            return
-        parts += 1
-        if parts > most:
-            raise ValueError(f"it would have more than {most:,} layers and other parts, and has {len(tensors)} weights")
-
-    hooks = [register_module_module_registration_hook(count), register_module_parameter_registration_hook(count)]
+    _check_depth(arguments)
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):  # shapes alone: nothing is allocated
             make().load_state_dict(tensors, assign=True)
     except RuntimeError as error:
-        if not isinstance(error, NotImplementedError) and "meta tensor" not in str(
-            error
-        ):  # else a constructor that reads the values of its tensors
+        # Otherwise it is a constructor that reads the values of its tensors.
+        if not isinstance(error, NotImplementedError) and "meta tensor" not in str(error):
             raise
-    finally:
-        for hook in hooks:
-            hook.remove()
+
+
+def _check_depth(arguments: Mapping[str, Any]) -> None:
+    """Refuse numbers of layers that take minutes to construct."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            _check_depth(value)
+        elif name in LAYER_COUNTS and isinstance(value, int) and value > MAX_LAYERS:
+            raise ValueError(f"{name} must be at most {MAX_LAYERS:,} in a checkpoint, got {value:,}")
 
 
 def described_arguments(module: CheckpointMixin) -> dict[str, Any]:

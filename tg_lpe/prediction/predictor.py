@@ -439,7 +439,7 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         )
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
-        checkpoints.check_fit(lambda: make_model(described), tensors)
+        checkpoints.check_fit(described, lambda: make_model(described), tensors)
     except RuntimeError as error:
         raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten

@@ -1,6 +1,6 @@
 """Run the tests of the compiled operations, and a quick fuzz, with the C++ part under a compiler's sanitizers.
 
-    python benchmarks/_sanitize.py [address] [thread] [--tests PATH ...]
+    python tests/sanitize.py [address] [thread] [--tests PATH ...]
 
 `address` is AddressSanitizer with UndefinedBehaviorSanitizer, `thread` ThreadSanitizer. The library is compiled anew,
 into a copy of the package under build/sanitize. Python and torch are as they are, so the sanitizer's runtime is loaded
@@ -55,9 +55,10 @@ def run(name: str, tests: list[str]) -> bool:
     environment = {**os.environ, **options, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "LD_PRELOAD": preload}
     # Addresses are not randomised: ThreadSanitizer's shadow memory has fixed places.
     prefix = ["setarch", os.uname().machine, "-R", sys.executable]
-    commands = [["-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", *tests]]
+    pytest = ["-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider"]
+    commands = [[*pytest, *tests]]
     if name == "address" and tests == ["tests/ops"]:
-        commands.append(["benchmarks/fuzz.py", "--count", "60", "--files", "0", "--only", "encoder"])
+        commands.append([*pytest, "tests/fuzz", "-k", "test_graphs"])
     check = "import sys, tg_lpe.ops.cpu as c; print(c.__file__); sys.exit(not c.is_available())"
     for command in [["-c", check], *commands]:
         print(f"{name}: python {' '.join(command)}", flush=True)
