@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tg_lpe import GramTransformer, Incidence
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.hub.files import load_tensors
-from tg_lpe.report import read_run, write_report
-from tg_lpe.report.learned import learned_pictures
+from tg_lpe.report import learned_pictures, read_run, write_report
 from tg_lpe.training import KernelPretrainConfig, KernelPretraining, TrainConfig, build_model, task_for, train
 from tg_lpe.training.loop import run_in_folder
 from tg_lpe.training.run_folder import RunFolder

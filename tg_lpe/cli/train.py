@@ -137,7 +137,7 @@ def run(args: Namespace) -> None:
 
 def _beside(title: str, value: float | None, constant: float | None) -> str:
     """A figure, and that of the constant prediction where there is one."""
-    from tg_lpe.report.values import DASH, figure_text
+    from tg_lpe.report.format import DASH, figure_text
 
     beside = "" if constant is None else f", of a constant {figure_text(constant)}"
     return f"{title} {DASH if value is None else figure_text(value)}{beside}"

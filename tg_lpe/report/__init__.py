@@ -1,24 +1,23 @@
-"""A comparison of runs from their folders alone: a table for the terminal, a page to look at, figures to keep.
+"""Compare runs from their folders alone: a table for the terminal, a page to look at, figures to keep.
 
 Runs on different data are never ranked against each other; runs that differ only in the seed share a row.
 """
 
 from tg_lpe.report.figures import draw_curve
-from tg_lpe.report.figures_json import benchmark_json
-from tg_lpe.report.groups import Group, Spread, Variant, compare
-from tg_lpe.report.page import write_report
+from tg_lpe.report.page import learned_pictures, write_report
 from tg_lpe.report.runs import Run, read_run
-from tg_lpe.report.table import comparison_table
+from tg_lpe.report.table import Row, Spread, Table, benchmark_json, compare, comparison_table
 
 __all__ = [
-    "Group",
+    "Row",
     "Run",
     "Spread",
-    "Variant",
+    "Table",
     "benchmark_json",
     "compare",
     "comparison_table",
     "draw_curve",
+    "learned_pictures",
     "read_run",
     "write_report",
 ]

@@ -1,4 +1,4 @@
-"""Pictures of training runs, for a run's own folder and for the page."""
+"""Draw training curves, scores and learned tables, for a run's own folder and for the page."""
 
 from __future__ import annotations
 
@@ -7,45 +7,21 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tg_lpe.encoders.base import LearnedTable
 from tg_lpe.hub.files import replacing
-from tg_lpe.report.values import mapping_in
+from tg_lpe.report.runs import value_in
+from tg_lpe.report.table import BLUE, GREY, SPARE_COLORS, Table
 from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
-GREY, BLUE = "#8a8a8a", "#0072b2"
-SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
-ENCODING_COLORS = {None: GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk": "#009e73", "GramTransformer": BLUE}
-"""Colours by class of the encoder; other encoders take the next spare colour."""
-
 INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One line of :func:`curves_svg`: ``(epoch, value)`` of each seed; several are drawn thin, their mean thick."""
-
-    label: str
-    seeds: Sequence[Sequence[tuple[float, float]]]
-    color: str
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Score:
-    """One row of :func:`scores_svg`: the value of each seed, and the text to print for them all."""
-
-    label: str
-    values: Sequence[float]
-    text: str
-    color: str
-    best: bool = False
 
 
 def draw_curve(folder: RunFolder) -> Path | None:
@@ -59,30 +35,27 @@ def draw_curve(folder: RunFolder) -> Path | None:
     except ImportError:
         return None
     rows = read_metrics(folder.metrics)
-    with _figure(6, 4) as (figure, axes):
-        named = {"train_loss": "training loss", "val_loss": "validation loss"}
-        named |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
-        log = not any(f"val_{name}" in row for row in rows for name in METRICS if METRICS[name].direction == "max")
-        drawn: dict[str, list[tuple[float, float]]] = {}
-        for key in named:
-            points = [(row["epoch"], row[key]) for row in rows if _drawable(row.get(key), log) and "epoch" in row]
+    log = not any(f"val_{name}" in row for row in rows for name in METRICS if METRICS[name].direction == "max")
+    titles = {"train_loss": "training loss", "val_loss": "validation loss"}
+    titles |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
+    lines: dict[str, list[tuple[float, float]]] = {title: [] for title in titles.values()}
+    for row in rows:
+        for key, title in titles.items():
+            columns = list((value_in(row, f"{key}_columns", dict) or {}).items())[: len(SPARE_COLORS)]
+            for label, value in [(title, row.get(key)), *((f"{title}, {column}", value) for column, value in columns)]:
+                if _is_drawable(value, log) and "epoch" in row:
+                    lines.setdefault(label, []).append((row["epoch"], value))
+    loss = lines["validation loss"]
+    metrics = [points for label, points in lines.items() if label not in ("training loss", "validation loss")]
+    if any(len(points) == len(loss) and np.allclose(points, loss, rtol=1e-3, atol=0) for points in metrics if points):
+        loss.clear()  # the metric is the loss, and its line would hide this one
+    with _axes(6, 4) as (figure, axes):
+        for label, points in lines.items():
             if points:
-                drawn[key] = points
-        metrics = [points for key, points in drawn.items() if key not in ("train_loss", "val_loss")]
-        for name, title in ((f"val_{name}_columns", metric.title) for name, metric in METRICS.items()):
-            columns = dict.fromkeys(column for row in rows for column in mapping_in(row, name))
-            for column in list(columns)[: len(SPARE_COLORS)]:
-                values = [(row.get("epoch"), mapping_in(row, name).get(column)) for row in rows]
-                points = [(epoch, value) for epoch, value in values if epoch is not None and _drawable(value, log)]
-                if points:
-                    drawn[f"{name} {column}"], named[f"{name} {column}"] = points, f"validation {title}, {column}"
-        if any(_alike(points, drawn.get("val_loss", [])) for points in metrics):
-            del drawn["val_loss"]  # the metric is the loss, and its line would hide this one
-        for key, points in drawn.items():
-            axes.plot(*_columns(points), label=named[key], marker="." if len(rows) < 40 else None)
+                axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
         if axes.lines:
             if log:
-                log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
+                _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
             axes.legend(frameon=False)
         axes.set(xlabel="epoch", title=folder.path.name)
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -91,51 +64,47 @@ def draw_curve(folder: RunFolder) -> Path | None:
     return folder.curve
 
 
-def curves_svg(curves: Sequence[Curve], ylabel: str, description: str, *, log: bool = True) -> str:
-    """Values by epoch, as an ``<svg>`` element for a page.
-
-    Args:
-        curves: lines, in the order of the legend.
-        ylabel: what the values are.
-        description: read out where the picture is not seen.
-        log: whether the axis is logarithmic, for errors; it is linear for scores, which may be zero.
+def curves_svg(table: Table) -> str:
+    """Draw validation figures by epoch, a thin line for each seed and a thick one for their mean, as ``<svg>``.
 
     Returns:
-        The element; empty if there is no finite value to draw, on a logarithmic axis no positive one.
+        The element; empty if there is no finite value to draw, on the logarithmic axis of errors no positive one.
 
     Raises:
         ModuleNotFoundError: if matplotlib is not installed.
     """
-    values: list[float] = []
-    with _figure(5.2, 3.4 + 0.2 * len(curves)) as (figure, axes):
-        for curve in curves:
-            seeds = [[(x, y if _drawable(y, log) else math.nan) for x, y in points] for points in curve.seeds]
-            values += [y for points in seeds for _, y in points if _drawable(y, log)]
-            style: dict[str, Any] = {"color": curve.color, "linestyle": (0, (3, 1.5)) if curve.dashed else "-"}
-            marker = {"marker": "o", "markersize": 3} if max(map(len, seeds), default=0) < 40 else {}
+    log, values = not table.larger_is_better, []
+    with _axes(5.2, 3.4 + 0.2 * len(table.rows)) as (figure, axes):
+        for row in table.rows:
+            curves = [run.curve(f"val_{run.figure}") for run in row.runs]
+            seeds = [{x: y if _is_drawable(y, log) else math.nan for x, y in points} for points in curves]
+            values += [y for points in seeds for y in points.values() if math.isfinite(y)]
+            style: dict[str, Any] = {"color": row.color, "linestyle": "-" if row.finished else (0, (3, 1.5))}
             if len(seeds) > 1:
                 for points in seeds:
                     axes.plot(*_columns(points), linewidth=0.8, alpha=0.5, **style)
-            axes.plot(*_columns(_mean_curve(seeds)), linewidth=1.9, label=curve.label, **marker, **style)
+            if max(map(len, seeds)) < 40:
+                style |= {"marker": "o", "markersize": 3}
+            reached = sorted(set.intersection(*map(set, seeds)))  # the mean is over all seeds or none
+            mean = {x: sum(points[x] for points in seeds) / len(seeds) for x in reached}
+            label = row.label if row.finished else f"{row.label} (unfinished)"
+            axes.plot(*_columns(mean), linewidth=1.9, label=label, **style)
         if not values:
             return ""
         if log:
-            log_scale(axes, values)
-        axes.set(xlabel="epoch", ylabel=ylabel)
+            _log_scale(axes, values)
+        figure_name = f"validation {table.metric}"
+        axes.set(xlabel="epoch", ylabel=figure_name)
         axes.xaxis.get_major_locator().set_params(integer=True)
         # Above the panel: a legend inside it hides lines, and labels beside it take a phone's whole width.
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2, handlelength=2.4)
-        return as_svg(figure, description)
+        return _svg(figure, f"{table.source}: {figure_name} by epoch")
 
 
-def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, description: str) -> str:
-    """A row of dots for each encoding, with mean and sample standard deviation, as an ``<svg>`` element for a page.
+def scores_svg(table: Table) -> str:
+    """Draw the test figure of each finished row: a dot for each seed, mean and standard deviation, as ``<svg>``.
 
-    Args:
-        scores: rows, from the top.
-        xlabel: what the values are.
-        reference: value to mark by a vertical stroke in every row.
-        description: read out where the picture is not seen.
+    A vertical stroke in every row marks the best row without an encoding.
 
     Returns:
         The element; empty if there is nothing finite to draw.
@@ -143,37 +112,77 @@ def scores_svg(scores: Sequence[Score], xlabel: str, reference: float | None, de
     Raises:
         ModuleNotFoundError: if matplotlib is not installed.
     """
-    if not any(math.isfinite(value) for score in scores for value in score.values):
+    rows = [row for row in table.rows if row.finished and row.test is not None]
+    scores = [[run.test for run in row.runs if run.test is not None and math.isfinite(run.test)] for row in rows]
+    if not any(scores):
         return ""
-    with _figure(5.2, 0.9 + 0.52 * len(scores)) as (figure, axes):
-        for row, score in enumerate(scores):
-            weight: Any = {"fontweight": "bold" if score.best else "normal", "transform": axes.get_yaxis_transform()}
-            axes.text(0.0, row - 0.2, score.label, ha="left", va="bottom", **weight)
-            axes.text(1.0, row - 0.2, score.text, ha="right", va="bottom", **weight)
-            if reference is not None and math.isfinite(reference):  # in pieces, so that it does not cross the text
-                axes.plot([reference] * 2, [row - 0.12, row + 0.32], color=INK, alpha=0.6, linewidth=1.2, zorder=1)
-            values = [value for value in score.values if math.isfinite(value)]
-            axes.axhline(row + 0.1, color=INK, alpha=0.12, linewidth=0.8, zorder=0)
+    none = next((row.test.mean for row in table.ranked if row.encoder is None and row.test is not None), None)
+    with _axes(5.2, 0.9 + 0.52 * len(rows)) as (figure, axes):
+        for place, (row, values) in enumerate(zip(rows, scores, strict=True)):
+            weight: Any = {"fontweight": "bold" if row is table.best else "normal", "va": "bottom"}
+            weight["transform"] = axes.get_yaxis_transform()
+            axes.text(0.0, place - 0.2, row.label, ha="left", **weight)
+            axes.text(1.0, place - 0.2, str(row.test), ha="right", **weight)
+            if none is not None:  # in pieces, so that it does not cross the text
+                axes.plot([none] * 2, [place - 0.12, place + 0.32], color=INK, alpha=0.6, linewidth=1.2, zorder=1)
+            axes.axhline(place + 0.1, color=INK, alpha=0.12, linewidth=0.8, zorder=0)
             if not values:
                 continue
-            mean = sum(values) / len(values)
+            mean, faint = np.mean(values), {"color": row.color, "alpha": 0.6}
             if len(values) > 1:
-                spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-                axes.plot([mean - spread, mean + spread], [row + 0.1] * 2, color=score.color, linewidth=2.5, alpha=0.6)
-                axes.plot(values, [row + 0.1] * len(values), "o", markersize=3.5, color=score.color, alpha=0.6)
-            axes.plot(mean, row + 0.1, "D" if len(values) > 1 else "o", markersize=7, color=score.color)
-        axes.set(xlabel=xlabel, ylim=(len(scores) - 0.55, -0.8), yticks=[])
+                spread = np.std(values, ddof=1)
+                axes.plot([mean - spread, mean + spread], [place + 0.1] * 2, linewidth=2.5, **faint)
+                axes.plot(values, [place + 0.1] * len(values), "o", markersize=3.5, **faint)
+            axes.plot(mean, place + 0.1, "D" if len(values) > 1 else "o", markersize=7, color=row.color)
+        axes.set(xlabel=f"test {table.metric}", ylim=(len(rows) - 0.55, -0.8), yticks=[])
         axes.margins(x=0.08)
         axes.grid(False)
         axes.locator_params(axis="x", nbins=6)
         axes.spines["left"].set_visible(False)
-        return as_svg(figure, description)
+        return _svg(figure, f"{table.source}: test {table.metric} by encoding")
+
+
+def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[int, str], description: str) -> str:
+    """Draw a learned table, a panel for each column: blue after training, grey before, as ``<svg>``.
+
+    Args:
+        before, after: values before training, if they are known, and after.
+        types: rows to draw and their names, of a table over types; empty for a table over eigenvalues.
+        description: read out where the picture is not seen.
+
+    Raises:
+        ModuleNotFoundError: if matplotlib is not installed.
+    """
+    columns, rows, places = after.columns, list(types), range(len(types))
+    size = (1.4 + 2.0 * len(columns), 1.0 + 0.22 * len(types)) if types else (0.8 + 2.15 * len(columns), 2.6)
+    with _figure(*size) as figure:
+        panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
+        for number, (axes, name) in enumerate(zip(panels, columns, strict=True)):
+            axes.grid(color=INK, alpha=0.12)
+            axes.set_axisbelow(True)
+            axes.set_title(name, fontsize=10)
+            if types and before is not None:
+                axes.hlines(places, before.values[rows, number], after.values[rows, number], color=GREY, linewidth=1.2)
+            for table, color, fill, width in ((before, GREY, "none", 0.9), (after, BLUE, "full", 1.3)):
+                if table is not None and types:
+                    axes.plot(table.values[rows, number], places, "o", color=color, markersize=5, fillstyle=fill)
+                elif table is not None:
+                    axes.plot(table.rows, table.values[:, number], color=color, linewidth=width, alpha=0.8)
+        if types:
+            drawn = [table.values[rows] for table in (before, after) if table is not None]
+            _log_scale(panels[0], [float(v) for values in drawn for v in values.aminmax()], "x", max_ticks=4)
+            panels[0].set_yticks(places, types.values())
+            panels[0].set_ylim(len(types) - 0.4, -0.6)
+        else:
+            panels[0].set_ylabel("response")
+        figure.supxlabel(after.title if types else "eigenvalue", fontsize=10)
+        return _svg(figure, description)
 
 
 @contextmanager
-def _figure(width: float, height: float) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes."""
-    with blank_figure(width, height) as figure:
+def _axes(width: float, height: float) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes with a grid."""
+    with _figure(width, height) as figure:
         axes = figure.add_subplot()
         axes.grid(color=INK, alpha=0.12)
         axes.set_axisbelow(True)
@@ -181,8 +190,8 @@ def _figure(width: float, height: float) -> Iterator[tuple[Any, Any]]:
 
 
 @contextmanager
-def blank_figure(width: float, height: float) -> Iterator[Any]:
-    """A figure without axes, without a window system, and without global state but the settings inside the block."""
+def _figure(width: float, height: float) -> Iterator[Any]:
+    """Yield a figure without axes, without a window system; matplotlib's settings hold inside the block alone."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -192,17 +201,11 @@ def blank_figure(width: float, height: float) -> Iterator[Any]:
             "drawing a report needs matplotlib: pip install 'tg-lpe[plot]'", name="matplotlib"
         ) from error
     settings: Any = {
-        "axes.edgecolor": INK,
-        "axes.formatter.useoffset": False,
-        "axes.labelcolor": INK,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
+        **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
+        **dict.fromkeys(("axes.formatter.useoffset", "axes.spines.right", "axes.spines.top"), False),
         "font.size": 10,
         "svg.fonttype": "none",
-        "text.color": INK,
         "text.parse_math": False,  # a folder's name may hold a dollar sign
-        "xtick.color": INK,
-        "ytick.color": INK,
     }
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -210,8 +213,8 @@ def blank_figure(width: float, height: float) -> Iterator[Any]:
         yield figure
 
 
-def log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: int = 20) -> None:
-    """A logarithmic axis with a few plainly written ticks, also over less than a decade."""
+def _log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: int = 20) -> None:
+    """Make an axis logarithmic, with a few plainly written ticks also over less than a decade."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{axis}scale": "log"})
@@ -220,52 +223,30 @@ def log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: in
     subs: tuple[float, ...] = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     if max_ticks < 10:
         subs = (1, 2, 5) if ratio < 10 else (1, 3) if ratio < 100 else (1,)
-    ticks.set_major_locator(
-        MaxNLocator(min(7, max_ticks), steps=[1, 2, 5, 10])
-        if ratio < 2.5
-        else LogLocator(subs=subs, numticks=max_ticks)
-    )
+    few = MaxNLocator(min(7, max_ticks), steps=[1, 2, 5, 10])
+    ticks.set_major_locator(few if ratio < 2.5 else LogLocator(subs=subs, numticks=max_ticks))
     ticks.set_minor_locator(NullLocator())
     ticks.set_major_formatter(FormatStrFormatter("%g"))
 
 
-def _mean_curve(seeds: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """Mean over seeds at every epoch that all of them have reached."""
-    by_epoch: dict[float, list[float]] = {}
-    for points in seeds:
-        for x, y in points:
-            by_epoch.setdefault(x, []).append(y)
-    return [(x, sum(ys) / len(ys)) for x, ys in sorted(by_epoch.items()) if len(ys) == len(seeds)]
+def _columns(points: dict[float, float]) -> tuple[list[float], list[float]]:
+    return list(points), list(points.values())
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
-
-
-def _alike(first: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]]) -> bool:
-    """Whether two lines are one to the eye."""
-    return len(first) == len(second) and all(
-        a == b and math.isclose(y, z, rel_tol=1e-3) for (a, y), (b, z) in zip(first, second, strict=True)
-    )
-
-
-def _drawable(value: object, log: bool) -> bool:
+def _is_drawable(value: Any, log: bool) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and (value > 0 or not log)
 
 
-def as_svg(figure: Any, description: str) -> str:
-    """The figure as one element that takes its width, font and ink from the page around it."""
+def _svg(figure: Any, description: str) -> str:
+    """Return the figure as one element that takes its width, font and ink from the page around it."""
     import matplotlib
 
     out = io.StringIO()
     # Marks are named by hash; the description keeps those of two pictures on a page apart.
     with matplotlib.rc_context({"svg.hashsalt": description}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    svg = out.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    view = re.search(r'viewBox="[^"]*"', svg)
-    opening = f'<svg role="img" aria-label="{escape(description)}" {view.group() if view else ""}>'
-    return opening + svg[svg.index(">") + 1 :].replace(INK, "currentColor").strip()
+    _, opening, content = re.split(r"(<svg[^>]*>)", out.getvalue(), maxsplit=1)
+    content = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->\n?", "", content, flags=re.DOTALL)
+    content = re.sub(r'<g id="[^"]*"', "<g", content).replace(INK, "currentColor").strip()
+    view = re.search(r'viewBox="[^"]*"', opening)
+    return f'<svg role="img" aria-label="{escape(description)}" {view.group() if view else ""}>{content}'

@@ -1,26 +1,27 @@
-"""A run as its folder tells it."""
+"""Read run folders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.data import DataSpec
 from tg_lpe.hub.files import read_object
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
-from tg_lpe.report.values import first_of, mapping_in, number_in, text_in
 from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-DATA_SIZES = frozenset(DataSpec().to_dict())
-"""Arguments of models and encoders that follow from the data."""
-
 PRETRAININGS = ("pretrain", "pretrain-kernels")
 """Commands in ``config.json`` that are pretrainings, and their kinds in ``result.json``."""
+
+NOT_SETTINGS = {"class", *FIXED}
+"""Arguments of the model that follow from encoder, task and data."""
+
+UNNAMED = "unnamed data"
+"""The source of a run from Python, which has none."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Run:
 
     @property
     def source(self) -> str:
-        """Return the name of the data."""
+        """Name of the data."""
         return str(self.data.get("source", UNNAMED))
 
     @property
@@ -76,63 +77,57 @@ class Run:
     @property
     def figure(self) -> str:
         """Name of the figure that chose the best epoch: the task's metric, or ``"loss"`` of a pretraining."""
-        return first_of(text_in(self.task, "metric"), "mae") if self.kind == "train" else "loss"
+        return value_in(self.task, "metric", str) or "mae" if self.kind == "train" else "loss"
 
     @property
-    def figure_title(self) -> str:
-        """The same as tables print it."""
-        return METRICS[self.figure].title if self.figure in METRICS else self.figure
-
-    @property
-    def larger_is_better(self) -> bool:
-        """Whether larger values of it are better."""
-        return self.figure in METRICS and METRICS[self.figure].direction == "max"
-
-    @property
-    def validation_key(self) -> str:
-        """The column of the metrics that chose the best epoch."""
-        return f"val_{self.figure}"
-
-    @property
-    def test_error(self) -> float | None:
-        """The figure on the test set."""
-        return first_of(number_in(self.result, f"test_{self.figure}"), number_in(self.result, "loss"))
-
-    @property
-    def validation_error(self) -> float | None:
-        """The best epoch's figure on the validation set; of an unfinished run, the best so far."""
-        column = [value for _, value in self.curve(self.validation_key)]
-        best = max(column, default=None) if self.larger_is_better else min(column, default=None)
-        return first_of(number_in(self.result, self.validation_key), best)
-
-    def constant_error(self, part: str) -> float | None:
-        """The figure of the median of the training labels on ``"val"`` or ``"test"``; ``None`` of an earlier run."""
-        return number_in(self.result, f"{part}_{self.figure}_constant")
+    def metric(self) -> str:
+        """Title of the figure."""
+        return title_of(self.figure)
 
     @property
     def column_figure(self) -> str:
         """Name of the figure that is told for each of several columns of labels."""
         return "mae" if self.figure == "scaled_mae" else self.figure
 
-    def column_errors(self, constant: bool = False) -> dict[str, float]:
-        """The figure of each of several columns of labels on the test set, or that of its constant."""
-        of = "_constant" if constant else ""
-        columns = mapping_in(self.result or {}, f"test_{self.column_figure}{of}_columns")
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether larger values of the figure are better."""
+        return self.figure in METRICS and METRICS[self.figure].direction == "max"
+
+    @property
+    def test(self) -> float | None:
+        """The figure on the test set."""
+        return number_in(self.result, f"test_{self.figure}")
+
+    @property
+    def validation(self) -> float | None:
+        """The best epoch's figure on the validation set; of an unfinished run, the best so far."""
+        value = number_in(self.result, f"val_{self.figure}")
+        values = [value for _, value in self.curve(f"val_{self.figure}")]
+        return value if value is not None else (max if self.larger_is_better else min)(values, default=None)
+
+    def constant(self, part: str = "test") -> float | None:
+        """Return the figure of the median of the training labels on ``"val"`` or ``"test"``, if the run tells it."""
+        return number_in(self.result, f"{part}_{self.figure}_constant")
+
+    def columns(self, constant: str = "") -> Mapping[str, Any]:
+        """Return the test figure of each of several columns of labels, or with ``"_constant"`` that of its median."""
+        columns = value_in(self.result, f"test_{self.column_figure}{constant}_columns", dict) or {}
         return {name: value for name in columns if (value := number_in(columns, name)) is not None}
 
     @property
     def seconds(self) -> float | None:
         """Time spent in training epochs, evaluation not counted."""
-        column = [value for _, value in self.curve("seconds")]
-        return sum(column) if column else None
+        values = [value for _, value in self.curve("seconds")]
+        return sum(values) if values else None
 
     @property
     def precision(self) -> str | None:
         """The precision of the run; the result holds the choice made for ``auto``."""
-        return first_of(text_in(self.result, "precision"), text_in(self.settings, "precision"))
+        return value_in(self.result, "precision", str) or value_in(self.settings, "precision", str)
 
     def curve(self, key: str) -> list[tuple[float, float]]:
-        """``(epoch, value)`` of a column of the metrics, rows without it left out."""
+        """Return ``(epoch, value)`` of a column of the metrics; rows without it are left out."""
         pairs = ((number_in(row, "epoch"), number_in(row, key)) for row in self.metrics)
         return [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
 
@@ -158,39 +153,39 @@ def read_run(path: str | Path) -> Run:
         hint = f"; the folders in it do hold runs, name them: {', '.join(inside[:5])}" if inside else ""
         raise ValueError(f"{folder.path} is no run folder: it has no {folder.config.name}{hint}")
     config = read_object(folder.config)
-    result = read_object(folder.result) if folder.result.is_file() else None
-    rows = [row for row in read_metrics(folder.metrics) if isinstance(row, dict)] if folder.metrics.is_file() else []
-    kind = "pretrain" if _is_pretraining(config, result, rows) else "train"
-    loop, data = config.get("loop"), config.get("data")
-    if not isinstance(loop, dict) or not isinstance(data, dict):
-        lacking = [name for name, part in (("loop", loop), ("data", data)) if not isinstance(part, dict)]
+    if lacking := [name for name in ("loop", "data") if not isinstance(config.get(name), dict)]:
         raise ValueError(f"{folder.config} is not a run's: it lacks {' and '.join(map(repr, lacking))}")
-    described = mapping_in(config, "model")
-    model = {name: value for name, value in described.items() if name not in NOT_SETTINGS}
+    result = read_object(folder.result) if folder.result.is_file() else None
+    metrics = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    model, start = value_in(config, "model", dict) or {}, value_in(config, "start", str)
+    arguments = {name: value for name, value in model.items() if name not in NOT_SETTINGS}
     return Run(
-        folder.path,
-        kind,
-        first_of(text_in(described, "class"), DEFAULT_MODEL),
-        {**model, **loop, **({} if (start := text_in(config, "start")) is None else {"start": start})},
-        mapping_in(config, "encoder") or None,
-        text_in(config, "pretrained"),
-        mapping_in(config, "task"),
-        data,
-        read_object(folder.environment) if folder.environment.is_file() else {},
-        tuple(rows),
-        result,
+        path=folder.path,
+        kind="pretrain" if value_in(config, "command", str) in PRETRAININGS else "train",
+        model=value_in(model, "class", str) or DEFAULT_MODEL,
+        settings={**arguments, **config["loop"], **({} if start is None else {"start": start})},
+        encoder=value_in(config, "encoder", dict) or None,
+        pretrained=value_in(config, "pretrained", str),
+        task=value_in(config, "task", dict) or {},
+        data=config["data"],
+        environment=read_object(folder.environment) if folder.environment.is_file() else {},
+        metrics=tuple(row for row in metrics if isinstance(row, dict)),
+        result=result,
     )
 
 
-def _is_pretraining(config: dict[str, Any], result: dict[str, Any] | None, rows: Sequence[dict[str, Any]]) -> bool:
-    command = first_of(text_in(result, "kind"), text_in(config, "command"))
-    if command is not None:
-        return command in PRETRAININGS
-    return bool(rows) and "val_loss" in rows[0]
+def value_in(values: Mapping[str, Any] | None, name: str, kind: type) -> Any:
+    """Return the value of that name; ``None`` if there is none of that type."""
+    value = None if values is None else values.get(name)
+    return value if isinstance(value, kind) else None
 
 
-UNNAMED = "unnamed data"
-"""The source of a run from Python, which has none."""
+def number_in(values: Mapping[str, Any] | None, name: str) -> float | None:
+    """Return the number of that name; ``None`` if there is none."""
+    value = None if values is None else values.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
-NOT_SETTINGS = {"class", *FIXED}
-"""Arguments of the model that follow from encoder, task and data."""
+
+def title_of(figure: str) -> str:
+    """Return a figure's name as tables print it."""
+    return METRICS[figure].title if figure in METRICS else figure

@@ -1,22 +1,250 @@
-"""The comparison as plain text: rows, remarks, outcome."""
+"""Compare runs: a table for each data set, a row where only the seed differs; as text and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from tg_lpe.report.groups import Group, Spread, Variant, compare, differing, of_encoding, spread_of
-from tg_lpe.report.runs import Run
-from tg_lpe.report.values import DASH, duration_text, first_of, number_in, signed
-from tg_lpe.training.metrics import METRICS
+from tg_lpe.data.splits import PARTS
+from tg_lpe.report.format import DASH, duration_text, figure_form, figure_text, signed
+from tg_lpe.report.runs import UNNAMED, Run, number_in, title_of, value_in
+from tg_lpe.report.settings import RANKED_BY, differing, effective_settings, labels, of_encoding
 
 CONSTANT = "constant (median of the training labels)"
 MAX_COLUMNS = 6
 """Columns of labels that a table has room for; the figures of more are in the runs' own results."""
 
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+GREY, BLUE = "#8a8a8a", "#0072b2"
+SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
+ENCODING_COLORS = {"none": GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk": "#009e73", "GramTransformer": BLUE}
+"""Colours by class of the encoder; other encoders take the next spare colour."""
+
+SIZES = tuple(f"num_{part}" for part in PARTS)
+# Names of known sets: the name does not tell the path, so two sets of one name may differ.
+_NAMED = ("zinc", "zinc12k", "qm9")
+_MACHINE = ("processor", "cores", "threads", "cpu_capability", "accelerator", "system")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of a figure over seeds; one seed has no deviation."""
+
+    mean: float
+    std: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        std = "" if self.std is None else f" ± {format(self.std, figure_form(self.mean))}"
+        return figure_text(self.mean) + std
+
+
+class Row:
+    """Runs that differ only in the seed: all finished, or all unfinished.
+
+    Attributes:
+        runs: by seed.
+        settings: those that had an effect, without the seed; arguments of the encoder are named ``encoder.NAME``.
+        rest: the same but for those of the encoding; rows that agree in these are compared like with like.
+        encoder: class of the encoder, ``None`` for none.
+        finished: whether the runs have ended.
+        seeds: as text.
+        test, validation: figures over seeds.
+        speed: median of graphs per second over all epochs of all runs.
+        label, color: what tells the row from the others of its table.
+    """
+
+    def __init__(self, runs: Sequence[Run], settings: Mapping[str, Any]) -> None:
+        self.runs, self.settings = tuple(runs), settings
+        self.rest = {name: value for name, value in settings.items() if not of_encoding(name)}
+        self.encoder = settings["encoder"]
+        self.finished = runs[0].finished
+        self.seeds = [str(run.settings.get("seed", DASH)) for run in runs]
+        self.test, self.validation = _spread(run.test for run in runs), _spread(run.validation for run in runs)
+        self.speed = _speed(*runs)
+        self.label, self.color = "", BLUE
+
+
+class Table:
+    """All runs of one kind on one data set.
+
+    Attributes:
+        kind: ``train`` or ``pretrain``.
+        source: what the data was called, numbered where other data goes by the same name.
+        data: its description, of the first run.
+        rows: best first, unfinished ones last; pretrainings in the order they were named.
+        ranked: finished rows with a finite test figure, best first; none of pretrainings, whose losses differ.
+        best: the first of these, where there is another.
+        metric, larger_is_better: title and direction of the figure that rows are ranked by.
+        column_heads: columns of labels by the heads of their cells; none where there are too many for a table.
+    """
+
+    def __init__(self, source: str, runs: Sequence[Run]) -> None:
+        run = runs[0]
+        self.kind, self.source, self.data, self.runs = run.kind, source, run.data, runs
+        self.metric, self.larger_is_better = run.metric, run.larger_is_better
+        self.rows = _rows(runs)
+        ranked = [row for row in self.rows if row.finished and row.test is not None and math.isfinite(row.test.mean)]
+        self.ranked = ranked if self.kind == "train" else []
+        self.best = ranked[0] if len(self.ranked) > 1 else None
+        columns = list(dict.fromkeys(name for run in runs for name in run.columns()))
+        shown = columns if len(columns) <= MAX_COLUMNS else []
+        self.column_heads = {f"test {title_of(run.column_figure)}, {column}": column for column in shown}
+
+    @property
+    def heading(self) -> str:
+        """The data, and what is predicted: the columns of the labels and the metric."""
+        if self.kind != "train":
+            return f"{self.source}, pretraining"
+        columns = [str(column) for column in _target_of(self.data) if column is not None]
+        rest = [f"{len(columns) - 3} more"] if len(columns) > 3 else []
+        return f"{', '.join([self.source, *columns[:3], *rest])} ({self.metric})"
+
+    @property
+    def sizes(self) -> str:
+        """Graphs of each split, or labelled nodes where nodes are predicted, in words; empty if not known."""
+        for prefix, noun in (("num_labelled_", "labelled nodes"), ("num_", "graphs")):
+            counts = [(part, number_in(self.data, f"{prefix}{part}")) for part in PARTS]
+            if text := ", ".join(f"{count:,.0f} {part}" for part, count in counts if count is not None):
+                return f"{text} {noun}"
+        return ""
+
+    def against_none(self, row: Row) -> tuple[float, float] | None:
+        """Compare a row with the one that has no positional encoding and otherwise the same settings.
+
+        Returns:
+            Test figure of the row less that of the other, and that of the other: means over the seeds that both have
+            run with; ``None`` if there is no such row, or no such seed.
+        """
+        base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
+        if base is None or row.encoder is None or row not in self.ranked:
+            return None
+        figures, others = ({run.settings.get("seed"): run.test or 0.0 for run in each.runs} for each in (row, base))
+        if not (seeds := [seed for seed in figures if seed in others]):
+            return None
+        mean = statistics.fmean(others[seed] for seed in seeds)
+        return statistics.fmean(figures[seed] for seed in seeds) - mean, mean
+
+    def cells(self, row: Row) -> dict[str, str]:
+        """Return the text of a row by column."""
+        run, training = row.runs[0], self.kind == "train"
+        columns = {head: [run.columns().get(name) for run in row.runs] for head, name in self.column_heads.items()}
+        seconds = _spread(run.seconds for run in row.runs)
+        return {
+            "encoding": row.label,
+            f"test {self.metric}": _text(row.test) if row.finished else "unfinished",
+            **({"against none": self._difference(row)} if training else {}),
+            **{head: _text(_spread(values)) for head, values in columns.items()},
+            f"validation {self.metric}": _text(row.validation),
+            "seeds": ", ".join(row.seeds),
+            "epochs": _progress(row),
+            "model + encoder" if training else "parameters": _parameters(run),
+            "graphs/s": DASH if row.speed is None else f"{row.speed:,.0f}",
+            "time a run": DASH if seconds is None else duration_text(seconds.mean),
+            "precision": run.precision or DASH,
+        }
+
+    def constant_cells(self) -> dict[str, str]:
+        """Return the text of the row of the median of the training labels; empty if no run tells its figure."""
+
+        def text(values: list[float | None]) -> str:
+            seeds = [run.settings.get("seed") for run in self.runs]
+            by_seed = dict([pair for pair in zip(seeds, values, strict=True) if pair[1] is not None][::-1])
+            distinct = set(by_seed.values())  # one split for all seeds has one constant
+            return _text(_spread(distinct if len(distinct) == 1 else by_seed.values()))
+
+        if (test := text([run.constant() for run in self.runs])) == DASH:
+            return {}
+        columns = {
+            head: [run.columns("_constant").get(name) for run in self.runs] for head, name in self.column_heads.items()
+        }
+        return {
+            **dict.fromkeys(self.cells(self.rows[0]), DASH),
+            "encoding": CONSTANT,
+            f"test {self.metric}": test,
+            **{head: text(values) for head, values in columns.items()},
+            f"validation {self.metric}": text([run.constant("val") for run in self.runs]),
+        }
+
+    def _difference(self, row: Row) -> str:
+        if (pair := self.against_none(row)) is None:
+            return DASH
+        share = f" ({signed(100 * pair[0] / pair[1], '.1f')} %)" if pair[1] > 0 else ""
+        return signed(pair[0], ".4f") + share
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a sentence or two; empty where there is nothing to compare."""
+        if self.best is None:
+            return ""
+        best, second = self.ranked[:2]
+        extreme = "Highest" if self.larger_is_better else "Lowest"
+        against = f", against none {self._difference(best)}" if self.against_none(best) is not None else ""
+        text = f"{extreme} test {self.metric}: {best.label}, {best.test}{against}. Next: {second.label}, {second.test}."
+        first, last = best.test, second.test
+        if first and last and abs(last.mean - first.mean) < max(first.std or 0.0, last.std or 0.0):
+            text += " The two are closer than the spread over seeds."
+        return text
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the table must bear in mind."""
+        rows, machines = self.rows, [run.environment for run in self.runs if run.environment]
+        several = any(len(row.runs) > 1 for row in rows)
+        seeds = {tuple(row.seeds) for row in rows if row.finished}
+        useless = ", ".join(row.label for row in rows if _is_no_better_than_constant(row))
+        others = ", ".join(differing([row.rest for row in rows])) if self.kind == "train" else ""
+        splits = {json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}
+        computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
+        notes = [
+            ("± is the sample standard deviation over seeds; a row of one seed has none.", several),
+            ("One seed a row: how far another seed would move a figure is not known.", not several and self.best),
+            (
+                "Not all rows were run with the same seeds; `against none` is over those that both rows have.",
+                len(seeds) > 1,
+            ),
+            (f"No better than the constant, and so of no use: {useless}.", useless),
+            (f"Rows differ in more than the encoding: {others}. `against none` compares like with like.", others),
+            (
+                "The split was drawn by the seed: runs with different seeds were tested on different molecules.",
+                len(splits) > 1,
+            ),
+            ("Not all runs had the same machine and threads: graphs/s and times do not compare.", len(computers) > 1),
+            (
+                "Unfinished runs are not ranked; their validation figure is the best so far.",
+                not all(row.finished for row in rows),
+            ),
+        ]
+        return [note for note, applies in notes if applies]
+
+
+def compare(runs: Sequence[Run]) -> list[Table]:
+    """Sort runs into data sets and rows.
+
+    Args:
+        runs: in any order.
+
+    Returns:
+        One table per kind of run and data set, trainings first.
+    """
+    names: Counter[tuple[str, str]] = Counter()
+    tables = []
+    for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
+        for same_data in _by_digest(same_words):
+            run = same_data[0]
+            names[run.kind, run.source] += 1
+            number = names[run.kind, run.source]
+            tables.append(Table(f"{run.source} ({number})" if number > 1 else run.source, same_data))
+    return tables
+
 
 def comparison_table(runs: Sequence[Run]) -> str:
-    """The comparison as plain text for a terminal.
+    """Format the comparison for a terminal.
 
     Args:
         runs: in any order.
@@ -25,80 +253,101 @@ def comparison_table(runs: Sequence[Run]) -> str:
         One aligned table per data set; a star marks the best row, and notes on the comparison follow.
     """
     blocks = []
-    for group in compare(runs):
-        rows = [row_of(group, variant) for variant in group.variants]
-        marks = ["* " if variant is group.best else "  " for variant in group.variants]
-        if (constant := constant_row(group)) is not None:
-            rows.append(constant)
-            marks.append("  ")
-        columns = list(rows[0])
-        widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
-        lines = [_heading(group), "  " + "  ".join(name.ljust(widths[name]) for name in columns)]
-        lines += [
-            mark + "  ".join(row[name].ljust(widths[name]) for name in columns)
-            for mark, row in zip(marks, rows, strict=True)
-        ]
-        notes = [f"  - {note}" for note in notes_on(group)]
-        blocks.append("\n".join(line.rstrip() for line in lines + notes))
+    for table in compare(runs):
+        rows = [table.cells(row) for row in table.rows]
+        grid = [list(rows[0]), *(list(cells.values()) for cells in [*rows, table.constant_cells()] if cells)]
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        lines = [f"{table.heading}: {table.sizes}" if table.sizes else table.heading]
+        for row, cells in zip([None, *table.rows, None], grid, strict=False):
+            mark = "* " if row is not None and row is table.best else "  "
+            lines.append(mark + "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)))
+        lines += [f"  - {note}" for note in table.notes]
+        blocks.append("\n".join(line.rstrip() for line in lines))
     return "\n\n".join(blocks)
 
 
-def row_of(group: Group, variant: Variant) -> dict[str, str]:
-    """Cells of the table by column."""
-    first, training = variant.runs[0], group.kind == "train"
-    seconds = spread_of([run.seconds for run in variant.runs])
-    test = _or_dash(variant.test) if variant.finished else "unfinished"
-    cells = {"encoding": variant.label, f"test {group.figure_title}": test}
-    if training:
-        cells["against none"] = _difference(group, variant)
-    cells |= {name: _or_dash(variant.column(column)) for name, column in _column_heads(group).items()}
-    cells |= {
-        f"validation {group.figure_title}": _or_dash(variant.validation),
-        "seeds": ", ".join(variant.seeds),
-        "epochs": _progress(variant),
-        ("model + encoder" if training else "parameters"): _parameters(first),
-        "graphs/s": DASH if variant.speed is None else f"{variant.speed:,.0f}",
-        "time a run": DASH if seconds is None else duration_text(seconds.mean),
-        "precision": first_of(first.precision, DASH),
-    }
-    return cells
+def benchmark_json(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the comparison as figures, fit for strict JSON: what is not finite becomes ``None``.
 
+    Args:
+        runs: in any order.
 
-def constant_row(group: Group) -> dict[str, str] | None:
-    """Cells of the row of a prediction that is the same for all, the median of the training labels; ``None`` of a task
-    that has none, or runs that do not tell it.
+    Returns:
+        ``{"runs": [...], "comparison": [...]}``: each run's command, settings, result, machine and versions; and the
+        rows of the table by data set, as numbers.
     """
-    test = group.constant()
-    if test is None:
-        return None
-    cells = dict.fromkeys(row_of(group, group.variants[0]), DASH)
-    cells |= {"encoding": CONSTANT, f"test {group.figure_title}": str(test)}
-    cells |= {name: _or_dash(group.constant(column=column)) for name, column in _column_heads(group).items()}
-    return cells | {f"validation {group.figure_title}": _or_dash(group.constant("val"))}
+    comparison = [
+        {
+            "kind": table.kind,
+            "data": table.source,
+            **{name: table.data.get(name) for name in SIZES},
+            "rows": [
+                {
+                    "label": row.label,
+                    "runs": [run.name for run in row.runs],
+                    "finished": row.finished,
+                    "best": row is table.best,
+                    f"test_{row.runs[0].figure}": row.test and vars(row.test),
+                    f"val_{row.runs[0].figure}": row.validation and vars(row.validation),
+                    "against_none": (table.against_none(row) or [None])[0],
+                    "graphs_per_second": row.speed,
+                }
+                for row in table.rows
+            ],
+            "notes": table.notes,
+        }
+        for table in compare(runs)
+    ]
+    figures: dict[str, Any] = _finite({"runs": [_run_figures(run) for run in runs], "comparison": comparison})
+    return figures
 
 
-def _column_heads(group: Group) -> dict[str, str]:
-    """Heads of the table's cells for columns of labels, and these; none where there are too many for a table."""
-    if len(group.columns) > MAX_COLUMNS:
-        return {}
-    figure = group.variants[0].runs[0].column_figure
-    title = METRICS[figure].title if figure in METRICS else figure
-    return {f"test {title}, {column}": column for column in group.columns}
+def _run_figures(run: Run) -> dict[str, Any]:
+    environment, skipped = run.environment, value_in(run.data, "skipped", list)
+    as_they_are = ("name", "kind", "finished", "epochs", "encoder", "pretrained", "task", "settings", "result")
+    data = {name: value for name, value in run.data.items() if name != "skipped"}
+    return {
+        **{name: getattr(run, name) for name in as_they_are},
+        "command": environment.get("command"),
+        "data": {**data, "num_skipped": None if skipped is None else len(skipped)},
+        "validation_error": run.validation,
+        "training_seconds": run.seconds,
+        "graphs_per_second": _speed(run),
+        "machine": {name: environment.get(name) for name in _MACHINE},
+        "versions": {"python": environment.get("python"), **(value_in(environment, "packages", dict) or {})},
+    }
 
 
-def _difference(group: Group, variant: Variant) -> str:
-    baseline = group.beside_baseline(variant)
-    if baseline is None:
-        return DASH
-    difference, base = baseline[0] - baseline[1], baseline[1]
-    share = f" ({signed(100 * difference / base, '.1f')} %)" if base > 0 else ""
-    return signed(difference, ".4f") + share
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _progress(variant: Variant) -> str:
-    """Epochs done, of how many where that is not all."""
-    done = sorted({run.epochs for run in variant.runs})
-    planned = number_in(variant.settings, "epochs")
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    """Return the spread of the values that are not ``None``; ``None`` if all are, NaN if one is not finite."""
+    known = [value for value in values if value is not None]
+    if not all(map(math.isfinite, known)):
+        return Spread(math.nan, None, len(known))
+    std = statistics.stdev(known) if len(known) > 1 else None
+    return Spread(statistics.fmean(known), std, len(known)) if known else None
+
+
+def _text(spread: Spread | None) -> str:
+    return DASH if spread is None else str(spread)
+
+
+def _speed(*runs: Run) -> float | None:
+    values = [value for run in runs for _, value in run.curve("graphs_per_second")]
+    return statistics.median(values) if values else None
+
+
+def _progress(row: Row) -> str:
+    """Return the epochs done, of how many where that is not all."""
+    done = sorted({run.epochs for run in row.runs})
+    planned = number_in(row.settings, "epochs")
     text = f"{done[0]}" if len(done) == 1 else f"{done[0]}–{done[-1]}"
     return text if planned is None or done == [planned] else f"{text} of {planned:.0f}"
 
@@ -110,61 +359,89 @@ def _parameters(run: Run) -> str:
     return f"{total - encoder:,.0f} + {encoder:,.0f}" if encoder else f"{total:,.0f}"
 
 
-def _heading(group: Group) -> str:
-    return f"{group.title}: {group.sizes}" if group.sizes else group.title
+def _is_no_better_than_constant(row: Row) -> bool:
+    pairs = [(run.test, run.constant()) for run in row.runs]
+    known = [(test, constant) for test, constant in pairs if test is not None and constant is not None]
+    return bool(known) and sum(test for test, _ in known) >= sum(constant for _, constant in known)
 
 
-def verdict_on(group: Group) -> str:
-    """The outcome in a sentence or two; empty where there is nothing to compare."""
-    best = group.best
-    if best is None:
-        return ""
-    second = group.ranked[1]
-    against = f", against none {_difference(group, best)}" if group.difference(best) is not None else ""
-    extreme = "Highest" if group.larger_is_better else "Lowest"
-    text = f"{extreme} test {group.figure_title}: {best.label}, {best.test}{against}. "
-    text += f"Next: {second.label}, {second.test}."
-    tests = [variant.test for variant in (best, second) if variant.test is not None]
-    if abs(tests[-1].mean - tests[0].mean) < max(test.std or 0.0 for test in tests):
-        text += " The two are closer than the spread over seeds."
-    return text
+def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> list[list[Run]]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return list(groups.values())
 
 
-def notes_on(group: Group) -> list[str]:
-    """List what a reader of the table must bear in mind."""
-    variants, runs = group.variants, [run for variant in group.variants for run in variant.runs]
-    notes = []
-    if any(len(v.runs) > 1 for v in variants):
-        notes.append("± is the sample standard deviation over seeds; a row of one seed has none.")
-    elif group.best is not None:
-        notes.append("One seed a row: how far another seed would move a figure is not known.")
-    if len({tuple(v.seeds) for v in variants if v.finished}) > 1:
-        notes.append("Not all rows were run with the same seeds; `against none` is over those that both rows have.")
-    if learned_nothing := [variant.label for variant in variants if group.is_constant(variant)]:
-        notes.append(f"No better than the constant, and so of no use: {', '.join(learned_nothing)}.")
-    others = [name for name in differing([v.settings for v in variants]) if not of_encoding(name)]
-    if others and group.kind == "train":
-        names = ", ".join(others)
-        notes.append(f"Rows differ in more than the encoding: {names}. `against none` compares like with like.")
-    if _split_by_seed(runs):
-        notes.append("The split was drawn by the seed: runs with different seeds were tested on different molecules.")
-    machines = {json.dumps([_machine(run), run.environment.get("threads")]) for run in runs if run.environment}
-    if len(machines) > 1:
-        notes.append("Not all runs had the same machine and threads: graphs/s and times do not compare.")
-    if any(not v.finished for v in variants):
-        notes.append("Unfinished runs are not ranked; their validation figure is the best so far.")
-    return notes
+def _data_key(run: Run) -> str:
+    """Return a key that is equal for runs on the same data, as far as their descriptions tell.
+
+    A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
+    """
+    names = (*SIZES, "normalization", "atom_types") if run.source in _NAMED else SIZES
+    key = [run.kind, run.source, *(run.data.get(name) for name in names)]
+    if run.kind == "train":
+        key += [*(run.task.get(name) for name in RANKED_BY), _target_of(run.data)]
+    if run.source == UNNAMED:
+        key.append(run.data.get("spec"))  # no path tells data from Python apart
+    if (value_in(run.data, "split", dict) or {}).get("kind") == "scaffold":
+        key.append("scaffold")  # a harder split of the same file
+    return json.dumps(key, sort_keys=True)
 
 
-def _split_by_seed(runs: Sequence[Run]) -> bool:
-    """Whether runs on one data set have different splits of it, as far as their folders say."""
-    drawn = {json.dumps(run.data["split"], sort_keys=True) for run in runs if run.data.get("split")}
-    return len(drawn) > 1
+def _target_of(data: Mapping[str, Any]) -> list[Any]:
+    """Return the columns of the labels, or what they were computed as; empty if the folder does not say."""
+    target = value_in(data, "target", dict) or {}
+    computed = target.get("computed")
+    return list(target.get("columns") or []) if computed is None else [computed, None]
 
 
-def _machine(run: Run) -> str:
-    return str(run.environment.get("accelerator") or run.environment.get("processor") or DASH)
+def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
+    """Group runs by the digest of their data; one group if digests do not differ.
+
+    A digest covers the split and the numbers of atom types: two of them tell data apart where these agree, such as two
+    files split by one seed. Which of the other seeds belong to which file is not known then, so each digest is apart.
+    """
+    digests: dict[str, set[str]] = {}
+    for run in runs:
+        if (digest := value_in(run.data, "digest", str)) is not None:
+            how = [run.data.get(name) for name in ("split", "atom_types", "bond_types", "target")]
+            digests.setdefault(json.dumps(how, sort_keys=True), set()).add(digest)
+    clash = any(len(same) > 1 for same in digests.values())
+    return _grouped(runs, lambda run: str(run.data.get("digest")) if clash else "")
 
 
-def _or_dash(spread: Spread | None) -> str:
-    return DASH if spread is None else str(spread)
+def _rows(runs: Sequence[Run]) -> list[Row]:
+    """Sort runs on the same data into rows, with labels and colours of their own."""
+    order = {id(run): number for number, run in enumerate(runs)}
+    copies: Counter[str] = Counter()
+    settings: dict[int, dict[str, Any]] = {}
+
+    def key(run: Run) -> str:
+        settings[id(run)] = effective_settings(run)
+        same = json.dumps([settings[id(run)], run.finished, run.test is None], sort_keys=True)
+        seed = json.dumps([same, run.settings.get("seed")])
+        copies[seed] += 1  # the same seed again adds no spread: a row of its own
+        return f"{same}{copies[seed]}"
+
+    def seed(run: Run) -> tuple[float, str]:
+        number = number_in(run.settings, "seed")
+        return math.inf if number is None else number, str(run.path)
+
+    def rank(row: Row) -> tuple[bool, bool, float]:
+        spread = row.test if row.finished else row.validation
+        value = spread.mean if spread is not None and math.isfinite(spread.mean) else None
+        return not row.finished, value is None, (value or 0.0) * (-1 if row.runs[0].larger_is_better else 1)
+
+    groups = _grouped(sorted(runs, key=seed), key)
+    options = dict.fromkeys(name for own in settings.values() for name in own if name.startswith("attention_options."))
+    rows = [Row(same, {**options, **settings[id(same[0])]}) for same in groups]
+    rows.sort(key=rank if runs[0].kind == "train" else lambda row: min(order[id(run)] for run in row.runs))
+    colors, spare = set[str](), list(SPARE_COLORS)
+    for row, label in zip(rows, labels([row.settings for row in rows]), strict=True):
+        color = ENCODING_COLORS.get(row.encoder or "none", "")
+        if not color or color in colors:
+            color = spare.pop(0)
+            spare.append(color)
+        colors.add(color)
+        row.label, row.color = label, color
+    return rows

@@ -1,0 +1,141 @@
+"""Tell runs apart: the settings that had an effect on a run, and labels that name those in which rows differ."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tg_lpe.data import DataSpec
+from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.models import MODELS
+from tg_lpe.report.format import DASH
+from tg_lpe.report.runs import NOT_SETTINGS, Run, number_in
+from tg_lpe.training.config import READ_BY, TrainConfig
+from tg_lpe.training.run_folder import checkpoint_label
+
+RANKED_BY = ("level", "num_targets", "metric")
+"""Settings that a task's figures depend on; runs that agree in these are compared, whatever their loss."""
+
+ENTRY = ("edge_encoding", "pe_norm")
+"""How an encoding enters the model. If two rows differ in one of these settings, all rows that have it show it."""
+
+DATA_SIZES = {"class", *DataSpec().to_dict()}
+_SWITCHES = {"edge_encoding": "edge encoding", "pe_norm": "normalized encoding"}
+_KINDS = ("attention", "global_attention", "local", "pooling", "basis", "conductances", "probes", "norm", "readout")
+
+
+def effective_settings(run: Run) -> dict[str, Any]:
+    """Return the settings that had an effect, without the seed; those that the folder does not say are defaults."""
+    settings = _encoder_settings(run.encoder, run.pretrained)
+    if run.kind == "train":
+        loop = TrainConfig().to_dict()
+        del loop["epochs"]  # which all runs say
+        settings |= {"model": run.model, "start": None, **_defaults(MODELS.get(run.model), NOT_SETTINGS), **loop}
+    # Mean and standard deviation are those of the training set, which another seed may have drawn otherwise.
+    task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
+    settings |= {**run.settings, **task, **({"scaled labels": True} if "mean" in run.task else {})}
+    settings["task"] = run.task.get("name")
+    settings |= _flattened("attention_options", settings.pop("attention_options", None))
+    if (bonds := run.data.get("bond_types")) is not None:
+        settings["features"] = "types" if bonds else "ogb"
+    if run.precision is not None:
+        settings["precision"] = run.precision
+    idle = {"seed"} | {name for name, at in READ_BY.items() if settings.get("schedule", at) != at}
+    if run.kind == "train" and run.encoder is None:
+        idle |= {"pe_norm", "pe_lr", "encoder_lr"}
+    if number_in(run.result, "encoder_parameters") == 0:
+        idle.add("encoder_lr")
+    return {name: value for name, value in settings.items() if name not in idle}
+
+
+def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None = None) -> dict[str, Any]:
+    """Return class and arguments of an encoder but for sizes of the data, with the defaults of a known class."""
+    if encoder is None:
+        return {"encoder": None}
+    name = str(encoder.get("class", "unknown"))
+    arguments = _defaults(ENCODERS.get(name), DATA_SIZES)
+    arguments |= {key: value for key, value in encoder.items() if key not in DATA_SIZES}
+    settings: dict[str, Any] = {"encoder": name}
+    if "edge_out_channels" in arguments:
+        settings["edge_encoding"] = arguments["edge_out_channels"] != 0
+        if not arguments["edge_out_channels"]:
+            del arguments["edge_out_channels"]
+    if pretrained is not None:
+        return {**settings, "pretrained": pretrained}  # the checkpoint decides all its arguments
+    for key, value in arguments.items():
+        if isinstance(value, dict) and "class" in value:  # an encoder inside another
+            inner = _encoder_settings(value)
+            settings |= {name if name == "edge_encoding" else f"encoder.{name}": one for name, one in inner.items()}
+        else:
+            settings[f"encoder.{key}"] = value
+    return settings
+
+
+def _flattened(name: str, value: Any) -> dict[str, Any]:
+    """Return options within options as settings of their own, ``NAME.OPTION``."""
+    if not isinstance(value, Mapping):
+        return {} if value is None else {name: value}
+    return {key: each for inner, part in value.items() for key, each in _flattened(f"{name}.{inner}", part).items()}
+
+
+def _defaults(cls: type | None, left_out: set[str]) -> dict[str, Any]:
+    """Return the defaults of a constructor, as JSON gives them back; none without a class."""
+    parameters = [] if cls is None else inspect.signature(cls).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.name not in left_out}
+    return json.loads(json.dumps(defaults, default=str))  # type: ignore[no-any-return]
+
+
+def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a label for each row: its encoder, and the settings in which it differs from rows of the same encoder."""
+    bases = [_encoder_label(own) for own in settings]
+    entry = differing([{name: own[name] for name in ENTRY if name in own} for own in settings])
+    found: list[str] = []
+    for base, own in zip(bases, settings, strict=True):
+        alike = differing([other for b, other in zip(bases, settings, strict=True) if b == base])
+        names = dict.fromkeys([*alike, *(name for name in entry if name in own)])
+        parts = [(name, own.get(name, DASH)) for name in names]
+        parts = [(name, value) for name, value in parts if value is not None or "_options." not in name]
+        label = ", ".join([base, *(_in_words(name, value) for name, value in parts)])
+        found.append(label)
+    numbers = [found[:place].count(label) + 1 for place, label in enumerate(found)]
+    return [f"{label} ({number})" if number > 1 else label for label, number in zip(found, numbers, strict=True)]
+
+
+def _encoder_label(settings: Mapping[str, Any]) -> str:
+    label = settings.get("encoder") or "none"
+    if pretrained := settings.get("pretrained"):
+        label += f" from {checkpoint_label(str(pretrained))}"
+    if kernels := settings.get("kernels"):
+        label += f", {' and '.join(map(str, kernels))} kernels"
+    return str(label)
+
+
+def _in_words(name: str, value: Any) -> str:
+    """Return a setting as part of a label."""
+    if name == "model":
+        return str(value)
+    if name == "start":
+        return "from scratch" if value is None else f"from {checkpoint_label(value)}"
+    name = name.rpartition(".")[2]
+    if isinstance(value, bool):
+        return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"
+    if name in _KINDS:
+        return f"{'no' if value == 'none' else value} {name.replace('_', ' ')}"
+    return "all channels" if (name, value) == ("out_channels", None) else f"{name} {value}"
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of settings that are not the same in all; a precision of ``auto`` does not count."""
+    values: dict[str, set[str]] = {}
+    for each in settings:
+        for name, value in each.items():
+            if (name, value) != ("precision", "auto"):
+                values.setdefault(name, set()).add(str(value))
+    return [name for name, different in values.items() if len(different) > 1]
+
+
+def of_encoding(name: str) -> bool:
+    """Return whether a setting belongs to the encoding; rows that agree in all others are compared like with like."""
+    return name.startswith("encoder") or name in ("pretrained", "pe_lr", *ENTRY)
