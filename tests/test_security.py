@@ -130,7 +130,7 @@ def checkpoint(folder: Path, **changes: Any) -> Path:
     GraphTransformer(num_node_types=3, hidden_channels=8, heads=2, num_layers=1).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text()) | changes
     config.pop(checkpoints.DIGEST)
-    config[checkpoints.DIGEST] = checkpoints._digest(config, folder / checkpoints.WEIGHTS)
+    config[checkpoints.DIGEST] = checkpoints._digest(config, (folder / checkpoints.WEIGHTS).read_bytes())
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

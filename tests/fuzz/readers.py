@@ -18,7 +18,7 @@ from tg_lpe.datasets.molecules import AtomVocabulary, load_molecules
 from tg_lpe.datasets.molecules import _cache as molecule_cache
 from tg_lpe.datasets.molecules.load import read_molecules
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub.checkpoints import CONFIG, DIGEST, WEIGHTS, _digest, load, read_config
+from tg_lpe.hub.checkpoints import CONFIG, DIGEST, WEIGHTS, Checkpoint, _digest, load
 from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.prediction import load as load_predictor
 from tg_lpe.prediction import predict_file
@@ -58,7 +58,7 @@ def as_part(name: str, whole: Callable[[], dict[str, bytes]], seal: bool = False
             try:
                 config = json.loads((target / CONFIG).read_bytes())
                 config.pop(DIGEST, None)
-                write_json(target / CONFIG, {**config, DIGEST: _digest(config, target / WEIGHTS)})
+                write_json(target / CONFIG, {**config, DIGEST: _digest(config, (target / WEIGHTS).read_bytes())})
             except (ValueError, TypeError, AttributeError, RecursionError):
                 pass
         return target
@@ -186,7 +186,7 @@ def all_readers() -> tuple[list[Reader], Sequence[bytes]]:
         Reader("encoder, model.safetensors", as_part(WEIGHTS, _checkpoint, seal=True), _encode),
         Reader("model, config.json", as_part(CONFIG, _model, seal=True), nothing(load)),
         Reader("model, model.safetensors", as_part(WEIGHTS, _model, seal=True), nothing(load)),
-        Reader("read_config", as_part(CONFIG, _model), nothing(read_config)),
+        Reader("Checkpoint", as_part(CONFIG, _model), nothing(Checkpoint.open)),
     ]
     for name in ("config.json", "metrics.jsonl", "result.json", "environment.json", "state.safetensors"):
         readers.append(Reader(f"read_run, {name}", as_part(name, _run_folder), nothing(read_run)))

@@ -15,8 +15,8 @@ from tg_lpe import GraphTransformer, zoo
 from tg_lpe.cli import main
 from tg_lpe.encoders import load_encoder
 from tg_lpe.hub import checkpoints
+from tg_lpe.hub.checkpoints import Kind, kind_of
 from tg_lpe.hub.files import load_tensors
-from tg_lpe.hub.layouts import Kind, kind_of
 from tg_lpe.models import MODELS
 from tg_lpe.prediction import Predictor
 from tg_lpe.training.tasks import make_task

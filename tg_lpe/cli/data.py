@@ -11,7 +11,8 @@ from jsonargparse import Namespace
 
 from tg_lpe.cli.options import add_config
 from tg_lpe.cli.parser import Parser
-from tg_lpe.cli.trained import features_of, is_canonical, vocabulary_for, vocabulary_of
+from tg_lpe.cli.pretrained import features_of, vocabulary_for, vocabulary_of
+from tg_lpe.hub.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from tg_lpe.data import GraphSplits
@@ -62,9 +63,9 @@ def add_data(parser: Parser) -> None:
 
 
 def load_data(
-    args: Namespace, chosen: Mapping[str, Any] | str | None, start: Predictor | None = None, **targets: Any
+    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, start: Predictor | None = None, **targets: Any
 ) -> GraphSplits:
-    """The data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
+    """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
     if args.source in GENERATED:
         from tg_lpe.datasets.block_models import load_block_model
 
@@ -100,6 +101,11 @@ def load_data(
         raise ValueError(f"nothing says how model {args.start} reads molecules: name the run folder of its training")
     if before not in (None, features):
         raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
+    checkpoint = chosen if isinstance(chosen, Checkpoint) else None
+    if start is not None:
+        vocabulary = vocabulary_of(start.data)
+    else:
+        vocabulary = None if checkpoint is None else vocabulary_for(checkpoint, features)
     splits = load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
@@ -107,8 +113,8 @@ def load_data(
         features=features,
         canonical=args.canonical
         or (start is not None and start.data.get("canonical") is True)
-        or (isinstance(chosen, str) and is_canonical(chosen)),
-        vocabulary=vocabulary_for(chosen, features) if start is None else vocabulary_of(start.data),
+        or (checkpoint is not None and checkpoint.is_canonical),
+        vocabulary=vocabulary,
         split=args.split,
         cache_dir=args.cache,
         strict=args.strict,

@@ -12,8 +12,8 @@ from jsonargparse import Namespace
 
 from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
 from tg_lpe.cli.parser import Parser
+from tg_lpe.cli.pretrained import fixed_encoder, reader_of
 from tg_lpe.cli.runs import add_process, set_threads
-from tg_lpe.cli.trained import fixed_encoder, reader_of
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader
@@ -136,9 +136,9 @@ def _encode_shards(args: Namespace, output: Path) -> None:
 
 
 def _transform(args: Namespace) -> tuple[LinearTransformerPE, MoleculeReader | None]:
-    """The transform of ``encode``, and how molecules are read for an encoder that knows atom types by number."""
+    """Make the transform, and the reader of molecules for an encoder that knows atom types by number."""
     from tg_lpe.transforms import LinearTransformerPE
 
-    encoder, name = fixed_encoder(args)
+    encoder, checkpoint = fixed_encoder(args)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
-    return transform, reader_of(name) if name is not None and "x" in encoder.reads else None
+    return transform, reader_of(checkpoint) if checkpoint is not None and "x" in encoder.reads else None

@@ -26,6 +26,7 @@ from tg_lpe.data import DataSpec
 from tg_lpe.data.splits import LEVELS
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.hub import zoo
+from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models import register as register_model
 from tg_lpe.models.base import FIXED
@@ -112,12 +113,12 @@ class Chosen:
                 self.content[option] = value
 
     def _name(self, option: str) -> str | None:
-        """The class that is named for an option."""
+        """Return the name of the class that is named for an option."""
         value = self.content.get(option)
         return value.get("class") if isinstance(value, dict) else value
 
     def _class(self, option: str) -> Any:
-        """The class that an option chooses, or its default, which is noted as if it were typed."""
+        """Return the class that an option chooses, or its default, which is noted as if it were typed."""
         name = self._name(option)
         if name is None:
             name = self._default(option)
@@ -132,7 +133,7 @@ class Chosen:
         return cls
 
     def _default(self, option: str) -> str | None:
-        """The class that an option chooses where none is named."""
+        """Return the name of the class that an option chooses where none is named."""
         preset = self.content.get("preset")
         if self.start is not None and option in ("encoder", "model"):
             model = self.start.model if option == "model" else getattr(self.start.model, "encoder", None)
@@ -176,7 +177,7 @@ def class_named(option: str, name: str) -> Any:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether a name is of a checkpoint, not of a class."""
+    """Tell whether a name is of a checkpoint, not of a class."""
     return name not in ENCODERS and (name in zoo.names() or os.path.isdir(name))
 
 
@@ -207,7 +208,7 @@ def _import_modules(names: Sequence[str]) -> None:
 
 
 def _trained_model(name: str | None) -> Predictor | None:
-    """The trained model that ``--start`` names, with the data that it was trained on."""
+    """Load the trained model that ``--start`` names, with the data that it was trained on."""
     if name is None:
         return None
     from tg_lpe.prediction import load
@@ -381,7 +382,7 @@ def _start_defaults(given: Namespace, chosen: Chosen) -> dict[str, Any]:
 
 
 def model_of(start: Predictor | None) -> Model:
-    """Its model, whose class :class:`Chosen` has checked."""
+    """Return the model to start from, whose class :class:`Chosen` has checked."""
     return start.model  # type: ignore[union-attr, return-value]
 
 
@@ -394,7 +395,7 @@ def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
 
 
 def _with_classes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, where those that are encoders themselves become their class and arguments."""
+    """Replace arguments that are encoders themselves by their class and arguments."""
     result = dict(arguments)
     for name, value in arguments.items():
         if isinstance(value, dict) and "class_path" in value:
@@ -417,15 +418,15 @@ def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
     return {"model": cls, **cls.training_defaults(level), **given}
 
 
-def encoder_label(chosen: Mapping[str, Any] | str | None) -> str:
+def encoder_label(chosen: Mapping[str, Any] | Checkpoint | None) -> str:
     """Return the name of the encoder for messages and folders."""
     if chosen is None:
         return "none"
-    return checkpoint_label(chosen) if isinstance(chosen, str) else str(chosen["class"])
+    return checkpoint_label(chosen.name) if isinstance(chosen, Checkpoint) else str(chosen["class"])
 
 
 def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
-    """A configuration from the options of its fields' names; options that were not given leave the defaults.
+    """Make a configuration from the options of its fields' names; options that were not given leave the defaults.
 
     Args:
         cls: the class of the configuration.
@@ -437,5 +438,5 @@ def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
 
 
 def arguments_of(cls: type) -> set[str]:
-    """Names of the arguments of a class's constructor."""
+    """Return the names of the arguments of a class's constructor."""
     return set(inspect.signature(cls).parameters)

@@ -64,16 +64,14 @@ class Parser(ArgumentParser):
     def _known(self, flag: str) -> str:
         """Suggest what to type instead of an option that does not exist."""
         group, dot, _ = flag.partition(".")
-        every = list(self._option_string_actions)
-        own = [known for known in every if dot and known.startswith(f"{group}.") and known != f"{group}.class"]
-        near = difflib.get_close_matches(flag, own or every, n=1, cutoff=0.75)
-        if near and near[0] != f"{group}.class":
+        flags = list(self._option_string_actions)
+        own = [known for known in flags if dot and known.startswith(f"{group}.") and known != f"{group}.class"]
+        is_of_class = f"{group}.class" in flags
+        if near := difflib.get_close_matches(flag, own if is_of_class else flags, n=1, cutoff=0.75):
             return f"; did you mean {near[0]}?"
-        if f"{group}.class" not in every:
-            return ""
         if own:
             return f"; the class that {group} chooses takes {', '.join(own)}"
-        return f"; name a class that takes it, {group} CLASS"
+        return f"; name a class that takes it, {group} CLASS" if is_of_class else ""
 
 
 def plain(text: str) -> str:

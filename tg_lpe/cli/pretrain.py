@@ -12,8 +12,9 @@ from jsonargparse import Namespace
 from tg_lpe.cli.data import add_data, load_data
 from tg_lpe.cli.options import SIZES, WIDTHS, Chosen, add_encoder, arguments_of, encoder_label, parse_rest, settings_of
 from tg_lpe.cli.parser import Parser
+from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-from tg_lpe.cli.trained import encoder_to_train
+from tg_lpe.hub.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from tg_lpe.encoders.base import Encoder
@@ -114,7 +115,7 @@ def _run_pretraining(
     _check_learns(encoder)
     settings = {
         "encoder": encoder.config_dict(),
-        "pretrained": chosen if isinstance(chosen, str) else None,
+        "pretrained": chosen.name if isinstance(chosen, Checkpoint) else None,
         "loop": config.to_dict(),
         "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }

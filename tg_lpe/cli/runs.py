@@ -84,7 +84,7 @@ def run_training(
 
 
 def device_named(name: str) -> torch.device:
-    """The device of a name, checked before anything is read or written."""
+    """Return the device of a name, checked before anything is read or written."""
     import torch
 
     try:

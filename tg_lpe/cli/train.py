@@ -23,8 +23,9 @@ from tg_lpe.cli.options import (
     settings_of,
 )
 from tg_lpe.cli.parser import Parser
+from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-from tg_lpe.cli.trained import encoder_to_train
+from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
 from tg_lpe.training.metrics import METRICS
@@ -105,7 +106,7 @@ def run(args: Namespace) -> None:
         print(f"{label} takes its statistics from the training part, graphs: {number}", file=sys.stderr)
     settings = {
         **describe_model(model),
-        "pretrained": chosen if isinstance(chosen, str) else None,
+        "pretrained": chosen.name if isinstance(chosen, Checkpoint) else None,
         **({} if start is None else {"start": args.start}),
         "task": task.to_dict(),
         "loop": config.to_dict(),
@@ -136,7 +137,7 @@ def run(args: Namespace) -> None:
 
 
 def _beside(title: str, value: float | None, constant: float | None) -> str:
-    """A figure, and that of the constant prediction where there is one."""
+    """Write a figure, and that of the constant prediction where there is one."""
     from tg_lpe.report.format import DASH, figure_text
 
     beside = "" if constant is None else f", of a constant {figure_text(constant)}"

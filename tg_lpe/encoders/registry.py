@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, check_encoder
-from tg_lpe.hub.checkpoints import CLASSES, load, read_config
-from tg_lpe.hub.layouts import Kind, kind_of
+from tg_lpe.hub.checkpoints import CLASSES, Checkpoint, Kind
 from tg_lpe.hub.registry import Registry
 
 E = TypeVar("E", bound=type[Encoder])
@@ -35,7 +34,7 @@ def register(cls: E) -> E:
     return cls
 
 
-def load_encoder(name_or_dir: str | Path) -> Encoder:
+def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
     """A pretrained encoder of whichever class it is.
 
     Args:
@@ -44,14 +43,15 @@ def load_encoder(name_or_dir: str | Path) -> Encoder:
     Raises:
         ValueError: as there, or if the checkpoint holds no encoder.
     """
-    config = read_config(name_or_dir)
+    checkpoint = Checkpoint.open(name_or_dir)
+    config, name_or_dir = checkpoint.config, checkpoint.name
     if config.get("class") not in ENCODERS:
         places = {
             Kind.TRAINING: f"tg_lpe.zoo.load({str(name_or_dir)!r}).model.encoder",
             Kind.PRETRAINING: f"the checkpoint {Path(name_or_dir, 'encoder')}",
         }
-        if (kind := kind_of(config)) in places:
-            raise ValueError(f"{name_or_dir} is the folder of a training; its encoder is {places[kind]}")
+        if checkpoint.kind in places:
+            raise ValueError(f"{name_or_dir} is the folder of a training; its encoder is {places[checkpoint.kind]}")
         held = config.get("class", sorted(config))
         if isinstance(held, str) and held not in CLASSES:
             raise ValueError(
@@ -59,7 +59,7 @@ def load_encoder(name_or_dir: str | Path) -> Encoder:
                 f"defines it, with @tg_lpe.encoders.register before the class; encoders are {list(ENCODERS)}"
             )
         raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {held}; encoders are {list(ENCODERS)}")
-    encoder: Encoder = load(name_or_dir)
+    encoder: Encoder = checkpoint.module
     return encoder
 
 

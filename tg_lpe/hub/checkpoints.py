@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -22,7 +24,7 @@ from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-define
 from torch import Tensor, nn
 
 from tg_lpe.hub import zoo
-from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
+from tg_lpe.hub.files import parse_tensors, read_object, save_tensors, write_json
 from tg_lpe.hub.registry import Registry
 
 CONFIG = "config.json"
@@ -69,6 +71,21 @@ T = TypeVar("T", bound="CheckpointMixin")
 
 CLASSES = Registry("class of a checkpoint")
 """Every class that :func:`load` can make, by the name that ``config.json`` says."""
+
+
+class Kind(Enum):
+    """Kinds of folders with a ``config.json``."""
+
+    CHECKPOINT = "a checkpoint"
+    TRAINING = "the run folder of a training"
+    PRETRAINING = "the run folder of a pretraining, with its encoder in the folder encoder"
+
+
+def kind_of(config: Mapping[str, Any]) -> Kind:
+    """Return what a folder holds, by the content of its ``config.json``."""
+    if "class" in config or "command" not in config:
+        return Kind.CHECKPOINT
+    return Kind.TRAINING if config["command"] == "train" else Kind.PRETRAINING
 
 
 class CheckpointMixin(
@@ -225,7 +242,9 @@ class CheckpointMixin(
         if dtype not in (None, torch.float32) and not any(t.is_floating_point() for t in tensors.values()):
             config.setdefault(DTYPE, str(dtype).removeprefix("torch."))
         save_tensors(save_directory / WEIGHTS, tensors)
-        write_json(save_directory / CONFIG, {**config, DIGEST: _digest(config, save_directory / WEIGHTS)})
+        write_json(
+            save_directory / CONFIG, {**config, DIGEST: _digest(config, (save_directory / WEIGHTS).read_bytes())}
+        )
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
@@ -248,36 +267,140 @@ class CheckpointMixin(
             ValueError: if there is no such checkpoint, or it is incomplete, damaged or of another class.
             TypeError: if an option of the download is unknown.
         """
-        folder = find_folder(pretrained_model_name_or_path, **download)
-        config = _verified_config(folder)
-        stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
-        name, arguments = config.get("class", cls.__name__), {k: v for k, v in config.items() if k != "class"}
+        checkpoint = Checkpoint.open(pretrained_model_name_or_path, **download)
+        return checkpoint.load(map_location, cls)  # type: ignore[no-any-return]
+
+
+class Checkpoint:
+    """A checkpoint or a run folder, opened once and handed on in place of its name. :meth:`open` makes one.
+
+    Attributes:
+        name: what it was opened by.
+        folder: where its files are.
+        kind: what it holds.
+        config: the class and its constructor's arguments; of a run folder, the settings of the run.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self._stored = read_object(folder / CONFIG)
+        self._digest = self._stored.pop(DIGEST, None)
+        self.config = dict(self._stored)
+        held = CLASSES.get(self.config.get("class", ""))
+        if held is not None and DTYPE not in inspect.signature(held).parameters:
+            self.config.pop(DTYPE, None)
+        self.kind = kind_of(self.config)
+
+    @classmethod
+    def open(cls, name_or_dir: str | Path | Checkpoint, **download: Any) -> Checkpoint:
+        """Open a checkpoint by name, folder or ``OWNER/NAME`` on the Hub; one that is open is returned as it is.
+
+        Args:
+            name_or_dir, download: as :meth:`CheckpointMixin.from_pretrained`.
+
+        Raises:
+            ValueError: if there is no such checkpoint, it is incomplete, or its configuration is damaged.
+            TypeError: if an option of the download is unknown.
+        """
+        if isinstance(name_or_dir, Checkpoint):
+            return name_or_dir
+        folder = _find_folder(name_or_dir, **download)
+        checkpoint = cls(str(name_or_dir), folder)
+        if checkpoint.kind is Kind.CHECKPOINT and not (folder / WEIGHTS).is_file():
+            raise ValueError(f"checkpoint {folder} is incomplete: {WEIGHTS} is missing")
+        return checkpoint
+
+    @property
+    def encoder(self) -> Checkpoint:
+        """Return the checkpoint of an encoder: this one, or that inside the folder of a pretraining."""
+        return Checkpoint.open(Path(self.name, "encoder")) if self.kind is Kind.PRETRAINING else self
+
+    @property
+    def is_model(self) -> bool:
+        """Tell whether it holds a trained model, not an encoder alone."""
+        has_encoder = "encoder" in self.config and self.config.get("class") in CLASSES
+        return self.kind is Kind.TRAINING or (self.kind is Kind.CHECKPOINT and has_encoder)
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """Read what ``card.json`` says of the task and the training data; empty if there is none."""
+        file = self.folder / DESCRIPTION
+        return read_object(file) if file.is_file() else {}
+
+    @cached_property
+    def descriptions(self) -> list[tuple[Path, Mapping[str, Any]]]:
+        """Read what the card, the run and the run around it say of the training data, each with its file."""
+        around = self.folder.resolve().parent / CONFIG
+        of_run = read_object(around) if around.is_file() else {}
+        files = {self.folder / DESCRIPTION: self.card, self.folder / CONFIG: self.config, around: of_run}
+        return [(file, content.get("data", {})) for file, content in files.items()]
+
+    @property
+    def is_canonical(self) -> bool:
+        """Tell whether the molecules of the training were drawn from their canonical SMILES."""
+        return any(data.get("canonical") is True for _, data in self.descriptions)
+
+    @cached_property
+    def module(self) -> Any:
+        """Load the module once, on the CPU and in eval mode."""
+        return self.load()
+
+    def load(self, map_location: str | torch.device = "cpu", cls: type[CheckpointMixin] | None = None) -> Any:
+        """Make the module and load its weights, which are checked against the digest; in eval mode.
+
+        Args:
+            map_location: the device of the parameters.
+            cls: the class that is wanted, or a base class of it; whichever it is if absent.
+
+        Raises:
+            ValueError: if the class is unknown or another one, or the checkpoint is damaged or does not fit its class.
+        """
+        if cls is None:
+            if "class" not in self.config:
+                raise ValueError(f"checkpoint {self.name} does not name its class; it holds {sorted(self.config)}")
+            try:
+                cls = CLASSES[self.config["class"]]
+            except ValueError as error:
+                raise ValueError(f"checkpoint {self.name}: {error}") from error
+        tensors = self._tensors()
+        config = dict(self._stored)
+        name = config.pop("class", cls.__name__)
         if name != cls.__name__:
             held = CLASSES.get(name)
-            if held is not None and held is not cls and issubclass(held, cls):
-                return held.from_pretrained(folder, map_location=map_location)
-            raise ValueError(f"checkpoint {folder} does not fit {cls.__name__}: it holds a {name}")
-        tensors, _ = load_tensors(folder / WEIGHTS)
+            if held is None or held is cls or not issubclass(held, cls):
+                raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: it holds a {name}")
+            cls = held
+        stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
-            inspect.signature(cls).bind(**arguments)
-            check_fit(arguments, lambda: cls(**arguments), tensors)
+            inspect.signature(cls).bind(**config)
+            check_fit(config, lambda: cls(**config), tensors)
             with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
-                model = cls(**arguments)
-            dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
-            if not dtypes and stored is not None:
-                dtypes.add(_floating_dtype(stored))
+                model: Any = cls(**config)
+            is_floating = any(tensor.is_floating_point() for tensor in tensors.values())
+            dtype = None if stored is None or is_floating else _floating_dtype(stored)
             if tensors:
-                _cast_as_stored(model, tensors)  # type: ignore[arg-type]
-            elif dtypes:
-                model.to(dtypes.pop())  # type: ignore[attr-defined]
-            model.load_state_dict(tensors)  # type: ignore[attr-defined]
+                _cast_as_stored(model, tensors)
+            elif dtype is not None:
+                model.to(dtype)
+            model.load_state_dict(tensors)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"checkpoint {folder} does not fit {cls.__name__}: {error}") from error
-        return model.to(map_location).eval()  # type: ignore[attr-defined]
+            raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
+        return model.to(map_location).eval()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Read the weights, opening their file once."""
+        path = self.folder / WEIGHTS
+        content = path.read_bytes()
+        if self._digest != _digest(self._stored, content):
+            raise ValueError(
+                f"checkpoint {self.folder} was truncated or altered: its files do not match the digest in {CONFIG} "
+                f"({self._digest})"
+            )
+        return parse_tensors(content, path)
 
 
 def load(name_or_dir: str | Path, **options: Any) -> Any:
-    """A checkpoint of whichever class it is.
+    """Load a checkpoint of whichever class it is.
 
     Args:
         name_or_dir, options: as :meth:`CheckpointMixin.from_pretrained`.
@@ -285,55 +408,12 @@ def load(name_or_dir: str | Path, **options: Any) -> Any:
     Raises:
         ValueError: as there, or if the checkpoint's class is not registered.
     """
-    config = read_config(name_or_dir, **{name: value for name, value in options.items() if name != "map_location"})
-    if "class" not in config:
-        raise ValueError(f"checkpoint {name_or_dir} does not name its class; it holds {sorted(config)}")
-    try:
-        cls = CLASSES[config["class"]]
-    except ValueError as error:
-        raise ValueError(f"checkpoint {name_or_dir}: {error}") from error
-    return cls.from_pretrained(name_or_dir, **options)
+    location = options.pop("map_location", "cpu")
+    return Checkpoint.open(name_or_dir, **options).load(location)
 
 
-def read_config(name_or_dir: str | Path, **download: Any) -> dict[str, Any]:
-    """The configuration of a checkpoint: its class and its constructor's arguments.
-
-    Args:
-        name_or_dir, download: as :meth:`CheckpointMixin.from_pretrained`.
-
-    Raises:
-        ValueError: if there is no such checkpoint, or its configuration is damaged.
-        TypeError: if an option of the download is unknown.
-    """
-    config = read_object(find_folder(name_or_dir, **download) / CONFIG)
-    config.pop(DIGEST, None)
-    cls = CLASSES.get(config.get("class", ""))
-    if cls is not None and DTYPE not in inspect.signature(cls).parameters:
-        config.pop(DTYPE, None)
-    return config
-
-
-def _verified_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a checkpoint whose files match its digest."""
-    config = read_object(folder / CONFIG)
-    expected = config.pop(DIGEST, None)
-    if expected != _digest(config, folder / WEIGHTS):
-        raise ValueError(
-            f"checkpoint {folder} was truncated or altered: its files do not match the digest in {CONFIG} ({expected})"
-        )
-    return config
-
-
-def find_folder(name_or_dir: str | Path, **download: Any) -> Path:
-    """The folder of a checkpoint, checked to be complete; downloaded if it is on the Hub.
-
-    Args:
-        name_or_dir, download: as :meth:`CheckpointMixin.from_pretrained`.
-
-    Raises:
-        ValueError: if there is no such checkpoint, or a file of it is missing.
-        TypeError: if an option of the download is unknown.
-    """
+def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
+    """Return the folder of a checkpoint or a run, which has a configuration; downloaded if it is on the Hub."""
     allowed = [option for option in inspect.signature(hf_hub_download).parameters if option not in NOT_OPTIONS]
     for option, value in download.items():
         if option not in allowed:
@@ -350,10 +430,8 @@ def find_folder(name_or_dir: str | Path, **download: Any) -> Path:
             f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder{_there(Path(name))}, "
             "nor OWNER/NAME on the Hub"
         )
-    for file in (CONFIG, WEIGHTS):
-        if not (folder / file).is_file():
-            raise ValueError(f"checkpoint {folder} is incomplete: {file} is missing")
-    read_object(folder / CONFIG)
+    if not (folder / CONFIG).is_file():
+        raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing")
     return folder
 
 
@@ -437,9 +515,9 @@ def module_digest(module: nn.Module) -> str:
     return sha.hexdigest()[:12]
 
 
-def _digest(config: dict[str, Any], weights: Path) -> str:
+def _digest(config: dict[str, Any], weights: bytes) -> str:
     sha = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-    sha.update(weights.read_bytes())
+    sha.update(weights)
     return sha.hexdigest()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 MAX_JSON = 2**26
@@ -134,3 +134,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (no mapping)
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+
+
+def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    """Return the tensors in the content of a file that :func:`save_tensors` wrote.
+
+    Raises:
+        ValueError: if it is truncated or not safetensors.
+    """
+    try:
+        tensors: dict[str, Tensor] = load(content)
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    return tensors

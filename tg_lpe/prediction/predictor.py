@@ -20,10 +20,8 @@ from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.hub import checkpoints, zoo
-from tg_lpe.hub.checkpoints import DESCRIPTION, find_folder
-from tg_lpe.hub.files import load_tensors, read_object, write_json
-from tg_lpe.hub.layouts import Kind, kind_of
+from tg_lpe.hub.checkpoints import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
+from tg_lpe.hub.files import load_tensors, write_json
 from tg_lpe.models import Model, make_model
 from tg_lpe.prediction.inputs import Graphs, check_collection, is_missing, is_molecule, strings
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
@@ -376,14 +374,14 @@ class Predictor:
         Raises:
             TypeError: if the model is no checkpoint's, or an argument of its constructor is not JSON-able.
         """
-        if not isinstance(self.model, checkpoints.CheckpointMixin):
+        if not isinstance(self.model, CheckpointMixin):
             raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
         self.model.save_pretrained(folder)
         task = None if self.task is None else self.task.to_dict()
         write_json(Path(folder) / DESCRIPTION, {"class": type(self.model).__name__, "task": task, "data": self.data})
 
 
-def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
+def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
     """A trained model, ready to predict::
 
         tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
@@ -398,23 +396,18 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
     Raises:
         ValueError: if there is no such checkpoint, it is damaged or unfinished, or it holds no model that predicts.
     """
-    run = RunFolder(name_or_dir)
-    if str(name_or_dir) not in zoo.names() and run.config.is_file():
-        config = read_object(run.config)
-        kind = kind_of(config)
-        if kind is Kind.TRAINING:
-            return _of_run(run, config, device)
-        if kind is Kind.PRETRAINING:
-            raise ValueError(f"{run.path} holds a pretraining; its encoder is the checkpoint {run.path / 'encoder'}")
-    folder = find_folder(name_or_dir)
-    config = checkpoints.read_config(folder)
+    checkpoint = Checkpoint.open(name_or_dir)
+    config, folder = checkpoint.config, checkpoint.folder
+    if checkpoint.kind is Kind.TRAINING:
+        return _of_run(RunFolder(folder), config, device)
+    if checkpoint.kind is Kind.PRETRAINING:
+        raise ValueError(f"{folder} holds a pretraining; its encoder is the checkpoint {folder / 'encoder'}")
     if config.get("class") in ENCODERS:
         raise ValueError(
-            f"checkpoint {name_or_dir} holds an encoder, {config['class']}, which predicts nothing: "
+            f"checkpoint {checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: "
             "tg_lpe.AddPositionalEncoding.from_pretrained takes it"
         )
-    model = checkpoints.load(folder, map_location=device)
-    card = read_object(folder / DESCRIPTION) if (folder / DESCRIPTION).is_file() else {}
+    model, card = checkpoint.load(device), checkpoint.card
     task = card.get("task")
     return Predictor(model, None if task is None else make_task(task), card.get("data"))
 
@@ -439,7 +432,7 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         )
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
-        checkpoints.check_fit(described, lambda: make_model(described), tensors)
+        check_fit(described, lambda: make_model(described), tensors)
     except RuntimeError as error:
         raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten

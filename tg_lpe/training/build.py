@@ -14,6 +14,7 @@ from tg_lpe.arguments import ArgumentError, check_type
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
+from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.tasks import Task
@@ -28,7 +29,7 @@ SIZES = ("num_node_types", "in_channels", "num_edge_types", "edge_dim")
 def build_model(
     spec: DataSpec,
     task: Task,
-    encoder: Encoder | Mapping[str, Any] | str | Path | None = None,
+    encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None = None,
     *,
     model: str | type[Model] = DEFAULT_MODEL,
     seed: int = 0,
@@ -41,8 +42,8 @@ def build_model(
         spec: sizes of the data, such as ``splits.spec``.
         task: what to predict.
         encoder: the positional encoding: an encoder; or ``"class"`` and arguments of one, which is drawn from a seed of
-            its own, so that the model starts from the same weights with every encoder; or the name or folder of a
-            pretrained one; or ``None`` for none.
+            its own, so that the model starts from the same weights with every encoder; or the name, folder or open
+            checkpoint of a pretrained one; or ``None`` for none.
         model: the class of the model, or its name.
         seed: of the weights. The global generator is not touched.
         edge_encoding: whether the encoding of edges is used, if the encoder has one.
@@ -78,7 +79,9 @@ def build_model(
         return cls(**{**given, **arguments}).train()
 
 
-def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec: DataSpec) -> Encoder | None:
+def start_encoder(
+    encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None, spec: DataSpec
+) -> Encoder | None:
     """The encoder that a training begins with: fresh, or pretrained.
 
     Args:
@@ -92,18 +95,19 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | None, spec
         return encoder
     if isinstance(encoder, Mapping):
         return make_encoder(encoder, spec)
-    if encoder in ENCODERS:
+    if isinstance(encoder, str) and encoder in ENCODERS:
         raise ValueError(
             f"{encoder!r} is a class and no pretrained encoder: give {{'class': {encoder!r}}} and its arguments, or an "
             "object of the class"
         )
-    pretrained = load_encoder(encoder)
+    checkpoint = Checkpoint.open(encoder)
+    pretrained = load_encoder(checkpoint)
     arguments, data = pretrained.config_dict(), spec.to_dict()
     for name in SIZES:
         if arguments.get(name) not in (None, data[name]):
             what = "node" if name in ("num_node_types", "in_channels") else "edge"
             raise ValueError(
-                f"encoder {str(encoder)!r} has {name}={arguments[name]}, the data has {data[name]}: pretrain one on "
+                f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}: pretrain one on "
                 f"this data, or take one that does not read {what} features"
             )
     return pretrained.requires_grad_(True).train()

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError
-from tg_lpe.hub.checkpoints import CLASSES
+from tg_lpe.hub.checkpoints import CLASSES, Kind, kind_of
 from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
-from tg_lpe.hub.layouts import Kind, kind_of
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 

@@ -9,7 +9,7 @@ from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.encoders.registry import load_encoder
-from tg_lpe.hub.checkpoints import read_config
+from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 DEFAULT_ENCODER = "gram-k16"
@@ -70,7 +70,7 @@ class LinearTransformerPE(AddPositionalEncoding):
         if k is not None and isinstance(encoder, Encoder):
             check_encoder(encoder)
             if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= encoder.out_channels:
-                largest = read_config(DEFAULT_ENCODER)["out_channels"]
+                largest = Checkpoint.open(DEFAULT_ENCODER).config["out_channels"]
                 raise ValueError(
                     f"k must lie in 1..{encoder.out_channels}, the channels of the encoder, got {k!r}; the default, "
                     f"{DEFAULT_ENCODER}, has {largest}; pass encoder=..., one with larger out_channels, for more"

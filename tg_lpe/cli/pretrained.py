@@ -1,0 +1,105 @@
+"""Pretrained encoders that options name, and how they read molecules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from jsonargparse import Namespace
+
+from tg_lpe.cli.options import chosen_encoder, encoder_label
+from tg_lpe.data import DataSpec
+from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.hub.checkpoints import Checkpoint
+from tg_lpe.training.build import start_encoder
+from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
+
+if TYPE_CHECKING:
+    from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader
+    from tg_lpe.encoders.base import Encoder
+
+
+def fixed_encoder(args: Namespace) -> tuple[Encoder, Checkpoint | None]:
+    """Make the encoder that ``encode`` and ``show`` use as it is; return it, and the checkpoint of a pretrained one."""
+    chosen = chosen_encoder(args)
+    if chosen is None:
+        if args.encoder["class"] is not None:
+            raise ValueError("--encoder none encodes nothing")
+        chosen = DEFAULT_ENCODER
+    if isinstance(chosen, str):
+        checkpoint = Checkpoint.open(chosen).encoder
+        return _encoder_in(checkpoint), checkpoint
+    encoder = cast("Encoder", start_encoder(chosen, DataSpec()))
+    if any(True for _ in encoder.parameters()):
+        raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
+    return encoder, None
+
+
+def _encoder_in(checkpoint: Checkpoint) -> Encoder:
+    """Load the encoder of a checkpoint, or of the trained model that it holds."""
+    if not checkpoint.is_model:
+        return load_encoder(checkpoint)
+    from tg_lpe.prediction import load
+
+    encoder: Encoder | None = load(checkpoint).model.encoder  # type: ignore[assignment]
+    if encoder is None:
+        raise ValueError(f"{checkpoint.name} holds a model without an encoder")
+    return encoder
+
+
+def encoder_to_train(args: Namespace) -> dict[str, Any] | Checkpoint | None:
+    """Return what ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it.
+
+    Raises:
+        ValueError: if ``--pretrained`` names a trained model.
+    """
+    chosen = chosen_encoder(args)
+    if not isinstance(chosen, str):
+        return chosen
+    checkpoint = Checkpoint.open(chosen)
+    if checkpoint.is_model:
+        hint = f": say --start {chosen}" if "start" in args else ""
+        raise ValueError(f"--pretrained takes an encoder, and {chosen} is a trained model{hint}")
+    return checkpoint.encoder
+
+
+def reader_of(checkpoint: Checkpoint) -> MoleculeReader:
+    """Return a reader of molecules like that of the encoder's training, by its card or the run folder around it."""
+    from tg_lpe.datasets.molecules import MoleculeReader
+
+    for _, data in checkpoint.descriptions:
+        if (vocabulary := vocabulary_of(data)) is not None:
+            return MoleculeReader(vocabulary, MoleculeReader.repairs(data), checkpoint.is_canonical)
+    card, *_, config = (file for file, _ in checkpoint.descriptions)
+    raise ValueError(
+        f"encoder {checkpoint.name} reads atom types, and neither {card} nor {config} says which number is which type; "
+        "name the encoder inside the run folder of its training, or one that reads no atom types"
+    )
+
+
+def vocabulary_for(checkpoint: Checkpoint, features: str) -> AtomVocabulary | None:
+    """Return the atom types that a pretrained encoder knows by number; ``None`` if it reads none.
+
+    Raises:
+        ValueError: if it was trained on other features, or nothing says which atom types its numbers mean.
+    """
+    reads = load_encoder(checkpoint).reads & {"x", "edge_attr"}
+    if not reads:
+        return None
+    trained = next((data for _, data in checkpoint.descriptions if data.get("bond_types") is not None), {})
+    if trained and (before := features_of(trained)) != features:
+        raise ValueError(f"encoder {checkpoint.name} was trained with --features {before}, got --features {features}")
+    return reader_of(checkpoint).vocabulary if "x" in reads and features == "types" else None
+
+
+def vocabulary_of(data: Mapping[str, Any]) -> AtomVocabulary | None:
+    """Return the atom types by number that a run or a card describes; ``None`` if it describes none."""
+    from tg_lpe.datasets.molecules import AtomVocabulary
+
+    return AtomVocabulary(tuple(data["atom_types"])) if data.get("atom_types") else None
+
+
+def features_of(data: Mapping[str, Any]) -> str | None:
+    """Return the ``--features`` that a run or a card describes; ``None`` if it describes none."""
+    bond_types = data.get("bond_types")
+    return None if bond_types is None else "types" if bond_types else "ogb"
