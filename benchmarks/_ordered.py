@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _score import SAMPLE
 from _ship import ZOO, finish
 from torch import Tensor
 from torch_geometric.data import Data
@@ -26,7 +27,6 @@ from tg_lpe.hub.files import read_json
 from tg_lpe.training.loop import count_parameters
 from tg_lpe.training.readouts import principal_readouts
 from tg_lpe.training.run_folder import environment
-from tg_lpe.training.score import SAMPLE
 
 NAME, CHANNELS, EDGE_CHANNELS = "gram-k16", 16, 8
 GROUND = (0.01, 0.1, 0.5, 2.0)

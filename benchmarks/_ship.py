@@ -15,6 +15,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from _score import SAMPLE, score
+
 from tg_lpe import zoo
 from tg_lpe.datasets.molecules import MoleculeReader
 from tg_lpe.encoders import Encoder, load_encoder, make_encoder
@@ -23,7 +25,6 @@ from tg_lpe.models import MODELS
 from tg_lpe.prediction import load
 from tg_lpe.training.loop import count_parameters
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.score import SAMPLE, score
 
 ZOO = Path(zoo.__file__).parent
 

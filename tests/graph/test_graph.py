@@ -425,8 +425,6 @@ def test_undirected_index_and_merging(data: st.DataObject) -> None:
         spread = incidence.spread_to_directed(merged)
         assert [row.tolist() for row in spread] == [merged[c].tolist() if c >= 0 else [0.0, 0.0] for c in expected]
         assert relative_error(incidence.merge_directed(spread), merged) < 1e-14
-        x = normal(graph.num_nodes, 3)
-        assert torch.equal(incidence.end_sums(x), x[index[0]] + x[index[1]])
 
 
 def test_directed_edges_of_a_batch() -> None:

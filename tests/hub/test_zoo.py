@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import shlex
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -73,39 +75,41 @@ def test_outputs_are_those_recorded(name: str) -> None:
         torch.testing.assert_close(value, recorded[f"{name}.{part}"], rtol=1e-5, atol=1e-5 if exact else 2e-5)
 
 
+@pytest.fixture
+def scores(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script that computes the figures of cards."""
+    pytest.importorskip("rdkit")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    return importlib.import_module("_score")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", zoo.names())
-def test_card_figures_are_reproduced(name: str) -> None:
-    pytest.importorskip("rdkit")
-    from tg_lpe.training.score import score
-
+def test_card_figures_are_reproduced(name: str, scores: ModuleType) -> None:
     # The order of float32 sums depends on the processor; a broken model is off by more than this tolerance.
     sample = zoo.card(name)["sample"]
-    for figure, value in score(name).items():
+    for figure, value in scores.score(name).items():
         assert value == pytest.approx(sample[figure], rel=2e-3), figure
 
 
 @pytest.mark.slow
-def test_the_score_tells_weights_apart(tmp_path: Path) -> None:
+def test_the_score_tells_weights_apart(tmp_path: Path, scores: ModuleType) -> None:
     """The score on a card depends on the weights: other weights give another score."""
-    pytest.importorskip("rdkit")
-    from tg_lpe.training.score import score
-
     name = next(name for name in zoo.names() if zoo.card(name)["class"] not in MODELS)
     encoder = load_encoder(name)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     encoder.save_pretrained(tmp_path)
-    assert score(name, zoo.card(name), tmp_path)["mae"] != pytest.approx(zoo.card(name)["sample"]["mae"], rel=2e-3)
+    assert scores.score(name, zoo.card(name), tmp_path)["mae"] != pytest.approx(
+        zoo.card(name)["sample"]["mae"], rel=2e-3
+    )
 
 
-def test_the_score_of_labels_that_rdkit_has_not(tmp_path: Path) -> None:
+def test_the_score_of_labels_that_rdkit_has_not(tmp_path: Path, scores: ModuleType) -> None:
     """It is the mean probability of each label, also with ogb's features."""
     pytest.importorskip("ogb")
     from rdkit import RDConfig
-
-    from tg_lpe.training.score import SAMPLE, score
 
     sizes = {"num_node_types": [119, 5, 12, 12, 10, 6, 6, 2, 2], "num_edge_types": [5, 6, 2]}
     torch.manual_seed(0)
@@ -115,13 +119,13 @@ def test_the_score_of_labels_that_rdkit_has_not(tmp_path: Path) -> None:
     Predictor(model, task, data).save(tmp_path)
     sample = {"normalization": None, "max_nodes": None}
     card = {"class": "GraphTransformer", "task": task.to_dict(), "data": data, "sample": sample}
-    found = score("not shipped yet", card, tmp_path)["mean_prediction"]
+    found = scores.score("not shipped yet", card, tmp_path)["mean_prediction"]
 
     lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text().splitlines()[:600]
     values = Predictor(model, task, data).predict([line.split()[0] for line in lines]).values
     usable = values[~values.isnan().any(1)]
-    assert len(usable) >= SAMPLE
-    assert found == pytest.approx(usable[:SAMPLE].mean(0).tolist(), rel=1e-4)
+    assert len(usable) >= scores.SAMPLE
+    assert found == pytest.approx(usable[: scores.SAMPLE].mean(0).tolist(), rel=1e-4)
 
 
 def test_all_of_it_is_small() -> None:

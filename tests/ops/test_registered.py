@@ -131,7 +131,7 @@ def outputs(function: Callable[..., Any], *inputs: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("method", ["differences", "laplacian", "spread_to_directed", "merge_directed", "end_sums"])
+@pytest.mark.parametrize("method", ["differences", "laplacian", "spread_to_directed", "merge_directed"])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_methods_of_the_incidence_are_traced_whole(method: str, weighted: bool, compiled: Any) -> None:
     arguments = batch_of(PARTS).arguments(weighted)

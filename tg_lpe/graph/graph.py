@@ -345,14 +345,6 @@ class Graph:
         mean = total / along_rows(self._directed_counts.to(total.dtype), total)
         return mean.to(values.dtype) if values.is_floating_point() else mean
 
-    def end_sums(self, x: Tensor) -> Tensor:
-        """The sum of the values of both ends of each directed edge, ``[num_directed_edges, k]``.
-
-        Args:
-            x: node values ``[num_nodes, k]``.
-        """
-        return x.index_select(0, self._edge_index[0]) + x.index_select(0, self._edge_index[1])
-
     def spread_to_directed(self, values: Tensor) -> Tensor:
         """Values of the undirected edges ``[num_edges, ...]`` at each directed edge; zero at self-loops.
 

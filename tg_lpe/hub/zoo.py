@@ -32,7 +32,7 @@ def card(name: str) -> dict[str, Any]:
     Returns:
         ``class``, ``summary``, ``data`` (with ``atom_types`` and ``bond_types`` where it reads them), ``command``,
         ``seed``, ``epochs``, ``metrics`` on the test split, and ``sample``: a figure that
-        :func:`tg_lpe.training.score.score` computes anew from molecules that ship with RDKit.
+        ``benchmarks/_score.py`` computes anew from molecules that ship with RDKit.
 
     Raises:
         ValueError: if there is no such checkpoint.
