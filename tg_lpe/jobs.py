@@ -18,7 +18,15 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import check_count
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.data.tables import REASON, columns_of_graphs, graphs_of_table, import_pyarrow, open_parquet, parquet_files
+from tg_lpe.data.tables import (
+    REASON,
+    columns_of_graphs,
+    graphs_of_table,
+    import_pyarrow,
+    iterate_batches,
+    open_parquet,
+    parquet_files,
+)
 from tg_lpe.hub.files import digest_of_file, read_object, replacing, write_json
 from tg_lpe.transforms.base import EDGE_WEIGHT, GraphTransform
 
@@ -421,26 +429,11 @@ def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:
 
 
 def _read_rows(shard: Shard) -> Any:
-    """The rows of a shard as a table; of a large row group no more is unpacked than up to the last of them."""
-    arrow = import_pyarrow()
+    """Read the rows of a shard as a table."""
     with open_parquet(shard.source) as file:
-        ends = list(accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)))
-        starts = [0, *ends[:-1]]
-        groups = [
-            g for g, (low, high) in enumerate(zip(starts, ends, strict=True)) if low < shard.stop and shard.start < high
-        ]
-        batches, at = [], starts[groups[0]] if groups else 0
-        try:
-            for batch in file.iter_batches(ROWS, row_groups=groups):
-                low, high = max(shard.start - at, 0), min(shard.stop - at, len(batch))
-                if low < high:
-                    batches.append(batch.slice(low, high - low))
-                at += len(batch)
-                if at >= shard.stop:
-                    break
-        except (arrow.ArrowInvalid, OSError) as error:
-            raise ValueError(f"{shard.source} is damaged: {error}") from error
-        table = arrow.Table.from_batches(batches, schema=file.schema_arrow)
+        schema = file.schema_arrow
+    batches = iterate_batches(shard.source, shard.start, shard.stop)
+    table = import_pyarrow().Table.from_batches(batches, schema=schema)
     if len(table) != shard.stop - shard.start:
         raise ValueError(f"{shard.source} has changed: it ends before row {shard.stop}")
     return table

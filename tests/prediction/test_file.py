@@ -94,7 +94,7 @@ def test_one_warning_counts_what_lies_outside(
         ("in.smi", b"CCO\nC1CC(\nCCN\n", "in.smi:2: 'C1CC\\('"),
         ("in.csv", b"smiles\nCCO\nCCN,1,2\n", "in.csv:3: 3 cells"),
         ("in.smi.xz", lzma.compress(b"CCO\n" * 1000)[:-20], "not a complete xz file"),
-        ("in.txt", b"CCO\n", "must end in"),
+        ("in.doc", b"CCO\n", "suffix is '.doc'"),
     ],
 )
 def test_a_failure_leaves_what_was_there(tmp_path: Path, zinc: Predictor, name: str, content: bytes, said: str) -> None:

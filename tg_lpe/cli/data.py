@@ -31,13 +31,14 @@ def add_data(parser: Parser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or .smi/.csv file, "
+        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or file "
+        "of molecules (.smi, .csv, .tsv, .txt, .sdf, .mol, also .gz, .bz2, .xz, .zip; .parquet; - for standard input), "
         "an .npz file with one graph and classes of its nodes, or "
         f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
     add_config(parser)
-    group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi or .csv; not for nci")
-    group.add_argument("--smiles_column", metavar="COLUMN", help="of csv files (default: smiles)")
+    group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi, .csv, ...; not for nci")
+    group.add_argument("--smiles_column", metavar="COLUMN", help="of tables (default: smiles)")
     group.add_argument(
         "--features",
         choices=("types", "ogb"),
@@ -78,21 +79,21 @@ def load_data(
     from tg_lpe.datasets.molecules import load_molecules
 
     named = args.source in SOURCES
-    if not named and not Path(args.source).exists():
+    if not named and args.source != "-" and not Path(args.source).exists():
         raise ValueError(
             f"the source is one of {', '.join((*SOURCES, *GENERATED))}, or a folder or file that exists; "
             f"got {args.source!r}"
         )
     if args.source.endswith((".pt", ".pth")):
         raise ValueError(
-            f"the source {args.source} must be a .smi, .csv or .npz file or a folder; graphs of PyTorch Geometric are "
-            "trained on in Python, by tg_lpe.training.train with GraphSplits.of(train, val, test)"
+            f"the source {args.source} must be a file of molecules, an .npz file or a folder; graphs of PyTorch "
+            "Geometric are trained on in Python, by tg_lpe.training.train with GraphSplits.of(train, val, test)"
         )
     if args.data not in (None, args.source) and (not named or args.source == "nci"):
         takes = ", ".join(source for source in SOURCES if source != "nci")
         raise ValueError(f"--data {args.data} would have no effect with {args.source}; it belongs to {takes}")
     if args.data is None and named and args.source != "nci":
-        raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as .smi or .csv")
+        raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as files of molecules")
     if args.data is not None and not Path(args.data).exists():
         raise ValueError(f"--data {args.data} must be a folder that exists")
     before = None if start is None else features_of(start.data)

@@ -36,7 +36,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         f"{EDGE_ENCODING} [num_edges, edge_out_channels]. torch.load reads a .pt file, safetensors.torch.load_file a "
         ".safetensors file. Example: tg-lpe encode molecules.smi encodings.pt"
     )
-    parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz), .parquet file, or folder of these")
+    parser.add_argument(
+        "input", metavar="IN", help="file of molecules as for tg-lpe predict, .parquet file, or folder of these"
+    )
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
     chosen = Chosen(parser, words, "encoder", "pretrained")
     add_encoder(parser, chosen, f"default: the pretrained {DEFAULT}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,10 +26,15 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument(
         "model", metavar="MODEL", help="name of a shipped model, a run folder, or a checkpoint's folder"
     )
-    parser.add_argument("input", metavar="IN", help=".smi or .csv file (also .xz), of any length")
-    parser.add_argument("output", metavar="OUT", help=".csv file")
+    parser.add_argument(
+        "input",
+        metavar="IN",
+        help="file of any length: .smi, .csv, .tsv, .txt, .sdf, .mol (also .gz, .bz2, .xz, .zip), .parquet; - for "
+        "standard input",
+    )
+    parser.add_argument("output", metavar="OUT", help=".csv file; - for standard output")
     add_import(parser)
-    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv file (default: smiles)")
+    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a table (default: smiles)")
     parser.add_argument("--refused", metavar="FILE", help="csv file to list the refused molecules in, with the reasons")
     parser.add_argument(
         "--canonical",
@@ -52,10 +58,10 @@ def run(args: Namespace) -> None:
     from tg_lpe.hub.files import check_writable
     from tg_lpe.prediction import load, predict_file
 
-    if not args.output.endswith(".csv"):
-        raise ValueError(f"OUT must end in .csv, got {args.output}")
+    if not args.output.endswith(".csv") and args.output != "-":
+        raise ValueError(f"OUT must end in .csv or be -, got {args.output}")
     for path in (args.output, args.refused):
-        if path is not None:
+        if path not in (None, "-"):
             check_writable(Path(path))
     if args.workers is not None and args.workers < 0:
         raise ValueError(f"--workers must be at least 0, got {args.workers}")
@@ -75,4 +81,5 @@ def run(args: Namespace) -> None:
         canonical=args.canonical or None,
         progress=not args.quiet,
     )
-    print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}")
+    out = sys.stderr if args.output == "-" else sys.stdout
+    print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}", file=out)

@@ -8,7 +8,8 @@ width) belong to nodes or edges, or one number for each graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ EDGE_ATTRIBUTES = ("edge_attr", "edge_weight")
 
 REASON = "reason"
 """Column that says why a row holds no graph, or none that could be encoded; null where it does."""
+
+BATCH_ROWS = 10_000
+"""Rows that are unpacked at once, at most."""
 
 
 def import_pyarrow() -> Any:
@@ -48,6 +52,38 @@ def open_parquet(path: Path) -> Any:
         return arrow.parquet.ParquetFile(path)
     except (arrow.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path} is damaged or not a Parquet file: {error}") from error
+
+
+def iterate_batches(
+    path: Path, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
+) -> Iterator[Any]:
+    """Yield rows of a Parquet file as Arrow batches; of a row group no more is unpacked than up to the last of them.
+
+    Args:
+        path: the file.
+        start, stop: the first row and the row after the last; by default all.
+        columns: which columns; by default all.
+
+    Raises:
+        ModuleNotFoundError: if pyarrow is not installed.
+        ValueError: if the file is damaged.
+    """
+    arrow = import_pyarrow()
+    with open_parquet(path) as file:
+        stop = file.metadata.num_rows if stop is None else stop
+        ends = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
+        groups = [g for g in range(file.num_row_groups) if ends[g] < stop and start < ends[g + 1]]
+        at = ends[groups[0]] if groups else 0
+        try:
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
+                low, high = max(start - at, 0), min(stop - at, len(batch))
+                if low < high:
+                    yield batch.slice(low, high - low)
+                at += len(batch)
+                if at >= stop:
+                    return
+        except (arrow.ArrowInvalid, OSError) as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def read_graphs(path: str | Path, columns: Iterable[str] | None = None) -> GraphDataset:

@@ -18,7 +18,7 @@ from tg_lpe.prediction.predictions import most_probable
 from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
 
 if TYPE_CHECKING:
-    from tg_lpe.datasets.molecules._files import Row
+    from tg_lpe.datasets.molecules.files import Row
 
 _LOGGER = logging.getLogger("tg_lpe.prediction")
 
@@ -48,13 +48,13 @@ def predict_file(
 
     Args:
         predictor: the model.
-        source: ``NAME.smi``, ``NAME.csv``, ``NAME.smi.xz`` or ``NAME.csv.xz``.
-        out: csv file to write, one row for each molecule in the order of ``source``: ``line`` (of ``source``, from 1),
-            ``smiles``, the other columns of ``source`` (of a .smi file, ``name``), the predictor's columns, which are
-            empty where a molecule is refused, for several classes ``class``, the most probable, and ``outside``: how a
-            molecule is unlike those that the model was trained on. A new column whose name ``source`` has already
-            begins with ``predicted_``.
-        smiles_column: column of the SMILES in a csv file; ``smiles`` or a common variant if absent.
+        source: a file that :class:`tg_lpe.datasets.molecules.MoleculeFile` reads, or ``"-"`` for standard input.
+        out: csv file to write, or ``"-"`` for standard output, with one row for each molecule in the order of
+            ``source``: ``line`` (of ``source``, from 1), ``smiles``, the other columns of ``source`` (of a list,
+            ``name``), the predictor's columns, which are empty where a molecule is refused, for several classes
+            ``class``, the most probable, and ``outside``: how a molecule is unlike those that the model was trained
+            on. A new column whose name ``source`` has already begins with ``predicted_``.
+        smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
         strict: whether to stop at the first refused molecule.
         batch_size: molecules of a batch, at most.
@@ -74,34 +74,35 @@ def predict_file(
         OSError: if ``out`` or ``refused`` cannot be written, which is found first.
         ModuleNotFoundError: if RDKit is not installed.
     """
-    from tg_lpe.datasets.molecules._files import StreamedFile
+    from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile
 
-    paths = [Path(path) for path in (source, out, refused) if path is not None]
+    paths = [Path(path) for path in (source, out, refused) if path is not None and str(path) != STDIN]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
-    for path in paths[1:]:
-        check_writable(path)
-    file = StreamedFile(Path(source))
+    for path in paths:
+        if path != Path(source):
+            check_writable(path)
+    file = MoleculeFile(source, smiles_column)
     total, named = 0, False
-    for row in file.rows(None, smiles_column):
+    for row in file.rows(None):
         total, named = total + 1, named or any(row.labels)
     if total == 0:
         raise ValueError(f"{source} holds no molecule")
-    others = file.label_columns(smiles_column) if file.is_csv else ("name",) * named
+    others = file.label_columns if file.has_columns else ("name",) * named
     rows: deque[Row] = deque()
 
     def strings() -> Iterator[str]:
-        for row in file.rows(None, smiles_column):
+        for row in file.rows(None):
             rows.append(row)
             yield row.smiles
 
     num_refused = num_outside = 0
     with ExitStack() as stack:
-        table = _table(stack, Path(out))
+        table = _table(stack, out)
         names = ["line", "smiles", *predictor.columns, *["class"] * bool(predictor.classes), "outside"]
         line, smiles_name, *added = _new_names(names, others)
         table.writerow([line, smiles_name, *others, *added])
-        listed = None if refused is None else _table(stack, Path(refused))
+        listed = None if refused is None else _table(stack, refused)
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
         bar = stack.enter_context(_Progress(total, progress))
@@ -144,9 +145,11 @@ def _new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return result
 
 
-def _table(stack: ExitStack, path: Path) -> Any:
-    """A writer of a csv file, which is closed, then renamed, when the stack is."""
-    temporary = stack.enter_context(replacing(path))
+def _table(stack: ExitStack, path: str | Path) -> Any:
+    """Return a writer of a csv file, which is closed, then renamed, when the stack is; of standard output for `-`."""
+    if str(path) == "-":
+        return csv.writer(sys.stdout, lineterminator="\n")
+    temporary = stack.enter_context(replacing(Path(path)))
     file = stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
     return csv.writer(file, lineterminator="\n")
 

@@ -14,8 +14,8 @@ from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import split_indices
 from tg_lpe.datasets.molecules import _molecule, _pool
-from tg_lpe.datasets.molecules._files import Row
 from tg_lpe.datasets.molecules._labels import read_labels
+from tg_lpe.datasets.molecules.files import Row
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
@@ -39,6 +39,7 @@ class BuildOptions:
         split: How a single file is split.
         seed: Draws the random split of a single file.
         missing: Cells that mean a missing label.
+        with_commas: Names of files in which a comma does not separate cells.
         num_workers: Worker processes, `None` to choose.
         progress: Whether to show a bar.
     """
@@ -52,6 +53,7 @@ class BuildOptions:
     split: Split = "random"
     seed: int = 0
     missing: tuple[str, ...] | None = None
+    with_commas: frozenset[str] = frozenset()
     num_workers: int | None = None
     progress: bool = True
 
@@ -80,7 +82,9 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
-    labels, classes = read_labels(flat, columns, options.missing)  # first, so that a bad cell fails early
+    labels, classes = read_labels(
+        flat, columns, options.missing, options.with_commas
+    )  # first, so that a bad cell fails early
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
     usable, skipped = _sift(flat, molecules, labels, names, options.vocabulary if sizes is None else None)

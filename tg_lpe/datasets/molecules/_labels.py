@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import torch
 
 from tg_lpe.arguments import ArgumentError
-from tg_lpe.datasets.molecules._files import Row
+from tg_lpe.datasets.molecules.files import Row
 
 MARKS = frozenset({"n/a", "#n/a", "n.a.", "na", "nd", "n.d.", "null", "-", "--", "?", "."})
 """Words, in lower case, that mean a missing label more often than a class."""
 
 SHOWN = 4
+_LOGGER = logging.getLogger("tg_lpe.datasets")
+_DECIMAL = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 def read_labels(
-    rows: Sequence[Row], columns: Sequence[str], missing: Sequence[str] | None
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    missing: Sequence[str] | None,
+    with_commas: Collection[str] = (),
 ) -> tuple[list[tuple[float, ...]], tuple[tuple[str, ...], ...]]:
     """The labels of rows, and the names of classes.
 
-    A column of words holds classes, numbered in the order of their names.
+    A column of words holds classes, numbered in the order of their names. A comma is a decimal point in files whose
+    cells it does not separate, in columns without a number that has a point; a log line says so.
 
     Args:
         rows: The rows, with the cells of the columns.
         columns: Names of the columns.
         missing: Cells that mean a missing label, besides empty ones and `nan`. Given, other words are classes, whatever
             they look like.
+        with_commas: Names of files in which a comma does not separate cells.
 
     Returns:
         The labels of each row, NaN where missing; and the names of the classes of each column, none for a column of
@@ -44,8 +53,12 @@ def read_labels(
     wrong: dict[str, list[Row]] = {}
     for place, column in enumerate(columns):
         numbers, words = [], {}
+        commas = _files_with_commas(rows, place, with_commas)
+        for file in sorted(commas):
+            _LOGGER.warning("%s: the commas in column %r are read as decimal points", file, column)
         for position, row in enumerate(rows):
-            value = math.nan if row.labels[place] in absent else _number(row, column, row.labels[place])
+            cell = row.labels[place].replace(",", ".") if row.file in commas else row.labels[place]
+            value = math.nan if row.labels[place] in absent else _number(row, column, cell)
             if value is None:
                 words[position] = row.labels[place]
             numbers.append(math.nan if value is None else value)
@@ -69,6 +82,13 @@ def read_labels(
     if wrong:
         raise _not_numbers(wrong, columns, len({row.file for row in rows}) == 1, missing)
     return [tuple(labels) for labels in zip(*read, strict=True)] or [()] * len(rows), tuple(classes) * any(classes)
+
+
+def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) -> set[str]:
+    """Those of some files whose column has numbers with decimal commas, and none with a decimal point."""
+    cells = [(row.file, row.labels[place]) for row in rows if row.file in files]
+    commas = {file for file, cell in cells if _DECIMAL.fullmatch(cell.replace(",", ".", 1)) and "," in cell}
+    return commas - {file for file, cell in cells if _DECIMAL.fullmatch(cell)} if commas else commas
 
 
 def _number(row: Row, column: str, cell: str) -> float | None:

@@ -16,13 +16,14 @@ from tg_lpe.arguments import ArgumentError, check_choice, check_flags, check_see
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
-from tg_lpe.datasets.molecules._files import SourceFile, find_split
 from tg_lpe.datasets.molecules._pool import resolve_num_workers
+from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile, find_split
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.molecules.reader import MoleculeReader
 from tg_lpe.datasets.molecules.report import LoadReport, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
+from tg_lpe.hub.files import digest_of_file
 
 DatasetName = Literal["zinc", "qm9", "nci", "zinc12k", "molhiv"]
 ComputedTarget = Literal["solubility"]
@@ -63,10 +64,9 @@ def load_molecules(
     processed splits are cached elsewhere, keyed by content.
 
     Args:
-        source: A folder with one file `NAME.smi`, `NAME.csv`, `NAME.smi.xz` or `NAME.csv.xz` for each of train, val
-            and test, and perhaps an `atom_dict.txt` that fixes the atom types; or one such file, which is split
-            80/10/10; or `"nci"` for the 5,000 molecules that ship with RDKit. Lines of .smi files are
-            `SMILES [name]`; csv files have a header with a column for the SMILES.
+        source: A folder with one file for each of train, val and test, and perhaps an `atom_dict.txt` that fixes the
+            atom types; or one file, or `"-"` for standard input, which is split 80/10/10; or `"nci"` for the 5,000
+            molecules that ship with RDKit. :class:`~tg_lpe.datasets.molecules.MoleculeFile` says which files are read.
         name: The dataset that this is. `"zinc"`, `"qm9"` and `"nci"` imply the computed target where the files have
             no column `y`. `"zinc"` and `"qm9"` set its published normalisation; `"qm9"` also rewrites bracketed
             radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` and
@@ -111,7 +111,7 @@ def load_molecules(
     if isinstance(missing, str):
         raise TypeError(f"missing must be a sequence of cells such as [{missing!r}], got one string")
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
-    files, listed_types = _open(source, train_files)
+    files, listed_types = _open(source, train_files, smiles_column)
     if vocabulary is not None:
         if features != "types":
             raise ArgumentError("vocabulary numbers atom types, which {features} does not read", features=features)
@@ -125,7 +125,7 @@ def load_molecules(
     every = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
-    target = _choose_target(every, source, name, targets, computed, normalization, smiles_column)
+    target = _choose_target(every, source, name, targets, computed, normalization)
     wanted = normalization or (name if name in ("zinc", "qm9") else None)
     constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
     options = BuildOptions(
@@ -136,6 +136,7 @@ def load_molecules(
         features=features,
         canonical=canonical,
         missing=None if missing is None else tuple(missing),
+        with_commas=frozenset(file.name for file in every if file.separator not in ("", ",")),
         split=split or "random",
         seed=seed,
         num_workers=num_workers,
@@ -145,9 +146,7 @@ def load_molecules(
     splits = _cache.load(path)
     if splits is None:
         labels = target.columns if target.computed is None else ()
-        rows = {
-            part: [row for file in listed for row in file.rows(labels, smiles_column)] for part, listed in files.items()
-        }
+        rows = {part: [row for file in listed for row in file.rows(labels)] for part, listed in files.items()}
         with _named(source):
             splits = build_splits(rows, options)
         _cache.store(splits, path)
@@ -161,18 +160,17 @@ def load_molecules(
 
 
 def _choose_target(
-    files: Sequence[SourceFile],
+    files: Sequence[MoleculeFile],
     source: str | Path,
     name: str | None,
     targets: Sequence[str] | None,
     computed: ComputedTarget | None,
     normalization: object | None,
-    smiles_column: str | None,
 ) -> TargetSpec:
     """Choose the target from the arguments and the columns of the files; raise where neither decides."""
     for file in files:
-        file.check_columns(targets or (), smiles_column)
-    columns = {file.name: file.label_columns(smiles_column) for file in files}
+        file.check_columns(targets or ())
+    columns = {file.name: file.label_columns for file in files}
     if targets is not None:
         return TargetSpec(tuple(targets))
     solubility = TargetSpec(("solubility",), computed="solubility")
@@ -228,7 +226,7 @@ def read_molecules(
     """Reads one file of molecules in its order, without labels and without a cache.
 
     Args:
-        path: A file `NAME.smi`, `NAME.csv`, `NAME.smi.xz` or `NAME.csv.xz`.
+        path: A file that :class:`~tg_lpe.datasets.molecules.MoleculeFile` reads.
         vocabulary: The atom types; by default those that occur.
         reader: Reads as a model was trained, with its atom types in place of `vocabulary`.
         smiles_column: Column of the SMILES, as for :func:`load_molecules`.
@@ -250,7 +248,7 @@ def read_molecules(
         raise ValueError(
             f"read_molecules numbers atom types, and {reader} reads ogb's features: reader.read(strings) does so"
         )
-    rows = list(SourceFile.read(Path(path)).rows((), smiles_column))
+    rows = list(MoleculeFile(path, smiles_column).rows())
     options = BuildOptions(
         vocabulary=vocabulary if reader is None else reader.vocabulary,
         repair_radicals=reader is not None and reader.repair_radicals,
@@ -331,15 +329,21 @@ def _check_options(
     resolve_num_workers(num_workers, 0)
 
 
-def _open(source: str | Path, train_files: Sequence[str]) -> tuple[dict[str, list[SourceFile]], AtomVocabulary | None]:
+def _open(
+    source: str | Path, train_files: Sequence[str], smiles_column: str | None
+) -> tuple[dict[str, list[MoleculeFile]], AtomVocabulary | None]:
     """The source's files per split (or under `all`), and the atom types that it fixes."""
+    if source == STDIN:
+        return {"all": [MoleculeFile(source, smiles_column)]}, None
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi") if source == "nci" else Path(source)
     if not path.exists():
         raise FileNotFoundError(f"there is no folder or file {path}, and the one set that needs none is 'nci'")
     if not path.is_dir():
-        return {"all": [SourceFile.read(path)]}, None
+        return {"all": [MoleculeFile(path, smiles_column)]}, None
     stems = {"train": tuple(train_files), "val": ("val",), "test": ("test",)}
-    files = {split: [SourceFile.read(find_split(path, stem)) for stem in part] for split, part in stems.items()}
+    files = {
+        split: [MoleculeFile(find_split(path, stem), smiles_column) for stem in part] for split, part in stems.items()
+    }
     dictionary = path / "atom_dict.txt"
     if not dictionary.is_file():
         return files, None
@@ -350,7 +354,7 @@ def _cache_path(
     source: str | Path,
     name: str | None,
     cache_dir: str | Path | None,
-    files: dict[str, list[SourceFile]],
+    files: dict[str, list[MoleculeFile]],
     options: BuildOptions,
     smiles_column: str | None,
 ) -> Path:
@@ -358,7 +362,9 @@ def _cache_path(
     key = _cache.cache_key(
         {
             # Names too: they stand in the report.
-            "files": {split: [(file.name, file.digest) for file in part] for split, part in files.items()},
+            "files": {
+                split: [(file.name, digest_of_file(file.path)) for file in part] for split, part in files.items()
+            },
             "vocabulary": None if options.vocabulary is None else options.vocabulary.types,
             "normalization": None if options.normalization is None else asdict(options.normalization),
             "repair_radicals": options.repair_radicals,

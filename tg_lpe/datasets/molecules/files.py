@@ -1,0 +1,389 @@
+"""Reads files of molecules row by row, in bounded memory; a source is never written to."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import logging
+import lzma
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TextIO
+
+from rdkit import Chem, rdBase
+
+from tg_lpe.arguments import ArgumentError
+from tg_lpe.data.tables import iterate_batches, open_parquet
+from tg_lpe.datasets.molecules import _molecule
+
+STDIN = "-"
+
+_LOGGER = logging.getLogger("tg_lpe.datasets")
+
+_STRUCTURES = (".sdf", ".mol")
+_TEXT = (".smi", ".csv", ".tsv", ".txt", *_STRUCTURES)
+_PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": zipfile.ZipFile}
+FORMATS = f"{', '.join(_TEXT)}, each also as {', '.join(_PACKED)}, and .parquet"
+"""The names of files that are read."""
+
+_SEPARATORS = (",", ";", "\t", "|")
+# Names the data of a structure: `> <NAME>`, with more around it.
+_DATA_NAME = re.compile(r">.*<(.+?)>")
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_NO_TEXT = {
+    b"PK\3\4": "a zip archive or an Excel sheet",
+    b"\xd0\xcf\x11\xe0": "an Excel sheet",
+    b"\x1f\x8b": "gzip's data",
+    b"BZh": "bzip2's data",
+    b"\xfd7zXZ": "xz's data",
+    b"PAR1": "Parquet",
+}
+# The first word of the header that RDKit's own writer puts into .smi files, and its common variants.
+_SMILES_HEADERS = frozenset({"smiles", "smile", "canonical_smiles", "smi"})
+# MoleculeNet's bace.csv has its SMILES in the column `mol`.
+_OTHER_HEADERS = frozenset({"mol"})
+
+
+class Row(NamedTuple):
+    """One molecule of a file: where it stands, and the text of each label asked for."""
+
+    file: str
+    line: int
+    smiles: str
+    labels: tuple[str, ...]
+
+
+class MoleculeFile:
+    """A file of molecules, whose format follows from its name and its first line.
+
+    Tables (.csv, .tsv) have a header, whose separator is `,`, `;`, a tab or `|`, also as a first line `sep=;` says.
+    Lines of .smi files are `SMILES [name]`. A .txt file is a table if its header names the SMILES or has a comma or a
+    semicolon, a list otherwise. Structures (.sdf, .mol) become RDKit's SMILES of them, their data columns. A text is
+    UTF-8, UTF-16, or else cp1252, which a warning says.
+
+    Args:
+        source: The file, or `-` for a text on standard input, which is kept in a temporary file.
+        smiles_column: The column that holds the SMILES; `None` takes `smiles`, in any case, or a common variant.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If its name ends in none of the known suffixes.
+    """
+
+    def __init__(self, source: str | Path, smiles_column: str | None = None) -> None:
+        self.smiles_column = smiles_column
+        if str(source) == STDIN:
+            self._spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (removed with this object)
+            shutil.copyfileobj(sys.stdin.buffer, self._spool)
+            self._spool.flush()
+            self.name, self.path, (self._kind, self._packing) = "stdin", Path(self._spool.name), (".txt", "")
+            return
+        self.path = Path(source)
+        self.name = self.path.name
+        self._kind, self._packing = _format(self.name) or ("", "")
+        if not self._kind:
+            raise ValueError(f"cannot read {source}: the suffix is {self.path.suffix!r}, and those read are {FORMATS}")
+        if not self.path.is_file():
+            raise FileNotFoundError(f"there is no file {source}")
+
+    @cached_property
+    def encoding(self) -> str:
+        """The encoding of the text.
+
+        Raises:
+            ValueError: If it is no text.
+        """
+        with self._unpacked() as binary:
+            piece = binary.read(2**16)
+            for mark, name in _MARKS.items():
+                if piece.startswith(mark):
+                    return name
+            for mark, name in _NO_TEXT.items():
+                if piece.startswith(mark):
+                    raise ValueError(f"{self.name} holds {name}, not a text as its name says; read are {FORMATS}")
+            if 3 * piece.count(0) > len(piece):  # of ASCII characters in UTF-16 without a mark, it is every second byte
+                return "utf-16-le" if piece[1::2].count(0) > piece[::2].count(0) else "utf-16-be"
+            decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
+            while True:
+                try:
+                    decoder.decode(piece, final=not piece)
+                except UnicodeDecodeError as error:
+                    line += error.object[: error.start].count(b"\n")
+                    _LOGGER.warning("%s:%s: no UTF-8, so the file is read as cp1252 (Windows)", self.name, line)
+                    return "cp1252"
+                if not piece:
+                    return "utf-8"
+                line += piece.count(b"\n")
+                piece = binary.read(2**16)
+
+    @cached_property
+    def separator(self) -> str:
+        """What separates the cells of a table; empty for other files."""
+        if self._kind not in (".csv", ".tsv", ".txt"):
+            return ""
+        with self._text("") as text:
+            first = next((line.strip("\r\n") for line in text if line.strip()), "")
+        if _is_separator_line(first):
+            return first[4]
+        try:
+            headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
+        except csv.Error:  # which those who read the table name with its line
+            return ","
+        known = [separator for separator, header in headers.items() if self._smiles_places(header)]
+        if self._kind == ".txt" and not known and "," not in first and ";" not in first:
+            return ""
+        return max(known or _SEPARATORS, key=lambda separator: len(headers[separator]))
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether there are names of columns."""
+        return bool(self.separator) or self._kind in (*_STRUCTURES, ".parquet")
+
+    @cached_property
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns; none for a list or an empty table. The first of structures is that of the SMILES.
+
+        Raises:
+            ValueError: If the file is not readable.
+        """
+        if self._kind in _STRUCTURES:
+            with self._text(None) as text:
+                return ("smiles", *dict.fromkeys(m[1] for line in text if (m := _DATA_NAME.match(line))))
+        if self._kind == ".parquet":
+            with open_parquet(self.path) as file:
+                return tuple(field.name for field in file.schema_arrow if not field.type.num_fields)
+        return next((tuple(cells) for _, cells in self._table()), ()) if self.has_columns else ()
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns besides the SMILES.
+
+        Raises:
+            ValueError: If the SMILES column is not there or not clear.
+        """
+        if not self.header:
+            return ()
+        smiles_at = self._smiles_at()
+        return tuple(name for position, name in enumerate(self.header) if position != smiles_at)
+
+    def check_columns(self, labels: Sequence[str]) -> None:
+        """Raises where a column that :meth:`rows` needs is missing, without reading all rows."""
+        if not self.has_columns:
+            for what, column in (("label", next(iter(labels), None)), ("SMILES", self.smiles_column)):
+                if column is not None:
+                    raise ValueError(f"{self.name} has no columns, so there is no {what} column {column!r}")
+        elif self.header:
+            self._smiles_at()
+            for label in labels:
+                self._at(label)
+
+    def rows(self, labels: Sequence[str] | None = ()) -> Iterator[Row]:
+        """The molecules of the file, with the line that each stands in or begins in, or its number in a Parquet file.
+
+        Blank lines and headers (also repeated ones, as in concatenated files) are skipped, and lines of a list that
+        start with `#`; tables have no comments.
+
+        Args:
+            labels: The columns that hold the labels; `None` for all columns besides the SMILES, and the names of
+                molecules in a list.
+
+        Raises:
+            ValueError: If a table lacks the SMILES column or a label column, or has one twice, a line has more cells
+                than the header, or the file is damaged.
+        """
+        self.check_columns(labels or ())
+        if not self.has_columns:
+            yield from self._list(with_names=labels is None)
+            return
+        if not (header := self.header):
+            return
+        smiles_at = self._smiles_at()
+        if labels is None:
+            labels_at = [position for position in range(len(header)) if position != smiles_at]
+        else:
+            labels_at = [self._at(label) for label in labels]
+        for number, cells in self._cells():
+            yield Row(self.name, number, cells[smiles_at], tuple([cells[at] for at in labels_at]))
+
+    def _cells(self) -> Iterator[tuple[int, list[str]]]:
+        """Line numbers and cells, as many as the header has."""
+        if self._kind in _STRUCTURES:
+            for line, smiles, properties in self._records():
+                yield line, [smiles, *(properties.get(name, "") for name in self.header[1:])]
+        elif self._kind == ".parquet":
+            batches = iterate_batches(self.path, columns=self.header)
+            rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch), strict=True) for batch in batches)
+            for number, values in enumerate(rows, start=1):
+                yield number, ["" if value is None else str(value).strip() for value in values]
+        else:
+            header = [*self.header]
+            width, short = len(header), 0
+            for number, cells in self._table():
+                if cells == header:
+                    continue
+                if any(cells[width:]):
+                    raise ValueError(
+                        f"{self.name}:{number}: {len(cells)} cells, the header has {width}; quote a cell that holds "
+                        f"the separator, {self.separator!r}"
+                    )
+                short += len(cells) < width
+                yield number, cells + [""] * (width - len(cells))
+            if short:
+                lines_have = "1 line has" if short == 1 else f"{short:,} lines have"
+                _LOGGER.warning(
+                    "%s: %s fewer cells than the header; the absent cells count as empty", self.name, lines_have
+                )
+
+    def _table(self) -> Iterator[tuple[int, list[str]]]:
+        """Line numbers and cells of a table, with the header; blank lines are left out."""
+        with self._text("") as text:
+            reader = csv.reader(text, delimiter=self.separator)
+            try:
+                for cells in reader:
+                    cells = _stripped(cells)
+                    if any(cells) and not (reader.line_num == 1 and _is_separator_line(self.separator.join(cells))):
+                        yield reader.line_num, cells
+            except csv.Error as error:
+                raise ValueError(f"{self.name}:{reader.line_num}: not readable as csv: {error}") from error
+
+    def _list(self, with_names: bool) -> Iterator[Row]:
+        with self._text(None) as text:
+            for number, line in enumerate(text, start=1):
+                words = line.split(maxsplit=1)
+                if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
+                    name = (words[1].strip() if len(words) > 1 else "",) if with_names else ()
+                    yield Row(self.name, number, words[0], name)
+
+    def _records(self) -> Iterator[tuple[int, str, dict[str, str]]]:
+        """Of each structure its first line, RDKit's SMILES (`?` if RDKit cannot read it), and its data."""
+        with self._text(None) as text:
+            lines: list[str] = []
+            for number, line in enumerate(chain(text, ["\n", "$$$$\n"]), start=1):
+                lines.append(line)
+                if line.startswith("$$$$"):
+                    if any(part.strip() for part in lines[:-1]):
+                        yield number - len(lines) + 1, *_structure("".join(lines))
+                    lines = []
+
+    @contextmanager
+    def _text(self, newline: str | None) -> Iterator[TextIO]:
+        """The text from its beginning; bytes that do not fit its encoding become a replacement character."""
+        with (
+            self._unpacked() as binary,
+            io.TextIOWrapper(binary, self.encoding, errors="replace", newline=newline) as text,  # type: ignore[type-var]
+        ):
+            yield text
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[IO[bytes]]:
+        try:
+            if self._packing != ".zip":
+                with _PACKED.get(self._packing, open)(self.path, "rb") as binary:
+                    yield binary
+                return
+            with zipfile.ZipFile(self.path) as archive:
+                names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+                if len(names) != 1:
+                    raise ValueError(f"{self.path} must hold one file, got {', '.join(map(repr, names[:5])) or 'none'}")
+                with archive.open(names[0]) as binary:
+                    yield binary
+        except (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+            if not self._packing or getattr(error, "errno", None) is not None:
+                raise
+            raise ValueError(f"{self.path} is not a complete {self._packing[1:]} file: {error}") from error
+
+    def _at(self, column: str) -> int:
+        if self.header.count(column) != 1:
+            number = "no column" if column not in self.header else "more than one column"
+            raise ValueError(f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}")
+        return self.header.index(column)
+
+    def _smiles_places(self, header: Sequence[str]) -> list[int]:
+        """Columns that may hold the SMILES."""
+        if self.smiles_column is not None:
+            return [place for place, name in enumerate(header) if name == self.smiles_column]
+        usual = [place for place, name in enumerate(header) if name.lower() in _SMILES_HEADERS]
+        return usual or [place for place, name in enumerate(header) if name.lower() in _OTHER_HEADERS]
+
+    def _smiles_at(self) -> int:
+        if self.smiles_column is not None:
+            return self._at(self.smiles_column)
+        if self._kind in _STRUCTURES:
+            return 0
+        places = self._smiles_places(self.header)
+        if len(places) > 1:
+            raise ArgumentError(
+                "{} has several columns that may hold the SMILES, {}: choose one with {smiles_column}",
+                self.name,
+                ", ".join(repr(self.header[place]) for place in places),
+                smiles_column=...,
+            )
+        if not places:
+            raise ArgumentError(
+                "{} needs a column named 'smiles'; its columns, separated by {!r}, are {}. Another column is chosen "
+                "with {smiles_column}",
+                self.name,
+                self.separator,
+                ", ".join(map(repr, self.header)),
+                smiles_column=...,
+            )
+        return places[0]
+
+
+def find_split(folder: Path, stem: str) -> Path:
+    """The one file of a folder that holds a split.
+
+    Raises:
+        FileNotFoundError: If there is none; the message lists the names looked for.
+        ValueError: If there are several.
+    """
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    splits = [path for path in paths if path.name == stem + "".join(_format(path.name) or (".",))]
+    if not splits:
+        held = ", ".join(path.name for path in paths[:20]) or "nothing"
+        raise FileNotFoundError(
+            f"{folder} has no {stem} split: looked for {stem} with the suffixes {FORMATS}; the folder holds {held}"
+        )
+    if len(splits) > 1:
+        raise ValueError(f"{folder} has more than one {stem} split: {', '.join(path.name for path in splits)}")
+    return splits[0]
+
+
+def _format(name: str) -> tuple[str, str] | None:
+    """The suffix that says what a file holds, and that of its compression; `None` if it is not read."""
+    packing = next((suffix for suffix in _PACKED if name.endswith(suffix)), "")
+    kind = Path(name.removesuffix(packing)).suffix
+    return (kind, packing) if kind in _TEXT or (kind, packing) == (".parquet", "") else None
+
+
+def _is_separator_line(line: str) -> bool:
+    return len(line) == 5 and line.lower().startswith("sep=") and line[4] in _SEPARATORS
+
+
+def _stripped(cells: list[str]) -> list[str]:
+    return [cell.strip() for cell in cells]
+
+
+def _structure(record: str) -> tuple[str, dict[str, str]]:
+    with rdBase.BlockLogs():
+        supplier = Chem.SDMolSupplier()
+        for sanitize in (True, False):  # else the reason is what RDKit says of the SMILES
+            supplier.SetData(record, sanitize=sanitize)
+            molecule = supplier[0] if len(supplier) else None
+            if molecule is not None:
+                molecule.UpdatePropertyCache(strict=False)
+                names = molecule.GetPropNames()
+                return _molecule.smiles_of(molecule), {name: molecule.GetProp(name).strip() for name in names}
+    return "?", {}
