@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from tg_lpe.testing.graphs import (
     log_uniform,
     normal,
     randomize_,
+    relative_error,
 )
 
 __all__ = [
@@ -42,16 +42,6 @@ __all__ = [
     "randomize_",
     "relative_error",
 ]
-
-
-def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:
-    """Largest deviation in units of the largest expected entry."""
-    got, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64) for x in (got, expected))
-    assert got.shape == expected.shape, (got.shape, expected.shape)
-    if got.size == 0:
-        return 0.0
-    assert np.isfinite(got).all(), "not finite"
-    return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-300))
 
 
 class Degrees(Encoder):

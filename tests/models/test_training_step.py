@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from helpers import relative_error
-from host_reads import HostReads
 from ops_support import needs_cpu
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
@@ -17,6 +16,7 @@ import tg_lpe.graph.graph
 import tg_lpe.ops.segment
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 from tg_lpe.ops import cpu
+from tg_lpe.testing.host_reads import HostReads
 
 TYPES = {"num_node_types": 5, "num_edge_types": 3}
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from attention_test_case import BATCH, EDGES, GRAPHS, AttentionTestCase
 from helpers import few, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from tg_lpe.nn.attention import make_attention, register_attention
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.norms import NORMS, BoundedNorm
 from tg_lpe.ops.segment import RowGroups
+from tg_lpe.testing.attention_test_case import BATCH, EDGES, GRAPHS, AttentionTestCase
 
 NORM_VARIANTS: list[dict[str, Any]] = [{"norm": norm} for norm in NORMS]
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 from helpers import normal, randomize_, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,6 +27,7 @@ from tg_lpe.nn.attention import (
 )
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.primal import SharedProjection, pooled
+from tg_lpe.testing.attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 
 PRIMAL = {"rank": 3, "num_rows": 5}
 

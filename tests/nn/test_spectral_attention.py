@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 from helpers import normal, randomize_, relative_error
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from tg_lpe import GraphTransformer
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import make_attention
 from tg_lpe.nn.attention.spectral import SpectralAttention, _MaskedWeights, missing_pairs
+from tg_lpe.testing.attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
 
 
 def dense_attention(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from host_reads import HostReads
 
 from tg_lpe.ops.checks import ValueChecks
+from tg_lpe.testing.host_reads import HostReads
 
 
 def test_all_is_read_at_once() -> None:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import pytest
 import scipy.linalg
 import torch
-from attention_test_case import BATCH, CHANNELS, EDGES, HEADS, AttentionTestCase
 from helpers import normal, randomize_, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +14,7 @@ from torch.nn import functional
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer, make_attention
 from tg_lpe.nn.attention.primal import PrimalState
+from tg_lpe.testing.attention_test_case import BATCH, CHANNELS, EDGES, HEADS, AttentionTestCase
 from tg_lpe.theory import DualAttention
 
 PRIMAL = {"rank": 3, "num_rows": 5}

@@ -1,29 +1,38 @@
-"""Checks to run on one's own encoders.
+"""Checks to run on one's own encoders and attention layers.
 
-:class:`EncoderTestCase` needs pytest, hypothesis and networkx; the functions need nothing more than the package.
+:class:`EncoderTestCase` and :class:`AttentionTestCase` need pytest, hypothesis and networkx; the functions need nothing
+more than the package.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tg_lpe.testing.equivariance import assert_edge_permutation_equivariant, assert_permutation_equivariant
 
 if TYPE_CHECKING:
+    from tg_lpe.testing.attention_test_case import AttentionTestCase
     from tg_lpe.testing.encoder_test_case import EncoderTestCase
 
-__all__ = ["EncoderTestCase", "assert_edge_permutation_equivariant", "assert_permutation_equivariant"]
+__all__ = [
+    "AttentionTestCase",
+    "EncoderTestCase",
+    "assert_edge_permutation_equivariant",
+    "assert_permutation_equivariant",
+]
+
+CASES = {"AttentionTestCase": "attention_test_case", "EncoderTestCase": "encoder_test_case"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the test case when it is asked for."""
-    if name != "EncoderTestCase":
+    """Import a test case when it is asked for."""
+    if name not in CASES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         import pytest
 
-        pytest.register_assert_rewrite("tg_lpe.testing.encoder_test_case")
-        from tg_lpe.testing.encoder_test_case import EncoderTestCase
+        pytest.register_assert_rewrite(f"{__name__}.{CASES[name]}")
+        return getattr(import_module(f"{__name__}.{CASES[name]}"), name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"EncoderTestCase needs {error.name}: pip install hypothesis networkx pytest", name=error.name
+            f"{name} needs {error.name}: pip install hypothesis networkx pytest", name=error.name
         ) from error
-    return EncoderTestCase

@@ -189,3 +189,13 @@ def assert_same_gradients(found: Sequence[Tensor], expected: Sequence[Tensor | N
     wanted = [torch.zeros_like(a) if b is None else b for a, b in zip(found, expected, strict=True)]
     largest = max(float(values.abs().max()) for values in wanted if values.numel())
     torch.testing.assert_close(list(found), wanted, rtol=1e-9, atol=1e-12 * max(1.0, largest))
+
+
+def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:
+    """Largest deviation in units of the largest expected entry."""
+    got, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64) for x in (got, expected))
+    assert got.shape == expected.shape, (got.shape, expected.shape)
+    if got.size == 0:
+        return 0.0
+    assert np.isfinite(got).all(), "not finite"
+    return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-300))

@@ -1,4 +1,4 @@
-"""What every attention layer must satisfy: a new layer names itself, supplies an oracle, and inherits the tests."""
+"""Tests that every attention layer must pass."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import assert_same_gradients, normal, randomize_, relative_error
-from host_reads import HostReads
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -18,6 +16,8 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import ATTENTIONS, make_attention, shared_of
 from tg_lpe.nn.norms import RunningNorm
+from tg_lpe.testing.graphs import assert_same_gradients, normal, randomize_, relative_error
+from tg_lpe.testing.host_reads import HostReads
 
 CHANNELS, HEADS = 8, 2
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges

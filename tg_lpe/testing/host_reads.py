@@ -16,7 +16,7 @@ class HostReads:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self._modes = (_Dispatched(self.seen), _Called(self.seen))
+        self._modes: tuple[Any, ...] = (_Dispatched(self.seen), _Called(self.seen))
 
     def __enter__(self) -> HostReads:
         for mode in self._modes:
@@ -42,7 +42,7 @@ class _Dispatched(TorchDispatchMode):
 
 class _Called(TorchFunctionMode):
     def __init__(self, seen: list[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen = seen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
