@@ -200,7 +200,7 @@ def run(out: Path, molecules: Path) -> None:
     found["pretrainings"] = {kind: losses(make_pretraining(kind)) for kind in ("eigenvectors", "kernels")}
     found["gradients"] = gradients()
     command = ["train", str(molecules), "--computed", "solubility", "--cache", str(out / "cache"), "--epochs", "2"]
-    command += ["--encoder", "none", "--model.hidden_channels", "8", "--model.num_layers", "1", "--batch-size", "12"]
+    command += ["--encoder", "none", "--model.hidden_channels", "8", "--model.num_layers", "1", "--batch_size", "12"]
     command += ["--threads", "1", "--quiet"]
     found["refused"] = {
         "batch_size": refused(batch_size=1),

@@ -97,5 +97,5 @@ def test_refuses_what_is_not_finite() -> None:
         (torch.ones(1, 2, 3).double(), 1),
         (torch.ones(1, 2, 2).double(), 3),
     ):
-        with pytest.raises(ValueError, match="num_matrices|count must"):
+        with pytest.raises(ValueError, match=r"num_matrices|count must"):
             symmetric_eigenvectors(matrices, count)

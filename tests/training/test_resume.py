@@ -29,7 +29,7 @@ def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
         *common,
         "--epochs",
         str(EPOCHS),
-        "--batch-size",
+        "--batch_size",
         "12",
         "--computed",
         "solubility",
