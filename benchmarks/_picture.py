@@ -17,14 +17,13 @@ from torch_geometric.datasets import KarateClub
 from tg_lpe import plot
 from tg_lpe.encoders import load_encoder
 from tg_lpe.hub.files import replacing
-from tg_lpe.plot.picture import Picture
 
 PATH = Path(__file__).parent / "results" / "picture.png"
 PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
 COLUMNS = (2, 4)
 
 
-def drawing(picture: Picture, top: float, bottom: float) -> np.ndarray:
+def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
     """Return the pixels between two heights, given as shares of the picture, without the white around them."""
     pixels = imread(io.BytesIO(picture.png))[..., :3]
     pixels = pixels[int(top * len(pixels)) : int(bottom * len(pixels))]
