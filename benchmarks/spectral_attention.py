@@ -106,8 +106,8 @@ def attention_groups() -> dict[str, Group]:
     methods["batched products"] = SpectralAttention(CHANNELS, HEADS, True, GAMMA)
     h = torch.randn(neighbourhoods.num_nodes, CHANNELS).requires_grad_()
     features = {
-        "of one feature": torch.randn(CHANNELS).requires_grad_().expand(neighbourhoods.num_edges, -1),
-        "of features of their own": torch.randn(neighbourhoods.num_edges, CHANNELS).requires_grad_(),
+        "of one feature": torch.randn(CHANNELS).requires_grad_().expand(neighbourhoods.num_directed_edges, -1),
+        "of features of their own": torch.randn(neighbourhoods.num_directed_edges, CHANNELS).requires_grad_(),
     }
     for method in methods.values():
         method.load_state_dict(methods["pair list"].state_dict())

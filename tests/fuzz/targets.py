@@ -313,7 +313,7 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
 
         def run(graph: GraphInput, seed: int, layer: nn.Module = layer) -> list[Output]:
             neighbourhoods = _neighbourhoods(graph)
-            n, m = neighbourhoods.num_nodes, neighbourhoods.num_edges
+            n, m = neighbourhoods.num_nodes, neighbourhoods.num_directed_edges
             generator = torch.Generator().manual_seed(seed)
             h, e = (torch.randn(rows, CHANNELS, generator=generator, dtype=dtype) for rows in (n, m))
             found = _learning(layer, seed, lambda: layer(h, e, neighbourhoods))

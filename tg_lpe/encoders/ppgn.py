@@ -11,7 +11,7 @@ from torch.nn import functional
 from tg_lpe.arguments import check_count, check_positive
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.buckets import PaddedRows, matrices
+from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.segment import scatter_sum
@@ -40,15 +40,7 @@ class _Pairs:
                 f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}"
             )
         max_rows = max(largest, MAX_PAIRS // max(largest, 1))
-        self.rows = PaddedRows(
-            graph.ptr,
-            graph.batch,
-            graph.local_index,
-            largest,
-            max_rows=max_rows,
-            dense_nodes=0,
-            max_padding=MAX_PADDING,
-        )
+        self.rows = graph.padded(max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING)
         self._first, self._local = self.rows.matrix_rows(), graph.local_index
 
     def number(self, u: Tensor, v: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import check_choice
+from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.lazy import lazy
@@ -429,6 +430,10 @@ class Graph:
             x: node values ``[num_nodes, k]``.
         """
         return (self.source.gather(x) - self.target.gather(x)).square().sum(1, keepdim=True)
+
+    def padded(self, **options: Any) -> PaddedRows:
+        """Lay the nodes out in buckets of graphs of similar size; the options are those of ``PaddedRows``."""
+        return PaddedRows(self.ptr, self.batch, self.local_index, self.max_nodes, **options)
 
     @property
     def padding(self) -> Tensor:

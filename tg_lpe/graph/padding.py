@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, Bucket, PaddedRows, matrices
+from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, Bucket, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions
@@ -88,15 +88,7 @@ class PaddedBatch:
         max_padding: float | None = None,
     ) -> None:
         self.graph = graph
-        self.rows = PaddedRows(
-            graph.ptr,
-            graph.batch,
-            graph.local_index,
-            graph.max_nodes,
-            max_rows=max_rows,
-            dense_nodes=dense_nodes,
-            max_padding=max_padding,
-        )
+        self.rows = graph.padded(max_rows=max_rows, dense_nodes=dense_nodes, max_padding=max_padding)
         self.buckets = self.rows.buckets
 
     def pad(self, x: Tensor) -> list[Tensor]:

@@ -72,13 +72,7 @@ def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
         graph: the edges.
         feature: what the pairs share, ``[hidden_channels]``.
     """
-    rows = PaddedRows(
-        graph.graphs.ptr,
-        graph.batch,
-        graph.local_index,
-        graph.max_nodes,
-        max_padding=MAX_PADDING if graph.max_nodes > DENSE_NODES else None,
-    )
+    rows = graph.padded(max_padding=MAX_PADDING if graph.max_nodes > DENSE_NODES else None)
     masks = [feature.new_zeros(0, dtype=torch.bool)]
     for there in rows.are_nodes():
         pairs = there.unsqueeze(2) & there.unsqueeze(1)
