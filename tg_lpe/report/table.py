@@ -193,7 +193,7 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the table must bear in mind."""
+        """List what a reader of the table must bear in mind."""
         rows, machines = self.rows, [run.environment for run in self.runs if run.environment]
         several = any(len(row.runs) > 1 for row in rows)
         seeds = {tuple(row.seeds) for row in rows if row.finished}

@@ -60,7 +60,7 @@ class AttentionTestCase:
     def expected(
         self, layer: nn.Module, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What the layer should return in eval mode, computed in another way; edges in the order given."""
+        """Compute what the layer returns in eval mode in another way; edges in the order given."""
         pytest.skip(f"attention {self.name!r} has no oracle")
 
     def layers(self, train: bool = False, **options: Any) -> list[nn.Module]:

@@ -12,7 +12,7 @@ WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", 
 
 
 class HostReads:
-    """As a context, lists the operations that wait for the device; ``tolist`` of a tensor is one of them."""
+    """Lists, as a context, the operations that wait for the device; ``tolist`` of a tensor is one of them."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
