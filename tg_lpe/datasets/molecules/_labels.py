@@ -85,7 +85,7 @@ def read_labels(
 
 
 def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) -> set[str]:
-    """Those of some files whose column has numbers with decimal commas, and none with a decimal point."""
+    """Find the files whose column has numbers with decimal commas, and none with a decimal point."""
     cells = [(row.file, row.labels[place]) for row in rows if row.file in files]
     commas = {file for file, cell in cells if _DECIMAL.fullmatch(cell.replace(",", ".", 1)) and "," in cell}
     return commas - {file for file, cell in cells if _DECIMAL.fullmatch(cell)} if commas else commas

@@ -130,7 +130,7 @@ class MoleculeFile:
 
     @cached_property
     def separator(self) -> str:
-        """What separates the cells of a table; empty for other files."""
+        """Find what separates the cells of a table; empty for other files."""
         if self._kind not in (".csv", ".tsv", ".txt"):
             return ""
         with self._text("") as text:
