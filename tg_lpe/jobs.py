@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_count
-from tg_lpe.data.storage import GraphDataset
+from tg_lpe.data.storage import GraphDataset, in_halves
 from tg_lpe.data.tables import (
     REASON,
     columns_of_graphs,
@@ -245,7 +245,18 @@ class EncodingJob:
         arrow = import_pyarrow()
         table = _read_rows(shard)
         graphs_of, reasons = self._molecules(table) if self.smiles_column else self._graphs(table)
-        pieces = self._encoded(graphs_of, reasons, 0, len(reasons))
+        rows = [row for row, reason in enumerate(reasons) if reason is None]
+
+        def encoded(start: int, stop: int) -> _Piece:
+            graphs = graphs_of(start, stop)
+            return _Piece(rows[start], graphs, self.transform.encode_dataset(graphs, progress=False))
+
+        pieces = []
+        for start, piece in in_halves(encoded, 0, len(rows), (ValueError, TypeError)):
+            if isinstance(piece, str):
+                reasons[rows[start]] = piece
+            else:
+                pieces.append(piece)
         wrong = next((row for row, reason in enumerate(reasons) if reason is not None), None)
         if wrong is not None and (self.strict or not pieces):
             refusal = f"{shard.source}: row {shard.start + wrong}: {reasons[wrong]}"
@@ -334,36 +345,13 @@ class EncodingJob:
             usable = [found for found in answer["molecules"] if not isinstance(found, str)]
             atoms, bonds = [found[0] for found in usable], [found[1] for found in usable]
             graphs = MoleculeDataset.from_graphs(atoms, bonds, [float("nan")] * len(usable))
-        place = list(accumulate((reason is None for reason in reasons), initial=0))
-        return lambda start, stop: _part(graphs, place[start], place[stop]), list(reasons)
+        return partial(_part, graphs), list(reasons)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """The graphs of a table."""
         weight = self.transform.edge_weight
         columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
         return lambda start, stop: graphs_of_table(table.slice(start, stop - start), columns), [None] * len(table)
-
-    def _encoded(self, graphs_of: _GraphsOf, reasons: list[str | None], start: int, stop: int) -> list[_Piece]:
-        """Rows with encodings; one that is refused gets its reason in ``reasons``. Halves are tried until it is alone.
-
-        Args:
-            graphs_of: the graphs of those rows from the first to the second number that have no reason yet.
-            reasons: for each row, why it is not usable; ``None`` if nothing is known against it.
-            start, stop: which rows.
-        """
-        untried = reasons[start:stop].count(None)
-        if not untried:
-            return []
-        try:
-            graphs = graphs_of(start, stop)
-            return [_Piece(start, graphs, self.transform.encode_dataset(graphs, progress=False))]
-        except (ValueError, TypeError) as error:
-            if untried == 1:
-                reasons[reasons.index(None, start)] = str(error)
-                return []
-        middle = (start + stop) // 2
-        first = self._encoded(graphs_of, reasons, start, middle)
-        return first + self._encoded(graphs_of, reasons, middle, stop)
 
     def _columns(self, pieces: list[_Piece], usable: list[bool]) -> dict[str, Any]:
         """Return the columns to write by name; null in rows that are not usable."""
@@ -384,7 +372,7 @@ class EncodingJob:
 
 
 _GraphsOf = Callable[[int, int], GraphDataset]
-"""Of two numbers of rows, the usable graphs from the one up to the other."""
+"""The usable graphs from one number up to another."""
 
 
 class _Piece(NamedTuple):

@@ -8,12 +8,14 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
+
+T = TypeVar("T")
 
 RESERVED = ("index", "batch")
 """PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
@@ -264,6 +266,34 @@ def whole(dataset: Any) -> InMemoryDataset:
     if result._data.edge_index is None:
         raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}")
     return result
+
+
+def in_halves(
+    run: Callable[[int, int], T], start: int, stop: int, errors: tuple[type[Exception], ...] = (ValueError,)
+) -> Iterator[tuple[int, T | str]]:
+    """Run a function on rows ``start`` to ``stop - 1``; where it refuses them, on halves, until a refused row is alone.
+
+    Args:
+        run: takes the first row and the row after the last.
+        start, stop: the rows; nothing is run without one.
+        errors: how it refuses rows.
+
+    Yields:
+        The first row of each part, in order, and what the function returned, or of a refused row the reason.
+    """
+    if start >= stop:
+        return
+    result: T | str
+    try:
+        result = run(start, stop)
+    except errors as error:
+        if stop - start > 1:
+            middle = (start + stop) // 2
+            yield from in_halves(run, start, middle, errors)
+            yield from in_halves(run, middle, stop, errors)
+            return
+        result = str(error)
+    yield start, result
 
 
 def is_collated(dataset: Any) -> bool:

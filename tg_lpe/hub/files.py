@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save_file
 from torch import Tensor
@@ -72,6 +73,15 @@ def digest_of_file(path: Path) -> str:
     with path.open("rb") as file:
         while piece := file.read(2**20):
             sha.update(piece)
+    return sha.hexdigest()
+
+
+def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of tensors, bit by bit with their names, and of JSON-able metadata."""
+    sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        sha.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError, check_choice, check_count
 from tg_lpe.data.ranges import MoleculeRanges
-from tg_lpe.data.storage import GraphChunk, is_collated, iterate_chunks
+from tg_lpe.data.storage import GraphChunk, in_halves, is_collated, iterate_chunks
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.hub.checkpoints import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
@@ -336,16 +336,16 @@ class Predictor:
         return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
 
     def _rows(self, chunk: GraphChunk) -> tuple[Tensor, dict[int, str]]:
-        """Values of a batch; where the model refuses a graph of it, NaN for that graph alone, and why."""
-        try:
-            return self._run(chunk), {}
-        except ValueError as error:
-            if chunk.num_graphs == 1:
-                rows = {"node": chunk.num_nodes, "edge": chunk.edge_index.size(1)}.get(self._level, 1)
-                return torch.full((rows, len(self.columns)), torch.nan), {0: str(error)}
-        middle = chunk.num_graphs // 2
-        first, second = (self._rows(_part(chunk, *bounds)) for bounds in ((0, middle), (middle, chunk.num_graphs)))
-        return torch.cat([first[0], second[0]]), first[1] | {middle + i: why for i, why in second[1].items()}
+        """Return the values of a batch; where the model refuses a graph of it, NaN for that graph alone, and why."""
+        values, refused = [], {}
+        for start, rows in in_halves(lambda start, stop: self._run(_part(chunk, start, stop)), 0, chunk.num_graphs):
+            if isinstance(rows, str):
+                graph = _part(chunk, start, start + 1)
+                sizes = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}
+                refused[start] = rows
+                rows = torch.full((sizes.get(self._level, 1), len(self.columns)), torch.nan)
+            values.append(rows)
+        return torch.cat(values), refused
 
     @property
     def _level(self) -> str:
@@ -443,6 +443,8 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
 
 def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
     """The graphs ``start..stop - 1`` of a chunk."""
+    if (start, stop) == (0, chunk.num_graphs):
+        return chunk
     first, last = torch.searchsorted(chunk.batch, torch.tensor([start, stop], device=chunk.batch.device)).tolist()
     nodes = slice(first, last)
     edges = slice(int(chunk.edge_ptr[start]), int(chunk.edge_ptr[stop]))

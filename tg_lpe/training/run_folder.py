@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import logging
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.hub.checkpoints import CLASSES, Kind, kind_of
-from tg_lpe.hub.files import load_tensors, read_object, save_tensors, write_json
+from tg_lpe.hub.files import digest_of_tensors, load_tensors, read_object, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 
@@ -156,7 +155,7 @@ class RunFolder:
         tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
         if self.state.exists():
             self.state.replace(self.state_before)
-        save_tensors(self.state, tensors, {**metadata, DIGEST: _digest(tensors, metadata)})
+        save_tensors(self.state, tensors, {**metadata, DIGEST: digest_of_tensors(tensors, metadata)})
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Read the checkpoint to resume from, or the one before if it is damaged; ``None`` if there is neither.
@@ -171,7 +170,7 @@ class RunFolder:
             try:
                 tensors, metadata = load_tensors(path)
                 # Releases before this one wrote no digest.
-                if metadata.pop(DIGEST, None) not in (None, _digest(tensors, metadata)):
+                if metadata.pop(DIGEST, None) not in (None, digest_of_tensors(tensors, metadata)):
                     raise ValueError(f"the content of {path} does not match its digest")
             except ValueError as error:
                 damaged = error
@@ -192,14 +191,6 @@ class RunFolder:
         """Write the best weights, and the final figures, which end the run."""
         save_tensors(self.model, model.state_dict())
         write_json(self.result, result)
-
-
-def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
-    sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        sha.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return sha.hexdigest()
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
 import os
-import uuid
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -22,11 +19,12 @@ from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, Molecule
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
-from tg_lpe.hub.files import parse_json
+from tg_lpe.hub.files import digest_of_tensors, load_tensors, save_tensors
 
 # Raise it whenever the same files and options would give other tensors or metadata.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
+_DIGEST = "sha256"
 _SPLITS = ("train", "val", "test")
 _KEYS = ("x", "edge_index", "edge_attr", "y")
 _LOGGER = logging.getLogger("tg_lpe.datasets")
@@ -46,58 +44,43 @@ def cache_key(content: Mapping[str, Any]) -> str:
 
 
 def store(splits: MoleculeSplits, path: Path) -> None:
-    """Writes splits so that a reader sees either all of the file or none of it.
+    """Write splits so that a reader sees either all of the file or none of it.
 
     Without the file the next start takes longer and gives the same splits, so an error is logged and not raised.
     """
-    tensors = _tensors(splits)
+    tensors = {}
+    for name in _SPLITS:
+        dataset: MoleculeDataset = getattr(splits, name)
+        for key in _KEYS:
+            tensors[f"{name}.{key}"], tensors[f"{name}.{key}.slices"] = dataset._data[key], dataset.slices[key]
     document = {
-        "digest": _digest(tensors),
         "spec": splits.spec.to_dict(),
         "target": splits.target.to_dict(),
         "types": None if splits.vocabulary is None else splits.vocabulary.types,
         "bond_types": splits.bond_types,
-        "normalization": None if splits.normalization is None else dataclasses.asdict(splits.normalization),
+        "normalization": None if splits.normalization is None else asdict(splits.normalization),
         "files": splits.report.files,
         "skipped": splits.report.skipped,
         "missing_labels": splits.report.missing_labels,
     }
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            save_file(tensors, temporary, metadata={"tg_lpe": json.dumps(document)})
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except (OSError, SafetensorError) as error:
+        save_tensors(path, tensors, {**document, _DIGEST: digest_of_tensors(tensors, document)})
+    except OSError as error:
         _LOGGER.warning("the processed molecules could not be cached in %s: %s", path.parent, error)
 
 
 def load(path: Path) -> MoleculeSplits | None:
-    """Reads what :func:`store` wrote; `None` where there is no file or it is damaged."""
+    """Read what :func:`store` wrote; return `None` where there is no file or it is damaged."""
     if not path.is_file():
         return None
     try:
-        with safe_open(str(path), framework="pt") as file:
-            document = parse_json(file.metadata()["tg_lpe"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        if _digest(tensors) != document["digest"]:
+        tensors, document = load_tensors(path)
+        if document.pop(_DIGEST) != digest_of_tensors(tensors, document):
             raise ValueError("its content does not match its digest")
         return _splits(tensors, document)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         _LOGGER.warning("the cached molecules in %s are damaged and are made anew: %s", path, error)
         return None
-
-
-def _tensors(splits: MoleculeSplits) -> dict[str, Tensor]:
-    tensors = {}
-    for name in _SPLITS:
-        dataset: MoleculeDataset = getattr(splits, name)
-        for key in _KEYS:
-            tensors[f"{name}.{key}"] = dataset._data[key].contiguous()
-            tensors[f"{name}.{key}.slices"] = dataset.slices[key].contiguous()
-    return tensors
 
 
 def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> MoleculeSplits:
@@ -119,12 +102,3 @@ def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> Molec
             missing_labels=tuple(MissingLabels(*entry) for entry in document["missing_labels"]),
         ),
     )
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().data)
-    return digest.hexdigest()
