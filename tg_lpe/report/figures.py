@@ -49,7 +49,8 @@ def draw_curve(folder: RunFolder) -> Path | None:
     metrics = [points for label, points in lines.items() if label not in ("training loss", "validation loss")]
     if any(len(points) == len(loss) and np.allclose(points, loss, rtol=1e-3, atol=0) for points in metrics if points):
         loss.clear()  # the metric is the loss, and its line would hide this one
-    with _axes(6, 4) as (figure, axes):
+    with _figure(6, 4) as figure:
+        axes = figure.add_subplot()
         for label, points in lines.items():
             if points:
                 axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
@@ -74,7 +75,8 @@ def curves_svg(table: Table) -> str:
         ModuleNotFoundError: if matplotlib is not installed.
     """
     log, values = not table.larger_is_better, []
-    with _axes(5.2, 3.4 + 0.2 * len(table.rows)) as (figure, axes):
+    with _figure(5.2, 3.4 + 0.2 * len(table.rows)) as figure:
+        axes = figure.add_subplot()
         for row in table.rows:
             curves = [run.curve(f"val_{run.figure}") for run in row.runs]
             seeds = [{x: y if _is_drawable(y, log) else math.nan for x, y in points} for points in curves]
@@ -117,7 +119,8 @@ def scores_svg(table: Table) -> str:
     if not any(scores):
         return ""
     none = next((row.test.mean for row in table.ranked if row.encoder is None and row.test is not None), None)
-    with _axes(5.2, 0.9 + 0.52 * len(rows)) as (figure, axes):
+    with _figure(5.2, 0.9 + 0.52 * len(rows)) as figure:
+        axes = figure.add_subplot()
         for place, (row, values) in enumerate(zip(rows, scores, strict=True)):
             weight: Any = {"fontweight": "bold" if row is table.best else "normal", "va": "bottom"}
             weight["transform"] = axes.get_yaxis_transform()
@@ -158,8 +161,6 @@ def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[in
     with _figure(*size) as figure:
         panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
         for number, (axes, name) in enumerate(zip(panels, columns, strict=True)):
-            axes.grid(color=INK, alpha=0.12)
-            axes.set_axisbelow(True)
             axes.set_title(name, fontsize=10)
             if types and before is not None:
                 axes.hlines(places, before.values[rows, number], after.values[rows, number], color=GREY, linewidth=1.2)
@@ -180,18 +181,8 @@ def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[in
 
 
 @contextmanager
-def _axes(width: float, height: float) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes with a grid."""
-    with _figure(width, height) as figure:
-        axes = figure.add_subplot()
-        axes.grid(color=INK, alpha=0.12)
-        axes.set_axisbelow(True)
-        yield figure, axes
-
-
-@contextmanager
 def _figure(width: float, height: float) -> Iterator[Any]:
-    """Yield a figure without axes, without a window system; matplotlib's settings hold inside the block alone."""
+    """Yield a figure without axes or a window system; matplotlib's settings hold inside the block alone."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -202,6 +193,7 @@ def _figure(width: float, height: float) -> Iterator[Any]:
         ) from error
     settings: Any = {
         **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
+        **{"axes.grid": True, "axes.axisbelow": True, "grid.color": INK, "grid.alpha": 0.12},
         **dict.fromkeys(("axes.formatter.useoffset", "axes.spines.right", "axes.spines.top"), False),
         "font.size": 10,
         "svg.fonttype": "none",

@@ -85,11 +85,6 @@ class Run:
         return title_of(self.figure)
 
     @property
-    def column_figure(self) -> str:
-        """Name of the figure that is told for each of several columns of labels."""
-        return "mae" if self.figure == "scaled_mae" else self.figure
-
-    @property
     def larger_is_better(self) -> bool:
         """Whether larger values of the figure are better."""
         return self.figure in METRICS and METRICS[self.figure].direction == "max"
@@ -110,10 +105,15 @@ class Run:
         """Return the figure of the median of the training labels on ``"val"`` or ``"test"``, if the run tells it."""
         return number_in(self.result, f"{part}_{self.figure}_constant")
 
-    def columns(self, constant: str = "") -> Mapping[str, Any]:
-        """Return the test figure of each of several columns of labels, or with ``"_constant"`` that of its median."""
-        columns = value_in(self.result, f"test_{self.column_figure}{constant}_columns", dict) or {}
-        return {name: value for name in columns if (value := number_in(columns, name)) is not None}
+    def columns(self, constant: str = "") -> dict[str, float]:
+        """Return the test figure of each of several columns of labels, or with ``"_constant"`` that of its median.
+
+        Names are those of tables, such as ``"MAE, logP"``; each column is in its own units.
+        """
+        figure = "mae" if self.figure == "scaled_mae" else self.figure
+        columns = value_in(self.result, f"test_{figure}{constant}_columns", dict) or {}
+        values = {f"{title_of(figure)}, {name}": number_in(columns, name) for name in columns}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def seconds(self) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tg_lpe.data.splits import PARTS
 from tg_lpe.report.format import DASH, duration_text, figure_form, figure_text, signed
-from tg_lpe.report.runs import UNNAMED, Run, number_in, title_of, value_in
+from tg_lpe.report.runs import UNNAMED, Run, number_in, value_in
 from tg_lpe.report.settings import RANKED_BY, differing, effective_settings, labels, of_encoding
 
 CONSTANT = "constant (median of the training labels)"
@@ -81,7 +81,7 @@ class Table:
         ranked: finished rows with a finite test figure, best first; none of pretrainings, whose losses differ.
         best: the first of these, where there is another.
         metric, larger_is_better: title and direction of the figure that rows are ranked by.
-        column_heads: columns of labels by the heads of their cells; none where there are too many for a table.
+        columns: names of columns of labels, as in :meth:`Run.columns`; none where there are too many for a table.
     """
 
     def __init__(self, source: str, runs: Sequence[Run]) -> None:
@@ -92,9 +92,8 @@ class Table:
         ranked = [row for row in self.rows if row.finished and row.test is not None and math.isfinite(row.test.mean)]
         self.ranked = ranked if self.kind == "train" else []
         self.best = ranked[0] if len(self.ranked) > 1 else None
-        columns = list(dict.fromkeys(name for run in runs for name in run.columns()))
-        shown = columns if len(columns) <= MAX_COLUMNS else []
-        self.column_heads = {f"test {title_of(run.column_figure)}, {column}": column for column in shown}
+        columns = dict.fromkeys(name for run in runs for name in run.columns())
+        self.columns = list(columns) if len(columns) <= MAX_COLUMNS else []
 
     @property
     def heading(self) -> str:
@@ -124,7 +123,8 @@ class Table:
         base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
         if base is None or row.encoder is None or row not in self.ranked:
             return None
-        figures, others = ({run.settings.get("seed"): run.test or 0.0 for run in each.runs} for each in (row, base))
+        pairs = [[(run.settings.get("seed"), run.test) for run in each.runs] for each in (row, base)]
+        figures, others = ({seed: test for seed, test in each if test is not None} for each in pairs)
         if not (seeds := [seed for seed in figures if seed in others]):
             return None
         mean = statistics.fmean(others[seed] for seed in seeds)
@@ -133,17 +133,22 @@ class Table:
     def cells(self, row: Row) -> dict[str, str]:
         """Return the text of a row by column."""
         run, training = row.runs[0], self.kind == "train"
-        columns = {head: [run.columns().get(name) for run in row.runs] for head, name in self.column_heads.items()}
+        epochs, planned = sorted({run.epochs for run in row.runs}), number_in(row.settings, "epochs")
+        done = "–".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
+        weights, learned = number_in(run.result, "num_parameters"), number_in(run.result, "encoder_parameters") or 0
+        columns = {name: _spread(run.columns().get(name) for run in row.runs) for name in self.columns}
         seconds = _spread(run.seconds for run in row.runs)
         return {
             "encoding": row.label,
             f"test {self.metric}": _text(row.test) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if training else {}),
-            **{head: _text(_spread(values)) for head, values in columns.items()},
+            **{f"test {name}": _text(spread) for name, spread in columns.items()},
             f"validation {self.metric}": _text(row.validation),
             "seeds": ", ".join(row.seeds),
-            "epochs": _progress(row),
-            "model + encoder" if training else "parameters": _parameters(run),
+            "epochs": done if planned is None or epochs == [planned] else f"{done} of {planned:.0f}",
+            "model + encoder" if training else "parameters": (
+                DASH if weights is None else f"{weights - learned:,.0f}" + (f" + {learned:,.0f}" if learned else "")
+            ),
             "graphs/s": DASH if row.speed is None else f"{row.speed:,.0f}",
             "time a run": DASH if seconds is None else duration_text(seconds.mean),
             "precision": run.precision or DASH,
@@ -160,14 +165,12 @@ class Table:
 
         if (test := text([run.constant() for run in self.runs])) == DASH:
             return {}
-        columns = {
-            head: [run.columns("_constant").get(name) for run in self.runs] for head, name in self.column_heads.items()
-        }
+        columns = {name: text([run.columns("_constant").get(name) for run in self.runs]) for name in self.columns}
         return {
             **dict.fromkeys(self.cells(self.rows[0]), DASH),
             "encoding": CONSTANT,
             f"test {self.metric}": test,
-            **{head: text(values) for head, values in columns.items()},
+            **{f"test {name}": value for name, value in columns.items()},
             f"validation {self.metric}": text([run.constant("val") for run in self.runs]),
         }
 
@@ -342,21 +345,6 @@ def _text(spread: Spread | None) -> str:
 def _speed(*runs: Run) -> float | None:
     values = [value for run in runs for _, value in run.curve("graphs_per_second")]
     return statistics.median(values) if values else None
-
-
-def _progress(row: Row) -> str:
-    """Return the epochs done, of how many where that is not all."""
-    done = sorted({run.epochs for run in row.runs})
-    planned = number_in(row.settings, "epochs")
-    text = f"{done[0]}" if len(done) == 1 else f"{done[0]}–{done[-1]}"
-    return text if planned is None or done == [planned] else f"{text} of {planned:.0f}"
-
-
-def _parameters(run: Run) -> str:
-    total, encoder = number_in(run.result, "num_parameters"), number_in(run.result, "encoder_parameters")
-    if total is None:
-        return DASH
-    return f"{total - encoder:,.0f} + {encoder:,.0f}" if encoder else f"{total:,.0f}"
 
 
 def _is_no_better_than_constant(row: Row) -> bool:
