@@ -98,13 +98,9 @@ class Page(HTMLParser):
     """Check that tags nest, and collect identifiers, addresses, table cells and text."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.addresses: list[str] = []
-        self.tags: list[str] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
+        super().__init__()
+        self.open, self.ids, self.addresses, self.tags = list[str](), list[str](), list[str](), list[str]()
+        self.rows, self.text = list[list[str]](), ""
         self.source = path.read_text(encoding="utf-8")
         self.feed(self.source)
         self.close()
@@ -114,7 +110,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_startendtag(tag, attrs)
-        if tag not in ("meta", "br", "hr", "img", "link", "input"):
+        if tag != "meta":
             self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
@@ -123,21 +119,16 @@ class Page(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        for name, value in attrs:
-            assert not name.startswith("on")
-            if name == "id":
-                self.ids.append(str(value))
-            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
-                self.addresses.append(str(value))
+        self.ids += [str(value) for name, value in attrs if name == "id"]
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        assert not any(name.startswith("on") for name, _ in attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "style":
-            return
-        self.text += data
+        if "style" not in self.open:
+            self.text += data
         if {"td", "th"} & set(self.open):
             self.rows[-1][-1] += data
 
