@@ -179,6 +179,7 @@ def test_standard_input_and_output(
         ("a.csv.bz2", bz2.compress(PLAIN)[:-9], "a.csv.bz2 is not a complete bz2 file"),
         ("a.csv.bz2", PLAIN, "a.csv.bz2 is not a complete bz2 file"),
         ("a.csv.zip", PLAIN, "a.csv.zip is not a complete zip file"),
+        ("a.csv.zip", b"PK\3\4" + zipped(PLAIN)[:-60], "a.csv.zip is not a complete zip file"),
         ("a.parquet", PLAIN, "a.parquet is damaged or not a Parquet file"),
         (
             "a.csv",

@@ -173,7 +173,7 @@ def all_readers() -> tuple[list[Reader], Sequence[bytes]]:
     readers = [
         *(
             Reader(f"read_molecules {suffix}", as_file(f"a{suffix}"), _molecules)
-            for suffix in (".smi", ".csv", ".csv.xz", ".smi.xz")
+            for suffix in (".smi", ".csv", ".csv.xz", ".smi.xz", ".txt", ".sdf", ".tsv.zip")
         ),
         *(Reader(f"load_molecules {suffix}", as_file(f"a{suffix}"), _splits) for suffix in (".smi", ".csv")),
         *(Reader(f"predict_file {suffix}", as_file(f"a{suffix}"), nothing(_predict)) for suffix in (".smi", ".csv.xz")),

@@ -300,7 +300,7 @@ class MoleculeFile:
                 with archive.open(names[0]) as binary:
                     yield binary
         except (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-            if not self._packing or getattr(error, "errno", None) is not None:
+            if not self._packing or getattr(error, "filename", None) is not None:  # as of a file that may not be read
                 raise
             raise ValueError(f"{self.path} is not a complete {self._packing[1:]} file: {error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,22 +63,6 @@ class AtomVocabulary:
     def parse(cls, text: str) -> AtomVocabulary:
         """Like :meth:`from_file`, for the file's content."""
         return cls(tuple(line.strip() for line in text.splitlines() if line.strip()))
-
-    @classmethod
-    def from_json(cls, text: str) -> AtomVocabulary:
-        """Reads what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: If the text is not a JSON list of type names.
-        """
-        types = json.loads(text)
-        if not isinstance(types, list):
-            raise ValueError(f"an atom vocabulary is a JSON list of type names, got {text[:80]!r}")
-        return cls(tuple(types))
-
-    def to_json(self) -> str:
-        """The type names as a JSON list."""
-        return json.dumps(self.types)
 
     def encode(self, types: Iterable[str]) -> list[int]:
         """Indices of atom types.
