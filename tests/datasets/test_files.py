@@ -21,7 +21,7 @@ from rdkit import Chem
 
 from tg_lpe import zoo
 from tg_lpe.cli import main
-from tg_lpe.datasets.molecules import MoleculeFile, load_molecules
+from tg_lpe.datasets.molecules import MoleculeFile, MoleculeSplits, load_molecules
 from tg_lpe.hub.files import read_json
 from tg_lpe.prediction import predict_file
 
@@ -107,11 +107,22 @@ WITH_COMMAS = ("semicolons and decimal commas.csv", "tabs.csv", "windows.csv")
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that all others are compared with."""
+    path = tmp_path_factory.mktemp("plain") / "plain.csv"
+    path.write_bytes(PLAIN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(plain: Path) -> dict[str, list[str]]:
     """Predictions for the plain file, by SMILES."""
-    folder = tmp_path_factory.mktemp("plain")
-    (folder / "mine.csv").write_bytes(PLAIN)
-    return predictions(folder / "mine.csv", folder)
+    return predictions(plain, plain.parent)
+
+
+@pytest.fixture(scope="module")
+def expected_splits(plain: Path) -> MoleculeSplits:
+    return load_molecules(plain, targets=["y"], cache_dir=plain.parent, progress=False)
 
 
 def predictions(source: Path | str, folder: Path) -> dict[str, list[str]]:
@@ -125,17 +136,19 @@ def predictions(source: Path | str, folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_table_is_read_alike(
-    tmp_path: Path, name: str, expected: dict[str, list[str]], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    name: str,
+    expected: dict[str, list[str]],
+    expected_splits: MoleculeSplits,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / name).write_bytes(FORMS[name]())
     splits = load_molecules(tmp_path / name, targets=["y"], cache_dir=tmp_path / "cache", progress=False)
     assert ("cp1252" in caplog.text) == (name == "windows.csv")
     assert ("decimal points" in caplog.text) == (name in WITH_COMMAS)
-    (tmp_path / "plain.csv").write_bytes(PLAIN)
-    plain = load_molecules(tmp_path / "plain.csv", targets=["y"], cache_dir=tmp_path / "cache", progress=False)
     for part in ("train", "val", "test"):
         for key in ("x", "edge_index", "edge_attr", "y"):
-            assert torch.equal(getattr(splits, part)._data[key], getattr(plain, part)._data[key]), (part, key)
+            assert torch.equal(getattr(splits, part)._data[key], getattr(expected_splits, part)._data[key]), (part, key)
     assert predictions(tmp_path / name, tmp_path) == expected
 
 
