@@ -16,7 +16,7 @@ DOCS_STAMP := $(VENV)/.stamp-docs
 # The tests whose code runs differently without torch-scatter or without the C++ part.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 # Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
-COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/hub tests/prediction tests/peers \
+COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/checkpoints tests/prediction tests/peers \
 	tests/encoders/test_contract.py tests/training/test_train.py tests/training/test_resume.py tests/test_cli.py
 BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 

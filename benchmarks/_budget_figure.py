@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from tg_lpe import zoo
-from tg_lpe.hub.files import read_json, replacing, write_json
+from tg_lpe.checkpoints.files import read_json, replacing, write_json
 from tg_lpe.report.runs import Run, read_run
 
 NAMES = {

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tg_lpe.hub.files import read_json, replacing
+from tg_lpe.checkpoints.files import read_json, replacing
 
 RESULTS = Path(__file__).parent / "results"
 SHORT, LONG = "zinc12k_15", "zinc_100_summed"

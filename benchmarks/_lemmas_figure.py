@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tg_lpe import theory as c
-from tg_lpe.hub.files import replacing
+from tg_lpe.checkpoints.files import replacing
 
 TARGET = Path(__file__).parent / "results" / "lemmas.png"
 MOST = {"1": 4000, "2": 3500, "3": 24, "4": 13, "5": 13, "6": 120, "7": 2400}

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tg_lpe.hub.files import replacing
+from tg_lpe.checkpoints.files import replacing
 
 QUANTITIES = (("test_mae", "test MAE"), ("microseconds_a_graph", "µs to encode a graph"))
 LEVELS = {"none": "#8a8a8a", "laplacian": "#c98b2e"}

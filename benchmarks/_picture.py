@@ -15,8 +15,8 @@ from matplotlib.image import imread
 from torch_geometric.datasets import KarateClub
 
 from tg_lpe import plot
+from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub.files import replacing
 
 PATH = Path(__file__).parent / "results" / "picture.png"
 PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"

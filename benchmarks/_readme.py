@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.hub.files import read_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.training.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.cli import main as tg_lpe
-from tg_lpe.hub.files import read_json
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 

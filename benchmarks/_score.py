@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tg_lpe.checkpoints import zoo
 from tg_lpe.data.storage import GraphChunk, iterate_chunks
 from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader, constrained_solubility, read_molecules
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.graph import Graph
-from tg_lpe.hub import zoo
 from tg_lpe.models import MODELS, Model
 from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.tasks import make_task

@@ -18,9 +18,9 @@ from typing import Any
 from _score import SAMPLE, score
 
 from tg_lpe import zoo
+from tg_lpe.checkpoints.files import read_json, replacing, write_json
 from tg_lpe.datasets.molecules import MoleculeReader
 from tg_lpe.encoders import Encoder, load_encoder, make_encoder
-from tg_lpe.hub.files import read_json, replacing, write_json
 from tg_lpe.models import MODELS
 from tg_lpe.prediction import load
 from tg_lpe.training.loop import count_parameters

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tg_lpe.hub.files import read_json, replacing
+from tg_lpe.checkpoints.files import read_json, replacing
 
 RESULTS = Path(__file__).parent / "results"
 OURS, THEIRS = "#1f8a5b", "#8a8a8a"

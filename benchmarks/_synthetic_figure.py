@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tg_lpe.hub.files import replacing
+from tg_lpe.checkpoints.files import replacing
 
 PANELS = (
     ("1a", "electric, eq. (3)"),

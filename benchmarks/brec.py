@@ -41,6 +41,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import Encoder, GramTransformer, GraphTransformer, Incidence
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.encoders import (
     LPE,
     PPGN,
@@ -52,7 +53,6 @@ from tg_lpe.encoders import (
     SpectralEncoder,
     SpectralKernel,
 )
-from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.theory import wl
 from tg_lpe.training.run_folder import environment

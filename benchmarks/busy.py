@@ -27,8 +27,8 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import from_networkx
 
 from tg_lpe import AddPositionalEncoding
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 from tg_lpe.transforms import (
     AddEffectiveResistance,

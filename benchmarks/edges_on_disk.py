@@ -29,9 +29,9 @@ import torch
 from _arguments import Parser
 
 from tg_lpe import GramTransformer, Incidence
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders.on_disk import encode_on_disk
 from tg_lpe.graph.on_disk import GraphOnDisk
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 LAYERS, FILTERS, EDGES_A_NODE = 16, 4, 3

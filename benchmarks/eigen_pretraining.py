@@ -21,10 +21,10 @@ from _arguments import Parser
 from _readme import eigen_pretraining_row
 from _runs import machine_of, run
 
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.training import EigenvectorPretraining, PretrainConfig
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics

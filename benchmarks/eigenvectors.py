@@ -23,8 +23,8 @@ from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
 
 from tg_lpe import Incidence
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges
-from tg_lpe.hub.files import write_json
 from tg_lpe.theory import bottom_eigenvectors, laplacian_eigenvectors
 from tg_lpe.training.run_folder import environment
 

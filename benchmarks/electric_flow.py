@@ -26,8 +26,8 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe import theory as c
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4

@@ -33,12 +33,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tg_lpe import GramTransformer, Incidence
+from tg_lpe.checkpoints.files import replacing, write_json
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import load_encoder
 from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.hub.files import replacing, write_json
 from tg_lpe.training.kernels import WALK_STEPS, kernel_entries
 from tg_lpe.training.run_folder import environment
 

@@ -19,8 +19,8 @@ from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import random_regular_edges
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 DEGREE = 6

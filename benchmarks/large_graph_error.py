@@ -25,8 +25,8 @@ from scipy.spatial import Delaunay
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Incidence
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 FILTERS, LAYERS = 4, 16

@@ -21,8 +21,8 @@ from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import theory as c
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import complete_edges, random_conductances, random_incidences
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 TOLERANCES = (1e-2, 1e-4, 1e-6)

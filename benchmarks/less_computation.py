@@ -25,11 +25,11 @@ from _less_computation_figure import draw
 from _readme import less_computation_row
 from _runs import complete_runs, machine_of, run, summary
 
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import LaplacianEigenvectors, load_encoder
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.hub.files import write_json
 from tg_lpe.transforms import AddPositionalEncoding
 
 SIZES = [(layers, 8) for layers in (1, 2, 3, 6, 9, 15)] + [(9, k) for k in (1, 2, 4, 16)]

@@ -32,8 +32,8 @@ from _arguments import Parser
 from rdkit import Chem, RDConfig, RDLogger
 
 from tg_lpe import LinearTransformerPE
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import read_molecules
-from tg_lpe.hub.files import write_json
 from tg_lpe.jobs import ROWS
 from tg_lpe.training.run_folder import environment
 

@@ -27,7 +27,7 @@ from _arguments import Parser
 from _readme import moleculenet_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
-from tg_lpe.hub.files import write_json
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.training.run_folder import RunFolder
 
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")

@@ -29,7 +29,7 @@ from _arguments import Parser
 from _readme import molecules_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
-from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.training.run_folder import RunFolder
 
 SETS = ("zinc", "zinc12k", "qm9", "nci")

@@ -27,7 +27,7 @@ from _arguments import Parser
 from torch import Tensor
 
 from tg_lpe import GraphTransformer
-from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.training.run_folder import environment
 
 NODES, GRAPHS, STEPS, KEY = 12, 64, 700, 8

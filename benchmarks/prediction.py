@@ -25,7 +25,7 @@ from _arguments import Parser
 from rdkit import RDConfig
 
 from tg_lpe import zoo
-from tg_lpe.hub.files import write_json
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.training.run_folder import environment
 
 

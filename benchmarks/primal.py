@@ -19,8 +19,8 @@ import torch
 from _arguments import Parser
 from torch import Tensor, nn
 
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.graph.graph import Graph
-from tg_lpe.hub.files import write_json
 from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, shared_of
 from tg_lpe.nn.attention.hybrid import NothingShared
 from tg_lpe.training.run_folder import environment

@@ -29,8 +29,8 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from tg_lpe import Incidence, LinearTransformer
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 K, LAYERS, DEGREE = 8, 9, 10

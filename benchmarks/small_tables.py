@@ -23,7 +23,7 @@ from typing import Any
 from _arguments import Parser
 from _runs import complete_runs, machine_of, run, summary
 
-from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.training.run_folder import RunFolder
 
 ESOL = "logp"  # of the water solubility

@@ -29,12 +29,12 @@ from _arguments import Parser
 from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.block_models import cluster_graphs
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.precompute import store_precomputed
 from tg_lpe.graph.graph import Graph
-from tg_lpe.hub.files import write_json
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.spectral import MissingPairs, SpectralAttention, missing_pairs
 from tg_lpe.training.build import build_model

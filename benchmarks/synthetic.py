@@ -31,8 +31,8 @@ from _synthetic_figure import draw
 from scipy import stats
 from torch import Tensor
 
+from tg_lpe.checkpoints.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.datasets.synthetic import random_incidences
-from tg_lpe.hub.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.theory.efficient import Weights, efficient_layer
 from tg_lpe.theory.full import full_layer, normalize_phi, normalize_rows, unit
 from tg_lpe.training.run_folder import environment

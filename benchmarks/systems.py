@@ -25,7 +25,7 @@ from _arguments import Parser
 from _readme import systems_row
 from _runs import complete_runs, machine_of, run, slug, summary
 
-from tg_lpe.hub.files import write_json
+from tg_lpe.checkpoints.files import write_json
 
 
 class Experiment(NamedTuple):

@@ -28,7 +28,7 @@ from _arguments import Parser
 from _readme import table2_row
 from _runs import complete_runs, machine_of, run, summary
 
-from tg_lpe.hub.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.training.run_folder import RunFolder
 
 PAPER: dict[str, dict[str, Any]] = {

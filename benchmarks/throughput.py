@@ -30,9 +30,9 @@ from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRa
 from torch_geometric.utils import to_dense_adj
 
 from tg_lpe import Incidence, LinearTransformerPE
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 
 K = 8

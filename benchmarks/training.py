@@ -36,8 +36,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, resolved_precision

@@ -24,10 +24,10 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from tg_lpe import AddPositionalEncoding, Incidence
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
-from tg_lpe.hub.files import write_json
 from tg_lpe.training.run_folder import environment
 from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 

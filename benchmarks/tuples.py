@@ -23,8 +23,8 @@ from torch import Tensor
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import GramTransformer, Incidence
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.hub.files import write_json
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.tuples import tuple_tokens
 from tg_lpe.training.run_folder import environment

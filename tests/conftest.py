@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tg_lpe.checkpoints.checkpoint import CLASSES
 from tg_lpe.encoders import ENCODERS
-from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.training.tasks import TASKS

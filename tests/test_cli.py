@@ -21,11 +21,11 @@ from helpers import randomize_
 from safetensors.torch import load_file
 
 from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, __version__
+from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.cli import main, parse
 from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
 from tg_lpe.encoders import ENCODERS, load_encoder
-from tg_lpe.hub.files import load_tensors
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
@@ -434,7 +434,7 @@ def test_encode(tmp_path: Path, encoder: str, input_file: str, suffix: str, caps
         types = tensors.pop("atom_types")
         assert "LinearTransformerPE(k=3" in tensors.pop("encoder")
     else:
-        from tg_lpe.hub.files import load_tensors
+        from tg_lpe.checkpoints.files import load_tensors
 
         types = load_tensors(out)[1]["atom_types"]
     assert set(tensors) == {"linear_transformer_pe", "x", "edge_index", "node_ptr", "edge_ptr", "line"}
@@ -526,7 +526,7 @@ def test_atom_types_of_a_gram_encoder(
     if place == "both":
         (folder / "config.json").write_text(json.dumps({"train": {}, **wrong}), encoding="utf-8")
     if place == "zoo":
-        monkeypatch.setattr("tg_lpe.hub.zoo._FOLDER", folder)
+        monkeypatch.setattr("tg_lpe.checkpoints.zoo._FOLDER", folder)
         monkeypatch.chdir(tmp_path)
         (tmp_path / "config.json").write_text(json.dumps({"train": {}, **wrong}), encoding="utf-8")
         name = "encoder"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from tg_lpe.checkpoints.files import load_tensors, save_tensors
 from tg_lpe.cli import main
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.hub.files import load_tensors, save_tensors
 from tg_lpe.training.run_folder import RunFolder
 
 resource = pytest.importorskip("resource")

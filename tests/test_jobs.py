@@ -19,11 +19,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformer, LinearTransformerPE
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.cli import main
 from tg_lpe.data.tables import read_graphs
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.graph import Incidence
-from tg_lpe.hub.files import read_json, write_json
 from tg_lpe.jobs import MANIFEST, EncodingJob, JobReport
 from tg_lpe.transforms import AddLaplacianEigenvectors
 from tg_lpe.transforms.base import Attribute, GraphTransform

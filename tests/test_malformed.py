@@ -22,10 +22,10 @@ from tg_lpe import (
     LinearTransformer,
     LinearTransformerPE,
 )
+from tg_lpe.checkpoints.checkpoint import load
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding, load_encoder
 from tg_lpe.graph import resistance
-from tg_lpe.hub.checkpoints import load
-from tg_lpe.hub.files import read_json
 from tg_lpe.models import TupleTransformer
 from tg_lpe.ops import cpu
 from tg_lpe.training.loop import run_in_folder

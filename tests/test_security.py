@@ -19,11 +19,11 @@ import torch
 
 import tg_lpe
 from tg_lpe import GramTransformer, GraphTransformer, zoo
+from tg_lpe.checkpoints import checkpoint as checkpoints
+from tg_lpe.checkpoints.files import MAX_JSON, load_tensors, read_json, save_tensors
 from tg_lpe.cli import main
 from tg_lpe.datasets.nodes import load_node_graph
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub import checkpoints
-from tg_lpe.hub.files import MAX_JSON, load_tensors, read_json, save_tensors
 from tg_lpe.report import write_report
 from tg_lpe.training.state import read_metrics
 

@@ -17,6 +17,7 @@ import torch
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_count
+from tg_lpe.checkpoints.files import digest_of_file, read_object, replacing, write_json
 from tg_lpe.data.storage import GraphDataset, in_halves
 from tg_lpe.data.tables import (
     REASON,
@@ -27,7 +28,6 @@ from tg_lpe.data.tables import (
     open_parquet,
     parquet_files,
 )
-from tg_lpe.hub.files import digest_of_file, read_object, replacing, write_json
 from tg_lpe.transforms.base import EDGE_WEIGHT, GraphTransform
 
 if TYPE_CHECKING:

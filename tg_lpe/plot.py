@@ -21,9 +21,9 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph
-from tg_lpe.hub.files import replacing
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import AtomVocabulary

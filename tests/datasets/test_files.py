@@ -20,9 +20,9 @@ pytest.importorskip("rdkit")
 from rdkit import Chem
 
 from tg_lpe import zoo
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.cli import main
 from tg_lpe.datasets.molecules import MoleculeFile, MoleculeSplits, load_molecules
-from tg_lpe.hub.files import read_json
 from tg_lpe.prediction import predict_file
 
 ROWS = [

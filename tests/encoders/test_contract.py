@@ -15,6 +15,7 @@ from torch_geometric.data import Batch, Data
 
 import tg_lpe
 from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GramTransformer, GraphTransformer, Incidence
+from tg_lpe.checkpoints.checkpoint import CLASSES
 from tg_lpe.encoders import (
     ENCODERS,
     HeatKernel,
@@ -24,7 +25,6 @@ from tg_lpe.encoders import (
     ResistiveEmbedding,
     load_encoder,
 )
-from tg_lpe.hub.checkpoints import CLASSES
 from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 
 RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])

@@ -17,10 +17,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence
+from tg_lpe.checkpoints.checkpoint import load
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import LPE, RandomWalk, SpectralEncoder
 from tg_lpe.graph.tuples import component_tuples
-from tg_lpe.hub.checkpoints import load
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn import random_features
 from tg_lpe.nn import tuples as token_layers

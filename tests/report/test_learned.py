@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tg_lpe import GramTransformer
-from tg_lpe.hub.files import load_tensors
+from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.report import learned_pictures, read_run, write_report
 from tg_lpe.training import KernelPretrainConfig, KernelPretraining, TrainConfig, build_model, task_for, train
 from tg_lpe.training.loop import run_in_folder

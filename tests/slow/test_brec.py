@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.hub.files import read_json
 
 ROOT = Path(__file__).parents[2]
 RESULTS = read_json(ROOT / "benchmarks" / "results" / "brec.json")

@@ -10,10 +10,10 @@ from helpers import randomize_
 from torch import Tensor
 
 from tg_lpe import GramTransformer, LinearTransformer
+from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.cli import main
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders import ENCODERS
-from tg_lpe.hub.files import load_tensors
 from tg_lpe.report import read_run
 from tg_lpe.training.build import build_model, hash_seed, seeded, start_encoder
 from tg_lpe.training.tasks import Binary, Multiclass, Regression

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.cli import main
-from tg_lpe.hub.files import read_json
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "figures.json"  # on a processor with AVX512
 MODEL = ["--precision", "float32", "--model.hidden_channels", "8", "--model.num_layers", "1"]

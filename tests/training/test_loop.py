@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
+from tg_lpe.checkpoints.files import load_tensors, read_json
 from tg_lpe.datasets.molecules import MoleculeSplits
-from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from two_processes import NORMS, ROWS, TRAININGS, losses, make_pretraining, make_training, normalized
 
-from tg_lpe.hub.files import read_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.nn import parallel
 from tg_lpe.training.processes import Parts, join
 from tg_lpe.training.state import read_metrics

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
+from tg_lpe.checkpoints.files import load_tensors, read_json
 from tg_lpe.encoders import GramTransformer
-from tg_lpe.hub.files import load_tensors, read_json
 from tg_lpe.training.run_folder import LOOPS, RunFolder, environment
 from tg_lpe.training.state import MetricsLog
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe import GraphTransformer
+from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.hub.files import load_tensors
 from tg_lpe.prediction import load
 from tg_lpe.training import TrainConfig, build_model, train
 from tg_lpe.training.tasks import Regression

@@ -10,7 +10,7 @@ import torch
 from helpers import normal
 from torch import nn
 
-from tg_lpe.hub.files import load_tensors, save_tensors
+from tg_lpe.checkpoints.files import load_tensors, save_tensors
 from tg_lpe.training.state import (
     AveragedWeights,
     MetricsLog,

@@ -18,9 +18,9 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import Encoder, Encoding
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.encoders import GramTransformer, SpectralEncoder
-from tg_lpe.hub.files import read_json
 from tg_lpe.models import GraphTransformer, Model
 from tg_lpe.prediction import Predictor
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task, task_for, train

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.options import add_config
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import features_of, vocabulary_for, vocabulary_of
-from tg_lpe.hub.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from tg_lpe.data import GraphSplits

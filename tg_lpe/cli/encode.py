@@ -75,8 +75,8 @@ def _encode_file(args: Namespace, output: Path) -> None:
     """Molecules of one file, in memory."""
     import torch
 
+    from tg_lpe.checkpoints.files import check_writable, replacing, save_tensors
     from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
-    from tg_lpe.hub.files import check_writable, replacing, save_tensors
 
     check_writable(output)
     transform, reader = _transform(args)

@@ -21,12 +21,12 @@ import yaml  # type: ignore[import-untyped]
 from jsonargparse import Namespace
 
 from tg_lpe.arguments import ArgumentError
+from tg_lpe.checkpoints import zoo
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.parser import Parser, as_option
 from tg_lpe.data import DataSpec
 from tg_lpe.data.splits import LEVELS
 from tg_lpe.encoders.registry import ENCODERS, register
-from tg_lpe.hub import zoo
-from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models import register as register_model
 from tg_lpe.models.base import FIXED

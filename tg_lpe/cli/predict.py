@@ -55,7 +55,7 @@ def run(args: Namespace) -> None:
     """Predict for the molecules of a file, with a trained model."""
     import torch
 
-    from tg_lpe.hub.files import check_writable
+    from tg_lpe.checkpoints.files import check_writable
     from tg_lpe.prediction import load, predict_file
 
     if not args.output.endswith(".csv") and args.output != "-":

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.data import add_data, load_data
 from tg_lpe.cli.options import SIZES, WIDTHS, Chosen, add_encoder, arguments_of, encoder_label, parse_rest, settings_of
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-from tg_lpe.hub.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from tg_lpe.encoders.base import Encoder

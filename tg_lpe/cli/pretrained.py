@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.options import chosen_encoder, encoder_label
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.registry import load_encoder
-from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.training.build import start_encoder
 from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
 

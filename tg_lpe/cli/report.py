@@ -23,7 +23,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 def run(args: Namespace) -> None:
     """Compare runs: a table here, and a page with figures."""
-    from tg_lpe.hub.files import check_writable, write_json
+    from tg_lpe.checkpoints.files import check_writable, write_json
     from tg_lpe.report import benchmark_json, comparison_table, read_run, write_report
     from tg_lpe.training.run_folder import RunFolder
 

@@ -37,7 +37,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 def run(args: Namespace) -> None:
     """Draw a molecule with its atoms and bonds coloured by the channels of an encoding."""
     from tg_lpe import plot
-    from tg_lpe.hub.files import check_writable
+    from tg_lpe.checkpoints.files import check_writable
 
     if not args.out.endswith((".svg", ".png")):
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.data import add_data, load_data
 from tg_lpe.cli.options import (
     DEFAULT_CLASS,
@@ -25,7 +26,6 @@ from tg_lpe.cli.options import (
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
 from tg_lpe.training.metrics import METRICS

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_generator
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
-from tg_lpe.hub.checkpoints import CheckpointMixin
 from tg_lpe.nn._util import reset_parts
 from tg_lpe.ops.checks import ValueChecks
 

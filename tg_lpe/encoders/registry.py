@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tg_lpe.checkpoints.checkpoint import CLASSES, Checkpoint, Kind
+from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, check_encoder
-from tg_lpe.hub.checkpoints import CLASSES, Checkpoint, Kind
-from tg_lpe.hub.registry import Registry
 
 E = TypeVar("E", bound=type[Encoder])
 

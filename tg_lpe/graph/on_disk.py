@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tg_lpe.hub.files import replacing
+from tg_lpe.checkpoints.files import replacing
 
 BLOCK_ENTRIES = 2**24
 """Entries of the adjacency matrix that are in memory at once, about; a node has all of its own."""

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
 from tg_lpe.nn._util import reset_parts
 
 FIXED = frozenset({"encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DataSpec().to_dict()})

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_heads, check_share
+from tg_lpe.checkpoints.checkpoint import described_arguments
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
-from tg_lpe.hub.checkpoints import described_arguments
 from tg_lpe.models.base import Model
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.registry import register

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.hub.registry import Registry
+from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.nn import parallel
 from tg_lpe.ops.segment import RowGroups
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
-from tg_lpe.hub.files import check_writable, replacing
+from tg_lpe.checkpoints.files import check_writable, replacing
 from tg_lpe.prediction.predictions import most_probable
 from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
 

@@ -16,12 +16,12 @@ from torch_geometric.data import Data
 from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError, check_choice, check_count
+from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
+from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.data.storage import GraphChunk, in_halves, is_collated, iterate_chunks
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.hub.checkpoints import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
-from tg_lpe.hub.files import load_tensors, write_json
 from tg_lpe.models import Model, make_model
 from tg_lpe.prediction.inputs import Graphs, check_collection, is_missing, is_molecule, strings
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal

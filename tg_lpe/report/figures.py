@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import LearnedTable
-from tg_lpe.hub.files import replacing
 from tg_lpe.report.runs import value_in
 from tg_lpe.report.table import BLUE, GREY, SPARE_COLORS, Table
 from tg_lpe.training.metrics import METRICS

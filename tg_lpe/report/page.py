@@ -9,9 +9,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
 
+from tg_lpe.checkpoints.files import load_tensors, replacing
 from tg_lpe.encoders.base import LearnedTable
 from tg_lpe.encoders.registry import make_encoder
-from tg_lpe.hub.files import load_tensors, replacing
 from tg_lpe.report.figures import curves_svg, learned_svg, scores_svg
 from tg_lpe.report.format import counted, figure_text, value_text
 from tg_lpe.report.runs import Run, read_run

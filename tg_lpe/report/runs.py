@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.hub.files import read_object
+from tg_lpe.checkpoints.files import read_object
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.metrics import METRICS

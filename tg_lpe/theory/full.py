@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.hub.checkpoints import CheckpointMixin
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 
 NORMALIZATIONS = (None, "frobenius", "columns")
 """Normalisations of ``Phi`` at the end of a layer: none (eq. 3), Frobenius norm one (section 3.5), or each column of

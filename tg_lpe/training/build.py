@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from tg_lpe.arguments import ArgumentError, check_type
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
-from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.tasks import Task

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.arguments import check_type
+from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, reads_edge_weight, store_precomputed
-from tg_lpe.hub.files import read_object
 from tg_lpe.models.base import Model
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 from tqdm import tqdm
 
-from tg_lpe.hub.files import load_tensors, read_object
+from tg_lpe.checkpoints.files import load_tensors, read_object
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed, seeded

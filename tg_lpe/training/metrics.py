@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tg_lpe.hub.registry import Registry
+from tg_lpe.checkpoints.registry import Registry
 
 
 @dataclass(frozen=True)

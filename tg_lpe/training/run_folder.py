@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError
-from tg_lpe.hub.checkpoints import CLASSES, Kind, kind_of
-from tg_lpe.hub.files import digest_of_tensors, load_tensors, read_object, save_tensors, write_json
+from tg_lpe.checkpoints.checkpoint import CLASSES, Kind, kind_of
+from tg_lpe.checkpoints.files import digest_of_tensors, load_tensors, read_object, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.hub.files import parse_json, replacing
+from tg_lpe.checkpoints.files import parse_json, replacing
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tg_lpe.arguments import ArgumentError, check_count, check_type
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
+from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
-from tg_lpe.hub.checkpoints import CheckpointMixin, described_arguments
-from tg_lpe.hub.registry import Registry
 from tg_lpe.training.metrics import METRICS, ColumnScores
 
 TASKS = Registry("task")

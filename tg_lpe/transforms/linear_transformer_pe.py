@@ -7,9 +7,9 @@ from typing import Any
 
 from torch_geometric.data.datapipes import functional_transform
 
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.encoders.registry import load_encoder
-from tg_lpe.hub.checkpoints import Checkpoint
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 DEFAULT_ENCODER = "gram-k16"

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data.datapipes import functional_transform
 
+from tg_lpe.checkpoints.checkpoint import described_arguments, module_digest, module_dtype
 from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy, warn_if_untrained
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.graph import Graph
-from tg_lpe.hub.checkpoints import described_arguments, module_digest, module_dtype
 from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute, GraphTransform
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tg_lpe.hub.zoo import card, names, path
+from tg_lpe.checkpoints.zoo import card, names, path
 
 if TYPE_CHECKING:
     import torch

@@ -14,12 +14,12 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tg_lpe.checkpoints.files import digest_of_tensors, load_tensors, save_tensors
 from tg_lpe.data import DataSpec, TargetSpec
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
-from tg_lpe.hub.files import digest_of_tensors, load_tensors, save_tensors
 
 # Raise it whenever the same files and options would give other tensors or metadata.
 FORMAT_VERSION = 5

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from rdkit import RDConfig, rdBase
 
 from tg_lpe.arguments import ArgumentError, check_choice, check_flags, check_seed
+from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
@@ -23,7 +24,6 @@ from tg_lpe.datasets.molecules.reader import MoleculeReader
 from tg_lpe.datasets.molecules.report import LoadReport, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
-from tg_lpe.hub.files import digest_of_file
 
 DatasetName = Literal["zinc", "qm9", "nci", "zinc12k", "molhiv"]
 ComputedTarget = Literal["solubility"]

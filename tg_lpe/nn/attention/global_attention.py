@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 
 from tg_lpe.arguments import check_count, check_heads
+from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.graph.graph import Graph
-from tg_lpe.hub.registry import Registry
 from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.dot_product import dot_product_attention
 

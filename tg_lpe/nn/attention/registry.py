@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from tg_lpe.hub.registry import Registry
+from tg_lpe.checkpoints.registry import Registry
 
 L = TypeVar("L", bound=type[nn.Module])
 

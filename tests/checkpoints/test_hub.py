@@ -17,10 +17,10 @@ from huggingface_hub.utils import EntryNotFoundError
 from torch import nn
 from torch_geometric.data import Data
 
-import tg_lpe.hub.checkpoints
+import tg_lpe.checkpoints.checkpoint
 from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, zoo
+from tg_lpe.checkpoints.checkpoint import CLASSES, CONFIG, load, module_digest
 from tg_lpe.encoders import ENCODERS, load_encoder
-from tg_lpe.hub.checkpoints import CLASSES, CONFIG, load, module_digest
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
 
@@ -63,7 +63,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for registry in (ENCODERS, CLASSES):  # for this test alone
         monkeypatch.setitem(registry._entries, "TableOfDegrees", TableOfDegrees)
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
-    monkeypatch.setattr(tg_lpe.hub.checkpoints, "hf_hub_download", download)
+    monkeypatch.setattr(tg_lpe.checkpoints.checkpoint, "hf_hub_download", download)
     return folder
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tg_lpe import GramTransformer
+from tg_lpe.checkpoints import zoo
+from tg_lpe.checkpoints.checkpoint import Checkpoint, Kind
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub import zoo
-from tg_lpe.hub.checkpoints import Checkpoint, Kind
 from tg_lpe.prediction import load
 
 COUNTING = """

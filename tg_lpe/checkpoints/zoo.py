@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.hub.files import read_object
+from tg_lpe.checkpoints.files import read_object
 
 _FOLDER = Path(__file__).parents[1] / "zoo"
 

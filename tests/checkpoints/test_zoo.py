@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from tg_lpe import GraphTransformer, zoo
+from tg_lpe.checkpoints import checkpoint as checkpoints
+from tg_lpe.checkpoints.checkpoint import Kind, kind_of
+from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.cli import main
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub import checkpoints
-from tg_lpe.hub.checkpoints import Kind, kind_of
-from tg_lpe.hub.files import load_tensors
 from tg_lpe.models import MODELS
 from tg_lpe.prediction import Predictor
 from tg_lpe.training.tasks import make_task

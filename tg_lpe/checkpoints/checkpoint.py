@@ -23,9 +23,9 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
-from tg_lpe.hub import zoo
-from tg_lpe.hub.files import parse_tensors, read_object, save_tensors, write_json
-from tg_lpe.hub.registry import Registry
+from tg_lpe.checkpoints import zoo
+from tg_lpe.checkpoints.files import parse_tensors, read_object, save_tensors, write_json
+from tg_lpe.checkpoints.registry import Registry
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -15,11 +15,11 @@ from helpers import randomize_
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-import tg_lpe.hub.checkpoints
+import tg_lpe.checkpoints.checkpoint
 from tg_lpe import GraphTransformer, LinearTransformer, zoo
+from tg_lpe.checkpoints.checkpoint import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, module_digest
+from tg_lpe.checkpoints.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
 from tg_lpe.encoders import load_encoder
-from tg_lpe.hub.checkpoints import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, module_digest
-from tg_lpe.hub.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
 from tg_lpe.models import MODELS
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
@@ -95,7 +95,7 @@ def test_a_new_process_computes_the_same_bits(tmp_path: Path) -> None:
 import sys, torch
 from safetensors.torch import load_file, save_file
 from tg_lpe import LinearTransformer, LinearTransformerPE
-from tg_lpe.hub.checkpoints import module_digest
+from tg_lpe.checkpoints.checkpoint import module_digest
 folder = sys.argv[1]
 model = LinearTransformer.from_pretrained(folder + "/encoder")
 out = model(None, load_file(folder + "/edges.safetensors")["edges"]).node
@@ -198,7 +198,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(saved: Path, monkeypatch: pytes
     def full_disk(*args: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(tg_lpe.hub.checkpoints, "write_json", full_disk)
+    monkeypatch.setattr(tg_lpe.checkpoints.checkpoint, "write_json", full_disk)
     with pytest.raises(OSError, match="no space"):
         LinearTransformer(k=4).save_pretrained(saved)
     assert {p.name: p.read_bytes() for p in saved.iterdir()} == before
