@@ -204,9 +204,9 @@ class MoleculeFile:
                 than the header, or the file is damaged.
         """
         self.check_columns(labels or ())
-        if not self.has_columns:
-            yield from self._list(with_names=labels is None)
-            return
+        return self._with_labels(labels) if self.has_columns else self._list(with_names=labels is None)
+
+    def _with_labels(self, labels: Sequence[str] | None) -> Iterator[Row]:
         if not (header := self.header):
             return
         smiles_at = self._smiles_at()
