@@ -344,6 +344,28 @@ def tuples_row(entry: dict[str, Any]) -> list[str]:
     return [entry["row"], *tokens, *times, f"{entry['kept_kib']:,.0f}"]
 
 
+def positions_share_row(entry: dict[str, Any]) -> list[str]:
+    """A family and a size of benchmarks/positions.py."""
+    times = [f"{entry[name]:.2f}" for name in ("seconds", "eigsh_seconds")]
+    return [entry["family"], f"{entry['nodes']:,}", f"{entry['share']:.4f}", f"{entry['layers']:,.0f}", *times]
+
+
+def positions_communities_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/positions.py."""
+    accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.3f} ± {entry['spread']:.3f}"
+    return [
+        f"{entry['nodes']:,}",
+        entry["encoding"],
+        accuracy,
+        "" if entry["seconds"] is None else f"{entry['seconds']:.2f}",
+    ]
+
+
+def positions_large_row(entry: dict[str, Any]) -> list[str]:
+    """A family and a method of benchmarks/positions.py."""
+    return [entry["family"], entry["method"], f"{entry['share']:.4f}", f"{entry['seconds']:.1f}"]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
     **dict.fromkeys(
@@ -420,6 +442,9 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "eigenvectors": (["", "seconds", "residual", "mean Ritz value"], eigenvectors_row),
     "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
     "electric_flow": (["", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),
+    "positions_share": (["graph", "nodes", "share", "layers", "seconds", "of SciPy's eigsh"], positions_share_row),
+    "positions_communities": (["nodes", "encoding", "accuracy", "seconds"], positions_communities_row),
+    "positions_large": (["graph, 1,000,000 nodes", "method", "share", "seconds"], positions_large_row),
     "k": (
         ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
         k_row,

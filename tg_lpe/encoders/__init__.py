@@ -7,6 +7,7 @@ from tg_lpe.encoders.heat_kernel import HeatKernel
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.lpe import LPE
+from tg_lpe.encoders.positions import Positions
 from tg_lpe.encoders.ppgn import PPGN
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.encoders.random_walk import RandomWalk
@@ -29,6 +30,7 @@ __all__ = [
     "LaplacianEigenvectors",
     "LearnedTable",
     "LinearTransformer",
+    "Positions",
     "RandomWalk",
     "ResistiveEmbedding",
     "SpectralEncoder",

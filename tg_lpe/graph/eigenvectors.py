@@ -97,7 +97,7 @@ def laplacian_eigenvectors(
     if keep_null:
         vectors, values = _with_null_vectors(parts, vectors, values, scale, normalization, which)
     if parts.count:
-        vectors *= _canonical_signs(parts, vectors)
+        vectors *= canonical_signs(parts, vectors)
     if parts.count != graph.num_graphs or (parts.count > 1 and not (np.diff(parts.graph_of) > 0).all()):
         vectors, values = _by_eigenvalue(parts, vectors, values, which)
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
@@ -233,7 +233,7 @@ def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str)
     return np.ascontiguousarray(out[:, :k]), np.ascontiguousarray(sorted_values[:, :k])
 
 
-def _canonical_signs(parts: Components, vectors: Array) -> Array:
+def canonical_signs(parts: Components, vectors: Array) -> Array:
     """1 or -1 for each node's component and column, as :func:`laplacian_eigenvectors` describes, ``[num_nodes, k]``."""
     first = parts.first
     rows = vectors if parts.count == 1 else vectors[parts.order]

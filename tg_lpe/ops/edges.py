@@ -285,6 +285,23 @@ def laplacian(rows: AdjacencyRows, diagonal: Tensor, x: Tensor) -> Tensor:
     return _laplacian(x, *rows, diagonal)
 
 
+def laplacian_step_(rows: AdjacencyRows, diagonal: Tensor, x: Tensor, before: Tensor) -> Tensor:
+    """Replace ``before`` by ``(diag(diagonal) - A) x - before``, a step of a Chebyshev recurrence; without gradient.
+
+    Args:
+        rows: of ``A``.
+        diagonal: ``[num_nodes]``.
+        x: ``[num_nodes, k]``.
+        before: ``[num_nodes, k]``, contiguous; changed in place.
+
+    Returns:
+        ``before``.
+    """
+    if cpu.supports(before):
+        return cpu_edges.laplacian(*rows, diagonal, x, before)
+    return before.neg_().add_(_reference_laplacian(*rows, diagonal, x))
+
+
 def _run_laplacian(x: Tensor, crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor) -> Tensor:
     run = cpu_edges.laplacian if cpu.supports(value) else _reference_laplacian
     return run(crow, col, value, diagonal, x)

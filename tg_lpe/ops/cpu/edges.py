@@ -36,7 +36,7 @@ class _Laplacian(Arguments):
     _fields_: ClassVar = [
         *fields(Int, "num_nodes num_entries k"),
         *fields(Pointer, "crow col value diagonal x out"),
-        *fields(Int, "num_threads"),
+        *fields(Int, "subtract num_threads"),
     ]
 
 
@@ -115,8 +115,10 @@ def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: 
     return AdjacencyRows(crow, col, value)
 
 
-def laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor) -> Tensor:
-    """One pass over the rows.
+def laplacian(
+    crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor, before: Tensor | None = None
+) -> Tensor:
+    """One pass over the rows; written over ``before``, which is subtracted, if it is given.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
@@ -131,11 +133,16 @@ def laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Ten
             "x": (x, dtype, (num_nodes, x.size(-1))),
         }
     )
-    out = torch.empty_like(read["x"])
+    if before is not None and (before.shape != x.shape or before.dtype != dtype or not before.is_contiguous()):
+        raise ValueError(
+            f"before must be a contiguous {dtype} {list(x.shape)}, got {before.dtype} {list(before.shape)}"
+        )
+    out = torch.empty_like(read["x"]) if before is None else before
     arguments = _Laplacian(
         num_nodes=num_nodes,
         num_entries=read["col"].numel(),
         k=x.size(-1),
+        subtract=before is not None,
         num_threads=cpu.num_threads(),
         **pointers({**read, "out": out}),
     )

@@ -13,7 +13,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int INTERFACE = 11;  // of all structures, as tg_lpe/ops/cpu/ fills them in
+constexpr int INTERFACE = 12;  // of all structures, as tg_lpe/ops/cpu/ fills them in
 
 constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
 constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and what they point at, are fetched ahead
@@ -158,17 +158,18 @@ struct Entry {
     }
 };
 
-// diag(d) X - A X for rows begin..end-1; false if one of them ends before it begins or has a column that is no row, which
+// diag(d) X - A X, less what out holds if asked, for rows begin..end-1; false if one of them ends before it begins or has a column that is no row, which
 // is found on the way: a pass of its own would take a third of the time.
 template <typename T>
 inline __attribute__((always_inline)) bool product_rows(int64_t k, int64_t num_nodes, int64_t num_entries,
                                                         const int64_t* crow, const int32_t* col, const T* value,
-                                                        const T* diagonal, const T* x, T* out, int64_t begin, int64_t end) {
+                                                        const T* diagonal, const T* x, bool subtract, T* out,
+                                                        int64_t begin, int64_t end) {
     const uint32_t limit = uint32_t(std::min<int64_t>(num_nodes, int64_t(1) << 31));  // negative columns are above it
     for (int64_t i = begin; i < end; ++i) {
         if (crow[i] < 0 || crow[i + 1] < crow[i] || crow[i + 1] > num_entries) return false;
         T* __restrict row = out + i * k;
-        for (int64_t b = 0; b < k; ++b) row[b] = diagonal[i] * x[i * k + b];
+        for (int64_t b = 0; b < k; ++b) row[b] = diagonal[i] * x[i * k + b] - (subtract ? row[b] : T(0));
         for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
             if (e + AHEAD < num_entries) __builtin_prefetch(x + int64_t(col[e + AHEAD]) * k);
             if (uint32_t(col[e]) >= limit) return false;
@@ -233,6 +234,7 @@ struct LaplacianArguments {
     const int32_t* col;
     const T *value, *diagonal, *x;  // x: [num_nodes, k]
     T* out;                         // likewise
+    int64_t subtract;               // whether what out holds is subtracted
     int64_t num_threads;
 };
 
@@ -244,8 +246,8 @@ int laplacian(const LaplacianArguments<T>& a) {
     std::vector<char> well_formed(parts);
     in_parallel(parts, [&](int64_t part) {
         well_formed[part] = on_this_processor<product_rows<T>>(
-            a.k, a.num_nodes, a.num_entries, a.crow, a.col, a.value, a.diagonal, a.x, a.out, part * a.num_nodes / parts,
-            (part + 1) * a.num_nodes / parts);
+            a.k, a.num_nodes, a.num_entries, a.crow, a.col, a.value, a.diagonal, a.x, a.subtract != 0, a.out,
+            part * a.num_nodes / parts, (part + 1) * a.num_nodes / parts);
     });
     return std::all_of(well_formed.begin(), well_formed.end(), [](char ok) { return ok; }) ? OK : MALFORMED;
 }

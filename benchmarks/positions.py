@@ -1,0 +1,295 @@
+"""Positions: how much of the leading eigenvectors they hold, what they are worth for communities, and their time.
+
+    python benchmarks/positions.py [share] [communities] [large] [--quick] [--json FILE]
+
+share: nine families of graphs, sizes from 100 to 100,000 nodes, three seeds: the share of the first eight eigenvectors
+of the normalized adjacency that eight columns hold, against SciPy's `eigsh`, and the seconds of both.
+communities: blocks of equal size without features, a tenth of the nodes labelled by their block, two SAGE layers: the
+accuracy on the other nodes for each encoding, five seeds.
+large: a million nodes, in one process: seconds, memory and share beside `eigsh` and `lobpcg`.
+
+Each part has a file of its own, benchmarks/results/positions_PART.json.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _arguments import Parser
+from scipy.sparse import coo_matrix, csr_matrix, diags, identity, triu
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import eigsh, lobpcg
+from scipy.spatial import cKDTree
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
+from torch_geometric.transforms import AddLaplacianEigenvectorPE
+
+from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
+from tg_lpe.checkpoints.files import write_json
+from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
+from tg_lpe.graph.subspace import leading_subspace
+from tg_lpe.training.run_folder import environment
+
+K = 8
+PARTS = ("share", "communities", "large")
+
+
+def connected(u: np.ndarray, v: np.ndarray, num_nodes: int) -> csr_matrix:
+    """The largest component of a list of edges, as a symmetric matrix of ones."""
+    different = u != v
+    adjacency = coo_matrix((np.ones(different.sum()), (u[different], v[different])), (num_nodes, num_nodes)).tocsr()
+    adjacency = adjacency + adjacency.T
+    adjacency.data[:] = 1
+    label = connected_components(adjacency, directed=False)[1]
+    nodes = np.flatnonzero(label == np.bincount(label).argmax())
+    return adjacency[nodes][:, nodes].tocsr()
+
+
+def blocks(num_nodes: int, count: int, inside: float, between: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of a block model with so many neighbours, on average, inside the block of a node and in others."""
+    random, size = np.random.default_rng(seed), num_nodes // count
+    u, v = random.integers(0, size * count, (2, int(num_nodes * (inside + between) / 2)))
+    is_inside = random.random(len(u)) < inside / (inside + between)
+    v[is_inside] = u[is_inside] // size * size + v[is_inside] % size
+    return u, v
+
+
+def grid(num_nodes: int, kept: float = 1.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of a grid, some of them left out."""
+    height = int(np.sqrt(num_nodes / 1.3))
+    index = np.arange(height * (num_nodes // height)).reshape(height, -1)
+    u = np.concatenate([index[:-1].ravel(), index[:, :-1].ravel()])
+    v = np.concatenate([index[1:].ravel(), index[:, 1:].ravel()])
+    chosen = np.random.default_rng(seed).random(len(u)) < kept
+    return u[chosen], v[chosen]
+
+
+def geometric(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges between points of a square that lie close together, eight neighbours on average."""
+    tree = cKDTree(np.random.default_rng(seed).random((num_nodes, 2)))
+    return tuple(tree.query_pairs(np.sqrt(8 / (np.pi * num_nodes)), output_type="ndarray").T)  # type: ignore[return-value]
+
+
+def preferential(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of preferential attachment: each node joins three ends of earlier edges."""
+    random, ends = np.random.default_rng(seed), np.zeros(6 * num_nodes, np.int64)
+    for node in range(1, num_nodes):
+        ends[6 * node : 6 * node + 3] = ends[random.integers(0, 6 * node, 3)]
+        ends[6 * node + 3 : 6 * node + 6] = node
+    pairs = ends.reshape(num_nodes, 2, 3)[1:]
+    return pairs[:, 0].ravel(), pairs[:, 1].ravel()
+
+
+def small_world(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of a ring of six neighbours, one in twenty moved at random."""
+    random, u = np.random.default_rng(seed), np.repeat(np.arange(num_nodes), 3)
+    v = (u + np.tile([1, 2, 3], num_nodes)) % num_nodes
+    return u, np.where(random.random(len(v)) < 0.05, random.integers(0, num_nodes, len(v)), v)
+
+
+def regular(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of a random graph in which nodes have six neighbours, almost all."""
+    ends = np.random.default_rng(seed).permutation(np.repeat(np.arange(num_nodes), 6))
+    return ends[::2], ends[1::2]
+
+
+def recursive_tree(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of a tree in which each node joins an earlier one."""
+    node = np.arange(1, num_nodes)
+    return node, (np.random.default_rng(seed).random(num_nodes - 1) * node).astype(np.int64)
+
+
+FAMILIES: dict[str, Callable[[int, int], tuple[np.ndarray, np.ndarray]]] = {
+    "5 blocks": lambda n, seed: blocks(n, 5, 12, 8, seed),
+    "20 blocks": lambda n, seed: blocks(n, 20, 15, 5, seed),
+    "small world": small_world,
+    "preferential attachment": preferential,
+    "random regular": regular,
+    "grid": lambda n, seed: grid(n),
+    "road": lambda n, seed: grid(n, 0.75, seed),
+    "geometric": geometric,
+    "tree": recursive_tree,
+}
+PLANAR = ("grid", "road", "geometric", "tree")
+"""Families whose matrices are factorised fast: `eigsh` inverts them."""
+
+
+def normalized(adjacency: csr_matrix) -> tuple[csr_matrix, np.ndarray]:
+    """``P = D^-1/2 A D^-1/2`` and its null vector."""
+    root = np.sqrt(np.asarray(adjacency.sum(1)).ravel())
+    return (diags(1 / root) @ adjacency @ diags(1 / root)).tocsr(), root / np.linalg.norm(root)
+
+
+def by_eigsh(family: str, matrix: csr_matrix, tolerance: float) -> np.ndarray:
+    """The first eigenvectors of ``P`` but the trivial one, by SciPy."""
+    if matrix.shape[0] <= 2000:
+        return np.linalg.eigh(matrix.toarray())[1][:, ::-1][:, 1 : K + 1]
+    options: dict[str, Any] = {"sigma": 1.00001} if family in PLANAR else {"ncv": 6 * K}
+    values, vectors = eigsh(matrix.tocsc(), K + 1, which="LM" if family in PLANAR else "LA", tol=tolerance, **options)
+    return vectors[:, np.argsort(-values)][:, 1:]
+
+
+def incidence(adjacency: csr_matrix) -> Graph:
+    """The graph of a symmetric matrix."""
+    upper = triu(adjacency, 1).tocoo()
+    return Graph(torch.from_numpy(np.stack([upper.row, upper.col]).astype(np.int64)), adjacency.shape[0])
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and its seconds."""
+    start = time.perf_counter()
+    return run(), time.perf_counter() - start
+
+
+def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
+    """Share of the energy of orthonormal vectors in the span of orthonormal columns."""
+    return float(np.square(columns.T @ vectors).sum() / vectors.shape[1])
+
+
+def share(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
+    """One row for each family and size: the smallest share over seeds, medians of the rest."""
+    for family, edges in FAMILIES.items():
+        for size in sizes:
+            rows = []
+            for seed in range(seeds):
+                adjacency = connected(*edges(size, seed), size)
+                matrix, _ = normalized(adjacency)
+                vectors, peer = timed(lambda f=family, m=matrix: by_eigsh(f, m, 1e-8))
+                found, seconds = timed(lambda a=adjacency, s=seed: leading_subspace(incidence(a), K, seed=s))
+                rows.append((share_of(vectors, found.vectors.numpy()), found.layers.item(), seconds, peer))
+            shares, layers, seconds, peers = zip(*rows, strict=True)
+            row = {"family": family, "nodes": size, "share": min(shares), "layers": statistics.median(layers)}
+            yield row | {"seconds": statistics.median(seconds), "eigsh_seconds": statistics.median(peers)}
+
+
+class Reader(torch.nn.Module):
+    """Two SAGE layers."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(channels)
+        self.first, self.second = SAGEConv(channels, 64), SAGEConv(64, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Scores of the classes, ``[num_nodes, classes]``."""
+        return self.second(self.first(self.norm(x), edge_index).relu(), edge_index)
+
+
+def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
+    """Accuracy at the nodes that are not labelled, after 60 steps of Adam on a tenth of them."""
+    torch.manual_seed(seed)
+    model = Reader(x.size(1), classes)
+    is_train = torch.rand(data.num_nodes) < 0.1
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x, data.edge_index)[is_train], data.y[is_train])
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        found = model.eval()(x, data.edge_index).argmax(1) == data.y
+    return float(found[~is_train].float().mean())
+
+
+def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
+    """One row for each size and encoding on five blocks; PyG's transform is timed on one seed, to compare seconds."""
+    encodings: dict[str, Callable[[], Any]] = {
+        "noise": lambda: None,
+        "LinearTransformerPE(16)": lambda: LinearTransformerPE(16, attr_name="pe"),
+        "RandomWalk(16)": lambda: AddPositionalEncoding(RandomWalk(16, 0)),
+        "LaplacianEigenvectors(8)": lambda: AddPositionalEncoding(LaplacianEigenvectors(8, 0)),
+        "Positions(8)": lambda: AddPositionalEncoding(Positions(8, 0)),
+    }
+    for size, (name, make) in product(sizes, encodings.items()):
+        figures, seconds = [], []
+        for seed in range(seeds):
+            data = block_data(size, seed)
+            transform = make()
+            if transform is None:
+                x = torch.randn(data.num_nodes, 16, generator=torch.Generator().manual_seed(seed))
+            else:
+                encoded, time_taken = timed(lambda t=transform, d=data: t(d))
+                x = encoded.pe
+                seconds.append(time_taken)
+            figures.append(accuracy(x, data, 5, seed))
+        row: dict[str, Any] = {"encoding": name, "nodes": size, "accuracy": statistics.fmean(figures)}
+        row["spread"] = statistics.stdev(figures) if seeds > 1 else None
+        yield row | {"seconds": statistics.median(seconds) if seconds else None}
+    for size in sizes:
+        peer = AddLaplacianEigenvectorPE(K, is_undirected=True)
+        _, time_taken = timed(lambda p=peer, n=size: p(block_data(n, 0)))
+        yield {"encoding": "PyG's AddLaplacianEigenvectorPE(8)", "nodes": size, "accuracy": None, "seconds": time_taken}
+
+
+def block_data(size: int, seed: int) -> Data:
+    """Five blocks, with the block of each node as its label."""
+    coo = connected(*blocks(size, 5, 12, 8, seed), size).tocoo()
+    edge_index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+    data = Data(edge_index=edge_index, num_nodes=coo.shape[0])
+    data.y = torch.arange(data.num_nodes) // (size // 5)
+    return data
+
+
+def large(size: int) -> Iterator[dict[str, Any]]:
+    """One row for each of three families and each method; the share is that of eigenvectors to 1e-8."""
+    for family in ("5 blocks", "grid", "geometric"):
+        adjacency = connected(*FAMILIES[family](size, 0), size)
+        matrix, null = normalized(adjacency)
+        start = np.random.default_rng(0).standard_normal((matrix.shape[0], 2 * K))
+        exact = by_eigsh(family, matrix, 1e-8)
+        tolerances = (1e-2, 1e-3, 1e-4)
+        methods: dict[str, Callable[[], np.ndarray]] = {
+            "Positions": lambda a=adjacency: leading_subspace(incidence(a), K).vectors.numpy(),
+            **{f"eigsh, tolerance {t}": lambda f=family, m=matrix, t=t: by_eigsh(f, m, t) for t in tolerances},
+            "lobpcg, 40 iterations": lambda m=matrix, u=null, x=start: lobpcg(
+                identity(m.shape[0]) - m, x, Y=u[:, None], maxiter=40, tol=1e-4, largest=False
+            )[1][:, :K],
+        }
+        for name, run in methods.items():
+            columns, seconds = timed(run)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            row = {"family": family, "nodes": matrix.shape[0], "method": name, "share": share_of(exact, columns)}
+            yield row | {"seconds": seconds, "peak_gib_so_far": memory}
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="(default: all)")
+    parser.add_argument("--quick", action="store_true", help="graphs of 500 nodes, one seed")
+    parser.add_argument(
+        "--json", metavar="FILE", default="benchmarks/results/positions.json", help="NAME.json for NAME_PART.json"
+    )
+    args = parser.parse_args()
+    seeds = 1 if args.quick else 5
+    parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
+        "communities": lambda: communities([500] if args.quick else [5_000], seeds),
+        "large": lambda: large(3000 if args.quick else 1_000_000),
+    }
+    for part in args.parts or PARTS:
+        file = Path(args.json)
+        content = {"results": _shown(parts[part]()), "environment": environment()}
+        write_json(file.with_name(f"{file.stem}_{part}.json"), content)
+
+
+def _shown(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each printed as soon as it is there."""
+    kept = []
+    for row in rows:
+        print(row, file=sys.stderr, flush=True)
+        kept.append(row)
+    return kept
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The looped filter against dense eigenvectors, on every family of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, batch_of, corner_cases, from_networkx
+
+from tg_lpe import Incidence
+from tg_lpe.graph.subspace import Subspace, leading_subspace
+
+K = 8
+
+
+def road() -> nx.Graph:
+    grid = nx.grid_2d_graph(30, 40)
+    removed = np.random.default_rng(0).random(grid.number_of_edges()) < 0.25
+    grid.remove_edges_from([edge for edge, gone in zip(list(grid.edges), removed, strict=True) if gone])
+    return grid.subgraph(max(nx.connected_components(grid), key=len))
+
+
+FAMILIES: dict[str, Callable[[], nx.Graph]] = {
+    "five blocks": lambda: nx.random_partition_graph([200] * 5, 0.06, 0.008, seed=0),
+    "many blocks": lambda: nx.random_partition_graph([40] * 25, 0.4, 0.002, seed=0),
+    "grid": lambda: nx.grid_2d_graph(30, 40),
+    "road": road,
+    "geometric": lambda: nx.random_geometric_graph(1000, 0.08, seed=0),
+    "small world": lambda: nx.connected_watts_strogatz_graph(1000, 6, 0.05, seed=0),
+    "preferential attachment": lambda: nx.barabasi_albert_graph(1000, 3, seed=0),
+    "regular": lambda: nx.random_regular_graph(6, 1000, seed=0),
+    "tree": lambda: nx.random_labeled_tree(1000, seed=0),
+}
+
+
+def connected(graph: nx.Graph) -> Graph:
+    return from_networkx(
+        nx.convert_node_labels_to_integers(graph.subgraph(max(nx.connected_components(graph), key=len)))
+    )
+
+
+def eigenvectors(graph: Graph, k: int) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = np.linalg.eigh(graph.normalized_laplacian())
+    return values[1 : k + 1], vectors[:, 1 : k + 1]
+
+
+def find(graph: Graph, k: int = K, **options) -> Subspace:
+    return leading_subspace(Incidence(**batch_of([graph]).arguments()), k, **options)
+
+
+def captured(found: Subspace, vectors: np.ndarray) -> float:
+    """Share of the energy of orthonormal vectors that lies in the columns found."""
+    return float(np.square(found.vectors.double().numpy().T @ vectors).sum() / vectors.shape[1])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_leading_eigenvectors_are_captured(family: str, seed: int) -> None:
+    graph = connected(FAMILIES[family]())
+    values, vectors = eigenvectors(graph, K)
+    found = find(graph, seed=seed)
+    assert found.layers.item() > 0 and captured(found, vectors) > 0.99
+    assert abs(found.share.item() - captured(found, vectors)) < 0.01
+    # A Ritz value of P is never above the eigenvalue, so that of the Laplacian is never below.
+    difference = found.values[0].numpy() - values
+    assert (difference > -1e-5).all() and difference.max() < 0.02
+    gram = found.vectors.double().T @ found.vectors.double()
+    torch.testing.assert_close(gram, torch.eye(K, dtype=torch.float64), atol=1e-4, rtol=0)
+
+
+def test_float64_reaches_any_tolerance() -> None:
+    graph = connected(FAMILIES["many blocks"]())
+    values, vectors = eigenvectors(graph, K)
+    found = find(graph, tolerance=1e-14, dtype=torch.float64)
+    np.testing.assert_allclose(found.values[0].numpy(), values, atol=1e-12)
+    assert 1 - captured(found, vectors) < 1e-10
+
+
+def test_relabelling_changes_the_space_by_no_more_than_the_tolerance() -> None:
+    graph = connected(FAMILIES["geometric"]())
+    label = np.random.default_rng(1).permutation(graph.num_nodes)
+    moved = Graph(
+        graph.num_nodes, [tuple(sorted((int(label[u]), int(label[v])))) for u, v in graph.edges], graph.weights
+    )
+    options = {"tolerance": 1e-14, "dtype": torch.float64}
+    space, other = find(graph, **options).vectors.numpy(), find(moved, **options).vectors.numpy()[label]
+    np.testing.assert_allclose(space @ space.T, other @ other.T, atol=1e-6)
+
+
+def test_weights_over_four_orders() -> None:
+    graph = connected(FAMILIES["grid"]())
+    weights = 10 ** np.random.default_rng(0).uniform(-2, 2, len(graph.edges))
+    graph = Graph(graph.num_nodes, graph.edges, weights.tolist())
+    found = find(graph, dtype=torch.float64)
+    assert captured(found, eigenvectors(graph, K)[1]) > 0.99
+
+
+def test_components_do_not_mix_and_a_batch_is_its_graphs() -> None:
+    parts = [connected(FAMILIES[family]()) for family in ("five blocks", "grid")] + corner_cases()
+    batch = leading_subspace(Incidence(**batch_of(parts).arguments()), K)
+    start = 0
+    for part in parts:
+        alone, stop = find(part), start + part.num_nodes
+        torch.testing.assert_close(batch.vectors[start:stop], alone.vectors, atol=1e-12, rtol=0)
+        start = stop
+    one = nx.disjoint_union(FAMILIES["grid"](), FAMILIES["tree"]())
+    found = find(from_networkx(nx.convert_node_labels_to_integers(one)))
+    assert found.values.shape == (2, K) and found.component.unique().tolist() == [0, 1]
+    for number, name in enumerate(("grid", "tree")):
+        _, vectors = eigenvectors(connected(FAMILIES[name]()), K)
+        own = found._replace(vectors=found.vectors[found.component == number])
+        assert captured(own, vectors) > 0.99
+
+
+def test_small_components_are_exact() -> None:
+    graph = from_networkx(nx.karate_club_graph())
+    found = find(graph)
+    values, vectors = eigenvectors(graph, K)
+    np.testing.assert_allclose(found.values[0].numpy(), values, atol=1e-12)
+    assert found.layers.item() == 0 and captured(found, vectors) > 1 - 1e-12
+    assert found.values.isnan().sum() == 0 and find(Graph(3, [(0, 1)], [1.0])).values.isnan().sum() == 2 * K - 1
+
+
+def test_too_few_layers_are_told() -> None:
+    with pytest.warns(UserWarning, match="max_layers"):
+        found = find(connected(FAMILIES["tree"]()), max_layers=16)
+    assert found.layers.item() == 16 and found.share.item() < 0.9
+
+
+def test_another_seed_finds_the_same_space_and_the_same_seed_the_same_numbers() -> None:
+    graph = connected(FAMILIES["five blocks"]())
+    first, again, other = (find(graph, 4, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.vectors, again.vectors) and not torch.equal(first.vectors, other.vectors)
+    assert captured(other, first.vectors.double().numpy()) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("k", 0), ("num_columns", 8), ("tolerance", 0.0), ("tolerance", 1.0), ("max_layers", 0), ("dtype", torch.float16)],
+)
+def test_arguments_out_of_range(name: str, value: object) -> None:
+    options = {"k": 8, name: value}
+    with pytest.raises(ValueError, match=name):
+        leading_subspace(Incidence(torch.tensor([[0], [1]])), **options)
+
+
+def test_ground_is_refused() -> None:
+    with pytest.raises(ValueError, match="ground"):
+        leading_subspace(Incidence(torch.tensor([[0], [1]]), ground=torch.ones(2)), 2)
