@@ -682,7 +682,7 @@ def test_encode_dataset_with_edges_in_chunks_of_any_size(
 
     monkeypatch.setattr("tg_lpe.transforms.base.CHUNK", chunk)
     monkeypatch.setattr("tg_lpe.transforms.base.CHUNK_PAIRS", pairs)
-    monkeypatch.setattr("tg_lpe.transforms.base.Incidence", recorded)
+    monkeypatch.setattr("tg_lpe.transforms.base.Graph", recorded)
     dataset = Stored(typed_sample())
     keys = dataset[0].keys()
     stored = both.encode_dataset(dataset, progress=False)

@@ -23,7 +23,10 @@ WALK_NODES = 2048
 WALK_VISITS = 2**12
 """Edges around a node that are looked at in a larger graph, at least."""
 
-VISIT_PRODUCTS = 64
+MANY_COLUMNS = 0.25
+"""Share of the nodes of a graph whose columns are wanted, from which on all are computed."""
+
+VISIT_PRODUCTS = 128
 """Products of the matrix with a column that take as long as one edge around a node."""
 
 WALKS_AT_ONCE = 2**14
@@ -103,6 +106,12 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
         size, first = own.stop - own.start, graph.ptr[number]
         tail, head = graph.tail[mine] - first, graph.head[mine] - first
         columns = unknown[own].nonzero().flatten()
+        if columns.numel() > MANY_COLUMNS * size:  # all columns in the compiled part beat some of them in scipy
+            structure = tail, head, graph.ptr[number : number + 2] - first, size, size
+            nodes[own], at_edges = matrix_polynomials(entries[:, mine].contiguous(), *structure, "power", steps)
+            if with_edges:
+                edges[mine] = at_edges
+            continue
         rows, others, w = host_array(tail), host_array(head), host_array(adjacency[mine])
         matrix = csr_matrix((np.tile(w, 2), (np.append(rows, others), np.append(others, rows))), (size, size))
         if not with_edges:
