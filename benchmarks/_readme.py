@@ -344,8 +344,10 @@ def tuples_row(entry: dict[str, Any]) -> list[str]:
     return [entry["row"], *tokens, *times, f"{entry['kept_kib']:,.0f}"]
 
 
-def positions_share_row(entry: dict[str, Any]) -> list[str]:
-    """A family and a size of benchmarks/positions.py."""
+def positions_share_row(entry: dict[str, Any]) -> list[str] | None:
+    """A family and a size of benchmarks/positions.py; the file has smaller ones."""
+    if entry["nodes"] < 10_000:
+        return None
     times = [f"{entry[name]:.2f}" for name in ("seconds", "eigsh_seconds")]
     return [entry["family"], f"{entry['nodes']:,}", f"{entry['share']:.4f}", f"{entry['layers']:,.0f}", *times]
 

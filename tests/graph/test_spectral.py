@@ -319,8 +319,9 @@ def test_random_walks_of_large_graphs(parts: list[Graph], steps: int, visits: in
 
 
 @needs_cpu
-@pytest.mark.parametrize(("name", "columns"), [("cycle", 0), ("regular", 100), ("both", 100), ("hub", 10)])
+@pytest.mark.parametrize(("name", "columns"), [("cycle", 0), ("regular", 0), ("both", 0), ("hub", 10)])
 def test_columns_of_nodes_with_much_around_them(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few columns are computed by themselves; where many are wanted, all of them at once."""
     cycle, regular = nx.cycle_graph(300), nx.random_regular_graph(6, 100, seed=0)
     hub = nx.compose(nx.cycle_graph(600), nx.relabel_nodes(nx.star_graph(9), lambda i: i + 600))
     hub.add_edge(0, 600)
