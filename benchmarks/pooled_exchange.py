@@ -26,6 +26,7 @@ import torch
 from _arguments import Parser
 from torch import Tensor
 
+import tg_lpe.theory  # noqa: F401 (registers dual and ksvd)
 from tg_lpe import GraphTransformer
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.training.run_folder import environment

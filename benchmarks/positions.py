@@ -1,14 +1,12 @@
 """Positions: how much of the leading eigenvectors they hold, what they are worth for communities, and their time.
 
-    python benchmarks/positions.py [share] [communities] [large] [--quick] [--json FILE]
+    python benchmarks/positions.py [share | communities | large] [--quick] [--json FILE]
 
 share: nine families of graphs, sizes from 100 to 100,000 nodes, three seeds: the share of the first eight eigenvectors
 of the normalized adjacency that eight columns hold, against SciPy's `eigsh`, and the seconds of both.
 communities: blocks of equal size without features, a tenth of the nodes labelled by their block, two SAGE layers: the
 accuracy on the other nodes for each encoding, five seeds.
 large: a million nodes, in one process: seconds, memory and share beside `eigsh` and `lobpcg`.
-
-Each part has a file of its own, benchmarks/results/positions_PART.json.
 """
 
 from __future__ import annotations
@@ -264,22 +262,20 @@ def large(size: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="(default: all)")
-    parser.add_argument("--quick", action="store_true", help="graphs of 500 nodes, one seed")
-    parser.add_argument(
-        "--json", metavar="FILE", default="benchmarks/results/positions.json", help="NAME.json for NAME_PART.json"
-    )
+    parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="graphs of 500 nodes, one seed; needs --json")
+    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/positions_PART.json)")
     args = parser.parse_args()
+    if args.quick and args.json is None:
+        parser.error("--quick needs --json FILE, so that the figures of full runs are left alone")
     seeds = 1 if args.quick else 5
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
         "communities": lambda: communities([500] if args.quick else [5_000], seeds),
         "large": lambda: large(3000 if args.quick else 1_000_000),
     }
-    for part in args.parts or PARTS:
-        file = Path(args.json)
-        content = {"results": _shown(parts[part]()), "environment": environment()}
-        write_json(file.with_name(f"{file.stem}_{part}.json"), content)
+    file = Path(args.json or f"benchmarks/results/positions_{args.part}.json")
+    write_json(file, {"results": _shown(parts[args.part]()), "machine": environment()})
 
 
 def _shown(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:

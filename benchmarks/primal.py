@@ -19,6 +19,7 @@ import torch
 from _arguments import Parser
 from torch import Tensor, nn
 
+import tg_lpe.theory  # noqa: F401 (registers dual and ksvd)
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, shared_of

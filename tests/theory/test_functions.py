@@ -512,7 +512,7 @@ def test_graphs_from_data() -> None:
     batch = Batch.from_data_list([data_of(case.graph) for case in CASES[:2]])
     graph = incidence_of(batch)
     assert graph.num_graphs == 2 and graph.num_nodes == 20 and incidence_of(graph) is graph
-    with pytest.raises(TypeError, match="take Data, Batch or Incidence, got HeteroData"):
+    with pytest.raises(TypeError, match="got HeteroData"):
         incidence_of(HeteroData())
     with pytest.raises(TypeError, match="got list"):
         incidence_of([batch])

@@ -365,7 +365,7 @@ class Graph:
     @property
     def device(self) -> torch.device:
         """Where the indices live."""
-        return self.tail.device
+        return self._edge_index.device
 
     @lazy
     def batch(self) -> Tensor:
