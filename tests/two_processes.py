@@ -126,9 +126,7 @@ def losses(training: TrainingLoop) -> list[list[float]]:
             row = training.train_epoch()
         with training.evaluated_weights():
             figures = training.validate()
-        by_column = [value for values in figures.values() if isinstance(values, dict) for value in values.values()]
-        whole = [value for value in figures.values() if not isinstance(value, dict)]
-        rows.append([row["train_loss"], *whole, *by_column])
+        rows.append([row["train_loss"], *(value for value in figures.values() if not isinstance(value, dict))])
         if training.plateau is not None:
             training.plateau.update(figures["val_loss"])
     rows.append([value for value in training.result().values() if isinstance(value, float)])
