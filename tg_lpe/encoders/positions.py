@@ -18,7 +18,7 @@ from tg_lpe.nn.probes import with_random_signs
 
 @register
 class Positions(ComputedEncoder):
-    """Positions of the nodes in their component: its leading eigenvectors, by a filter that is linear in the edges.
+    """Positions of the nodes in their component: its leading eigenvectors, by a filter of passes over the edges.
 
     Two nodes of one community, or of one end of a grid, get similar rows; structural encodings, which follow every
     relabelling, cannot do that. :func:`tg_lpe.graph.subspace.leading_subspace` computes them by loops of layers and

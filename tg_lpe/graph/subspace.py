@@ -1,8 +1,9 @@
-"""Leading eigenvectors by a looped filter: linear in the edges, for graphs of any size.
+"""Leading eigenvectors by a looped filter, for graphs of any size.
 
 A loop of the filter is a stack of linear-transformer layers without softmax: each multiplies node vectors by the
-normalized adjacency, adds a multiple of them, and shares one scalar, the cut. The loop ends with similarity layers,
-which orthogonalise. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8.
+normalized adjacency, adds a multiple of them, and shares one scalar, the cut. A layer is a pass over the edges; how
+many are needed grows with the diameter of the graph. The loop ends with similarity layers, which orthogonalise. `Graph
+Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class _Filter:
         diagonal = torch.full_like(self.null, -2 * centre / radius)
         # The null vector of I - P grows faster than all columns: what rounding leaves of it is removed in time.
         largest = (1 - centre) / radius
-        period = max(1, int(math.acosh(0.01 / torch.finfo(x.dtype).eps) / math.acosh(largest)))
+        period = max(1, int(math.acosh(0.01 / torch.finfo(x.dtype).eps) / math.acosh(max(largest, 1 + 1e-12))))
         before, now = x, edges.laplacian(rows, diagonal, x) / 2
         for layer in range(1, length):
             if layer % period == 0:
