@@ -260,6 +260,12 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         copy_tensors(slim, self)
         return slim
 
+    def keep_channels(self, k: int) -> None:
+        """Compute no more than the first ``k`` channels of the nodes, in place, if that saves work; by default, all.
+
+        A transform does so with its own copy, which is never saved.
+        """
+
     def card_usage(self, repo_id: str) -> str:
         """How a checkpoint is loaded, for its model card, as a module and as a transform."""
         edges = ', edge_attr_name="edge_pe"' if self.edge_out_channels else ""

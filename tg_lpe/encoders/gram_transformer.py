@@ -194,6 +194,13 @@ class GramTransformer(Encoder):
         learned = arguments.get("conductances", "learned") == "learned"
         return super().data_arguments(spec, arguments) if learned else {}
 
+    def keep_channels(self, k: int) -> None:
+        """Keep the first ``k`` rows of the nodes' linear map, as a view."""
+        if self.readout is not None:
+            self.out_channels = k
+            for name, rows in list(self.readout.named_parameters()):
+                self.readout.register_parameter(name, nn.Parameter(rows.detach()[:k], rows.requires_grad))
+
     @without_autocast
     def encode(
         self,

@@ -132,7 +132,8 @@ class Graph:
                 self.ptr = found.ptr
             return
         is_cheap = cpu.is_available() and edge_index.size(1) <= DIRECTED_KEPT and edge_index.device.type == "cpu"
-        self._find_undirected(num_graphs, edge_weight is not None or is_cheap, self._checks)
+        find = self._find_untraced if torch.compiler.is_compiling() else self._find_undirected
+        find(num_graphs, edge_weight is not None or is_cheap, self._checks)
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
@@ -163,34 +164,37 @@ class Graph:
             reduce=reduce,
         )
 
-    @torch.compiler.disable  # the number of undirected edges depends on the data
     def _find_undirected(self, num_graphs: int | None, with_index: bool, checks: ValueChecks) -> None:
         """Check the directed edges and sort the undirected ones."""
         found = edges.undirected_edges(self._edge_index, self.num_nodes, self._batch, num_graphs, with_index, checks)
         self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
         self.tail, self.head = found.tail, found.head
         # What was not found on the way is computed where it is asked for.
-        known = {
-            "ptr": found.ptr if self._batch is not None else None,
-            "undirected_index": found.undirected_index,
-            "_neighbour_counts": found.neighbour_counts,
-        }
-        self.__dict__.update((name, value) for name, value in known.items() if value is not None)
+        if self._batch is not None and found.ptr is not None:
+            self.ptr = found.ptr
+        if found.undirected_index is not None:
+            self.undirected_index = found.undirected_index
+        if found.neighbour_counts is not None:
+            self._neighbour_counts = found.neighbour_counts
+
+    _find_untraced = torch.compiler.disable(_find_undirected)  # the number of undirected edges depends on the data
+
+    def _find_later(self) -> Graph:
+        """Sort the undirected edges of a graph that was made without them."""
+        self._find_untraced(self.num_graphs if self._batch is not None else None, False, ValueChecks())
+        return self
 
     @lazy
     def tail(self) -> Tensor:
-        self._find_undirected(self.num_graphs if self._batch is not None else None, False, ValueChecks())
-        return self.tail
+        return self._find_later().tail
 
     @lazy
     def head(self) -> Tensor:
-        self._find_undirected(self.num_graphs if self._batch is not None else None, False, ValueChecks())
-        return self.head
+        return self._find_later().head
 
     @lazy
     def _num_loops(self) -> int:
-        self._find_undirected(self.num_graphs if self._batch is not None else None, False, ValueChecks())
-        return self._num_loops
+        return self._find_later()._num_loops
 
     def feature_checks(self) -> ValueChecks:
         """Collect conditions on features; those that held when the graph was made are not asked again."""
@@ -655,7 +659,7 @@ def inverse_sqrt(x: Tensor) -> Tensor:
 
 def as_plain(tensor: Any) -> Any:
     """The tensor in PyTorch Geometric's ``EdgeIndex`` or ``Index``, which hold no memory; others as they are."""
-    return tensor.as_tensor() if isinstance(tensor, EdgeIndex | Index) else tensor
+    return tensor.as_tensor() if isinstance(tensor, (EdgeIndex, Index)) else tensor
 
 
 def check_edge_index(edge_index: Tensor) -> None:

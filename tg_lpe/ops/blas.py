@@ -35,7 +35,7 @@ def threads_for(num_rows: int) -> AbstractContextManager[None]:
 
 def torch_threads_for(multiplications: float) -> AbstractContextManager[None]:
     """A context for torch on the CPU with so much work: one thread where others would only be waited for."""
-    return alone() if multiplications < WORTH_A_THREAD else nullcontext()
+    return nullcontext() if multiplications >= WORTH_A_THREAD or torch.get_num_threads() == 1 else alone()
 
 
 @contextmanager

@@ -108,15 +108,8 @@ class GraphTransform(BaseTransform, ABC):
                 for attribute in computed:
                     heterogeneous.write(part, *attribute)
             return data
-        if isinstance(data, HyperGraphData):
-            raise TypeError(f"{name} takes graphs, got HyperGraphData; {EXPAND}")
-        if isinstance(data, Sequence | InMemoryDataset):
-            raise TypeError(f"{name} takes one graph, got {type(data).__name__}; encode_dataset takes several")
-        if not isinstance(data, Data):
-            raise TypeError(
-                f"{name} takes Data or Batch of one node type, got {type(data).__name__}; hetero='whole' encodes "
-                "HeteroData as one graph, hetero='edge_type' each edge type by itself"
-            )
+        if not isinstance(data, Data) or isinstance(data, HyperGraphData):
+            raise TypeError(_not_one_graph(name, data))
         if data.edge_index is None:
             raise ValueError(
                 f"{name} needs edge_index, got data with {data.keys()}; for a graph without edges it is "
@@ -226,6 +219,18 @@ class GraphTransform(BaseTransform, ABC):
                 computed = self.compute(graph, features)
         # Copied outside of inference mode: tensors that autograd may use.
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
+
+
+def _not_one_graph(name: str, data: Any) -> str:
+    """Return the error message for what a transform does not take."""
+    if isinstance(data, HyperGraphData):
+        return f"{name} takes graphs, got HyperGraphData; {EXPAND}"
+    if isinstance(data, Sequence | InMemoryDataset):
+        return f"{name} takes one graph, got {type(data).__name__}; encode_dataset takes several"
+    return (
+        f"{name} takes Data or Batch of one node type, got {type(data).__name__}; hetero='whole' encodes HeteroData "
+        "as one graph, hetero='edge_type' each edge type by itself"
+    )
 
 
 def check_dataset(dataset: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.checkpoints.checkpoint import Checkpoint
@@ -77,6 +78,7 @@ class LinearTransformerPE(AddPositionalEncoding):
                 )
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
+        self.encoder_on(torch.device("cpu")).keep_channels(self.k)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]

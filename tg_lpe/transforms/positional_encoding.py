@@ -124,7 +124,8 @@ class AddPositionalEncoding(GraphTransform):
         node, edge = checked_encoding(encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         computed = []
         if self.out_channels:
-            computed.append(Attribute(self.attr_name, "node", node[:, : self.out_channels]))
+            node = node if node.size(1) == self.out_channels else node[:, : self.out_channels]
+            computed.append(Attribute(self.attr_name, "node", node))
         if self.edge_attr_name is not None and edge is not None:
             computed.append(Attribute(self.edge_attr_name, "edge", edge))
         return computed
