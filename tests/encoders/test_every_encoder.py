@@ -11,12 +11,15 @@ from scipy.linalg import expm
 
 from tg_lpe import Encoder, Encoding, GramTransformer, Incidence, LinearTransformer
 from tg_lpe.encoders import (
+    RRWP,
     EffectiveResistance,
     HeatKernel,
     LaplacianEigenvectors,
+    PersonalizedPageRank,
     Positions,
     RandomWalk,
     ResistiveEmbedding,
+    ShortestPath,
 )
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities
@@ -164,6 +167,66 @@ class TestRandomWalk(EncoderTestCase):
         return np.einsum("iit->it", powers), at_edges(powers, graph)
 
 
+def transitions(graph: Graph) -> np.ndarray:
+    """``D^-1 A``, with a row of zeros for a node without edges."""
+    degree = np.diag(graph.laplacian())
+    return (np.diag(degree) - graph.laplacian()) / np.where(degree > 0, degree, 1.0)[:, None]
+
+
+def symmetric(values: np.ndarray) -> np.ndarray:
+    """The geometric mean of both directions."""
+    return np.sqrt(values * values.transpose(1, 0, 2))
+
+
+class TestRRWP(EncoderTestCase):
+    def make(self) -> Encoder:
+        return RRWP(5)
+
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
+        return np.stack([np.linalg.matrix_power(transitions(graph), step) for step in range(5)], -1)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        values = self.pair_oracle(graph)
+        return np.einsum("iit->it", values), at_edges(symmetric(values), graph)
+
+
+class TestShortestPath(EncoderTestCase):
+    def make(self) -> Encoder:
+        return ShortestPath(4)
+
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
+        out = np.zeros((graph.num_nodes, graph.num_nodes, 7))
+        distances = dict(nx.all_pairs_shortest_path_length(graph.networkx()))
+        for u, v in np.ndindex(*out.shape[:2]):
+            out[u, v, min(distances[u][v], 5) if v in distances[u] else 6] = 1.0
+        return out
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        return self.pair_oracle(graph).sum(1), None
+
+
+class TestPersonalizedPageRank(EncoderTestCase):
+    def make(self) -> Encoder:
+        return PersonalizedPageRank((0.1, 0.5))
+
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
+        walk = transitions(graph)
+        walk = walk + np.diag(walk.sum(1) == 0)
+        systems = [np.eye(graph.num_nodes) - (1 - alpha) * walk for alpha in (0.1, 0.5)]
+        return np.stack([a * np.linalg.inv(system) for a, system in zip((0.1, 0.5), systems, strict=True)], -1)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        values = self.pair_oracle(graph)
+        return np.einsum("iit->it", values), at_edges(symmetric(values), graph)
+
+    def test_as_networkx_iterates(self) -> None:
+        graph = Graph(7, GRAPH.edges, GRAPH.weights)  # the last node has no edge
+        found = self.run_pairs(self.double(), [graph])[1].view(7, 7, 2)[:, :, 0]
+        for node in range(7):
+            ranks = nx.pagerank(graph.networkx(), 0.9, {node: 1.0}, 400, 1e-13, dangling={node: 1.0})
+            np.testing.assert_allclose(found[node], [ranks[other] for other in range(7)], atol=1e-10)
+
+
 class TestHeatKernel(EncoderTestCase):
     def make(self) -> Encoder:
         return HeatKernel((0.0, 0.3, 2.0))
@@ -249,7 +312,7 @@ class TestGramTransformer(EncoderTestCase):
     learned = True
 
     def make(self) -> Encoder:
-        return GramTransformer(3, 2, num_filters=2, num_layers=3, num_node_types=3, num_edge_types=2)
+        return GramTransformer(3, 2, 2, 3, num_node_types=3, num_edge_types=2, pair_out_channels=2)
 
 
 class TestGramTransformerOfFeatures(EncoderTestCase):
@@ -364,6 +427,11 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
         (lambda: RandomWalk(0), "steps must"),
         (lambda: RandomWalk(method="fast"), "method must be one of"),
         (lambda: HeatKernel(()), "times must"),
+        (lambda: RRWP(1), "steps must"),
+        (lambda: ShortestPath(0), "max_distance must"),
+        (lambda: PersonalizedPageRank(()), "alphas must"),
+        (lambda: PersonalizedPageRank((1.0,)), "alphas must"),
+        (lambda: RRWP(4, edge_out_channels=3), "edge_out_channels"),
         (lambda: HeatKernel((-1.0,)), "times must"),
         (lambda: ResistiveEmbedding(0), "k must"),
         (lambda: EffectiveResistance(edge_out_channels=3), "must be 1, or 0 for no edge encoding, got 3"),

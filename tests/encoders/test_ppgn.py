@@ -51,7 +51,7 @@ class TestPPGN(EncoderTestCase):
     frequency: float | None = None
 
     def make(self) -> Encoder:
-        return PPGN(3, 2, hidden_channels=4, num_layers=self.num_layers, frequency=self.frequency)
+        return PPGN(3, 2, 4, hidden_channels=4, num_layers=self.num_layers, frequency=self.frequency)
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
         encoder: Any = self.double()

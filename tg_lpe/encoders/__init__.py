@@ -7,12 +7,15 @@ from tg_lpe.encoders.heat_kernel import HeatKernel
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.lpe import LPE
+from tg_lpe.encoders.personalized_pagerank import PersonalizedPageRank
 from tg_lpe.encoders.positions import Positions
 from tg_lpe.encoders.ppgn import PPGN
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
+from tg_lpe.encoders.rrwp import RRWP
+from tg_lpe.encoders.shortest_path import ShortestPath
 from tg_lpe.encoders.spe import SPE
 from tg_lpe.encoders.spectral import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.whitened import Whitened
@@ -21,6 +24,7 @@ __all__ = [
     "ENCODERS",
     "LPE",
     "PPGN",
+    "RRWP",
     "SPE",
     "EffectiveResistance",
     "Encoder",
@@ -30,9 +34,11 @@ __all__ = [
     "LaplacianEigenvectors",
     "LearnedTable",
     "LinearTransformer",
+    "PersonalizedPageRank",
     "Positions",
     "RandomWalk",
     "ResistiveEmbedding",
+    "ShortestPath",
     "SpectralEncoder",
     "SpectralKernel",
     "Whitened",

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
+from tg_lpe.encoders.base import Encoder, Encoding, check_pairs, check_precomputed
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.pairs import check_pair_nodes
 
 
 class ComputedEncoder(Encoder):
@@ -24,24 +25,38 @@ class ComputedEncoder(Encoder):
         out_channels: width of the node encoding.
         edge_width: width that an edge encoding has.
         edge_out_channels: ``edge_width``, 0 for no edge encoding; ``edge_width`` if absent.
+        pair_width: width that an encoding of pairs has.
+        pair_out_channels: likewise, ``pair_width`` or 0.
 
     Raises:
-        ValueError: if ``edge_out_channels`` is anything else.
+        ValueError: if ``edge_out_channels`` or ``pair_out_channels`` is anything else.
     """
 
     unit: Tensor
 
-    def __init__(self, out_channels: int, edge_width: int, edge_out_channels: int | None) -> None:
+    def __init__(
+        self,
+        out_channels: int,
+        edge_width: int,
+        edge_out_channels: int | None,
+        pair_width: int = 0,
+        pair_out_channels: int | None = None,
+    ) -> None:
         super().__init__()
-        if edge_out_channels not in (None, 0, edge_width):
-            raise ValueError(
-                f"edge_out_channels of this {type(self).__name__} must be {edge_width}, or 0 for no edge encoding, "
-                f"got {edge_out_channels!r}"
-            )
         self._not_jsonable = {}  # arguments() has all of them, as plain values
         self.out_channels = out_channels
-        self.edge_out_channels = edge_width if edge_out_channels is None else edge_out_channels
+        self.edge_out_channels = self._width("edge", edge_width, edge_out_channels)
+        self.pair_out_channels = self._width("pair", pair_width, pair_out_channels)
         self.register_buffer("unit", torch.ones(()), persistent=False)  # in the module's dtype
+
+    def _width(self, level: str, width: int, wanted: int | None) -> int:
+        """Return the width that was asked for, if it is the only one that there is, or 0."""
+        if wanted not in (None, 0, width):
+            raise ValueError(
+                f"{level}_out_channels of this {type(self).__name__} must be {width}, or 0 for no {level} encoding, "
+                f"got {wanted!r}"
+            )
+        return width if wanted is None else wanted
 
     def encode(
         self,
@@ -68,6 +83,41 @@ class ComputedEncoder(Encoder):
         else:
             check_precomputed(self, graph, precomputed, self.widths())
         return self.assemble(graph, precomputed, generator)
+
+    def encode_with_pairs(
+        self,
+        graph: Graph,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Encoding, Tensor]:
+        """Encode the graph and pairs of nodes, see :meth:`Encoder.encode_with_pairs`; pairs are not precomputed.
+
+        Raises:
+            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, a graph has more than
+                :data:`~tg_lpe.graph.pairs.PAIR_NODES` nodes, or as :meth:`encode`.
+        """
+        if not self.pair_out_channels:
+            return super().encode_with_pairs(graph, pairs)
+        check_pairs(graph, pairs)
+        check_pair_nodes(graph, type(self).__name__)
+        if precomputed is None:
+            precomputed = self.precompute(graph)
+        encoding = self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+        with torch.no_grad():
+            return encoding, self.cast(self.values_of_pairs(graph, pairs, precomputed))
+
+    def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
+        """Values of some pairs, ``[num_pairs, pair_out_channels]``: by default, a choice of :meth:`compute_pairs`."""
+        values = self.compute_pairs(graph)
+        return values if pairs is graph.pairs else values.index_select(0, graph.pair_number(*pairs))
+
+    def compute_pairs(self, graph: Graph) -> Tensor:
+        """Values of all pairs of nodes in the order of ``graph.pairs``, ``[num_pairs, pair_out_channels]``."""
+        raise NotImplementedError(f"{type(self).__name__} has pair_out_channels and must define compute_pairs")
 
     @abstractmethod
     def widths(self) -> dict[str, int]:

@@ -470,6 +470,34 @@ class Graph:
         return index if self._batch is None else index - self.ptr[self._batch]
 
     @lazy
+    def num_pairs(self) -> int:
+        """Number of :attr:`pairs`; where it is not known yet, the first use waits for the device."""
+        if self._batch is None:
+            return self.num_nodes**2
+        return int(self.graphs.ptr.diff().square().sum())
+
+    @lazy
+    def first_pair(self) -> Tensor:
+        """Number of the first of each node's own :attr:`pairs`, int64 ``[num_nodes]``."""
+        sizes = self.graphs.gather(self.graphs.ptr.diff())
+        return sizes.cumsum(0) - sizes
+
+    @lazy
+    def pairs(self) -> Tensor:
+        """All ordered pairs of nodes of each graph, a node with itself included, int64 ``[2, num_pairs]``.
+
+        Sorted by the first node, then the second, so the pairs of a graph are its matrices row by row.
+        """
+        sizes, number = self.graphs.gather(self.graphs.ptr.diff()), torch.arange(self.num_pairs, device=self.device)
+        first = torch.repeat_interleave(sizes, output_size=self.num_pairs)
+        begin = self.first_pair - self.graphs.gather(self.graphs.ptr[:-1])
+        return torch.stack([first, number - begin.index_select(0, first)])
+
+    def pair_number(self, first: Tensor, second: Tensor) -> Tensor:
+        """Where pairs of nodes of the same graph are among :attr:`pairs`, int64, in the shape of both arguments."""
+        return self.first_pair[first] + self.local_index[second]
+
+    @lazy
     def edge_counts(self) -> Tensor:
         """Number of edges of each graph, int64 ``[num_graphs]``."""
         if self._batch is None:

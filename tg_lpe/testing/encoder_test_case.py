@@ -90,6 +90,10 @@ class EncoderTestCase:
         """:meth:`invariant` of the nodes and of the edges of ``graph.edges``, computed independently."""
         return None
 
+    def pair_oracle(self, graph: Graph) -> np.ndarray | None:
+        """The encoding of all pairs of nodes, ``[num_nodes, num_nodes, pair_out_channels]``, likewise."""
+        return None
+
     def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
         """The part of an encoding that does not depend on how the graph is written down; rows of nodes and edges."""
         return encoding
@@ -212,6 +216,63 @@ class EncoderTestCase:
         for row, (u, v) in zip(got.edge, index.T.tolist(), strict=True):
             same = expected.edge[row_of[min(u, v), max(u, v)]] if u != v else torch.zeros_like(row)
             torch.testing.assert_close(row, same, rtol=self.tolerance, atol=self.tolerance)
+
+    def run_pairs(self, encoder: Encoder, parts: list[Graph], pairs: Tensor | None = None) -> tuple[Encoding, Tensor]:
+        """The encoding of a batch and of pairs of its nodes; by default of all."""
+        batched = batch_of(parts)
+        graph = Incidence(**batched.arguments())
+        x = [rows for part in (Graph(0, [], []), *parts) if (rows := self.features(encoder, part)) is not None]
+        inputs = torch.cat(x) if x else None, self.kinds(encoder, batched.edge_index)
+        with torch.no_grad():
+            return encoder.encode_with_pairs(graph, graph.pairs if pairs is None else pairs, *inputs)
+
+    def close(self, got: Tensor, expected: Tensor, tolerance: float | None = None) -> None:
+        """Compare values of pairs."""
+        tolerance = self.tolerance if tolerance is None else tolerance
+        size = max(float(expected.abs().max()) if expected.numel() else 0.0, 1.0)
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance * size)
+
+    @few
+    @given(data=st.data())
+    def test_pairs(self, data: st.DataObject) -> None:
+        graph = data.draw(graphs(exponents=self.exponents))
+        self.check_pairs(self.double(), [graph], data.draw(st.permutations(range(graph.num_nodes))))
+
+    def test_pairs_of_corner_cases(self) -> None:
+        encoder = self.double()
+        parts = [part for part in (GRAPH, *corner_cases()) if part.num_nodes <= 80]
+        self.check_pairs(encoder, parts, list(range(sum(part.num_nodes for part in parts))))
+        if not encoder.pair_out_channels:
+            return
+        narrow = self.run_pairs(copy.deepcopy(encoder).float(), [GRAPH])[1]
+        assert narrow.dtype == torch.float32
+        self.close(narrow.double(), self.run_pairs(encoder, [GRAPH])[1], 1e-3)
+        with pytest.raises(ValueError, match="pair"):
+            self.run_pairs(encoder, [GRAPH, GRAPH], torch.tensor([[0], [6]]))
+
+    def check_pairs(self, encoder: Encoder, parts: list[Graph], label: list[int]) -> None:
+        """Pairs of a batch against the oracle, its graphs alone, some pairs, and other numbers of the nodes."""
+        if not encoder.pair_out_channels:
+            with pytest.raises(ValueError, match="pair_out_channels"):
+                self.run_pairs(encoder, parts)
+            return
+        encoding, values = self.run_pairs(encoder, parts)
+        assert _equal(encoding, self.run_batch(encoder, parts))
+        sizes = [part.num_nodes for part in parts]
+        assert values.shape == (sum(size**2 for size in sizes), encoder.pair_out_channels)
+        for part, own in zip(parts, values.split([size**2 for size in sizes]), strict=True):
+            self.close(self.run_pairs(encoder, [part])[1], own)
+            if (expected := self.pair_oracle(part)) is not None:
+                self.close(own, torch.from_numpy(expected).reshape(own.shape))
+        pairs = Incidence(**batch_of(parts).arguments()).pairs
+        some = torch.randperm(pairs.size(1), generator=torch.Generator().manual_seed(0))[:50]
+        self.close(self.run_pairs(encoder, parts, pairs[:, some])[1], values[some])
+        if self.equivariant and len(parts) == 1:
+            (graph,) = parts
+            ends = [(min(label[u], label[v]), max(label[u], label[v])) for u, v in graph.edges]
+            order = sorted(range(len(ends)), key=lambda number: ends[number])
+            moved = Graph(sizes[0], [ends[number] for number in order], [graph.weights[number] for number in order])
+            self.close(self.run_pairs(encoder, [moved], torch.tensor(label, dtype=torch.int64)[pairs])[1], values)
 
     def test_dtype_follows_the_module(self) -> None:
         encoder = self.double()
@@ -379,7 +440,7 @@ class EncoderTestCase:
 
     def test_what_is_precomputed_is_a_constant_of_the_graph(self) -> None:
         encoder = self.double()
-        if self.learned or type(encoder).precompute is Encoder.precompute:
+        if self.learned or type(encoder).precompute is Encoder.precompute or "edge_weight" not in encoder.reads:
             return
         index, weight = GRAPH.both_ways()
         found = encoder(

@@ -1,0 +1,169 @@
+"""Values of all pairs of nodes of each graph of a batch: random walks, distances, personalised PageRank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tg_lpe.graph.buckets import matrices
+from tg_lpe.graph.components import component_labels
+from tg_lpe.graph.graph import Graph
+from tg_lpe.ops.segment import group_pointers, scatter_sum
+
+PAIR_NODES = 2048
+"""Nodes of the largest graph whose pairs are computed: 16 values of each take 256 MiB in float32."""
+
+ROWS_AT_ONCE = 1024
+"""Nodes of small graphs that are treated together: their matrices stay in a core's cache."""
+
+MAX_PADDING = 1.25
+"""In a stack of matrices that are inverted, no graph is smaller than the largest by more than this factor."""
+
+
+def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
+    """Refuse graphs whose pairs would take too much memory.
+
+    Raises:
+        ValueError: if a graph has more than ``limit`` nodes.
+    """
+    if graph.max_nodes > limit:
+        raise ValueError(
+            f"{name} holds all pairs of nodes of a graph and takes graphs of up to {limit:,} nodes, got max_nodes="
+            f"{graph.max_nodes:,}"
+        )
+
+
+def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    r"""Compute where a random walk from each node is after 0, 1, .. ``steps - 1`` steps.
+
+    .. math:: [I, M, M^2, \dots]_{uv}, \qquad M = D^{-1} A .
+
+    A node without edges has a row of zeros in ``M``. All terms are positive, so each entry is accurate to rounding.
+
+    Returns:
+        ``[num_pairs, steps]``, in the order of ``graph.pairs``; in memory one step after the other.
+    """
+    out = torch.empty(steps, graph.num_pairs, dtype=dtype, device=graph.device)
+    source, target, walk = _transitions(graph)
+    for block in _blocks(graph, source, target, walk.to(dtype)):
+        columns = block.identity
+        for step in range(steps):
+            columns = block.multiply(columns) if step else columns
+            out[step, block.pairs] = columns.flatten().index_select(0, block.places)
+    return out.mT
+
+
+def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
+    """Count the edges of the shortest paths between nodes, whatever the edges' weights.
+
+    Returns:
+        int64 ``[num_pairs]``, in the order of ``graph.pairs``: 0 to ``max_distance``, ``max_distance + 1`` for nodes
+        that are farther, ``max_distance + 2`` for nodes that no path joins.
+    """
+    out = torch.empty(graph.num_pairs, device=graph.device)
+    source, target = _both_ways(graph)
+    for block in _blocks(graph, source, target, torch.ones(len(source), device=graph.device)):
+        frontier = reached = block.identity
+        distance = (max_distance + 1) * (1 - reached)
+        for hops in range(1, max_distance + 1):
+            frontier = ((block.multiply(frontier) > 0) & (reached == 0)).to(reached)
+            distance = distance.masked_fill(frontier > 0, hops)
+            reached = reached + frontier
+        out[block.pairs] = distance.flatten().index_select(0, block.places)
+    label, (first, second) = component_labels(graph.with_conductances(None)), graph.pairs
+    return out.long() + (label[first] != label[second])
+
+
+def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
+    r"""Compute where a random walk from each node ends that stops before each step with probability ``alpha``.
+
+    .. math:: \alpha \, (I - (1 - \alpha) M)^{-1}_{uv}, \qquad M = D^{-1} A .
+
+    A walk from a node without edges ends there.
+
+    Returns:
+        ``[num_pairs, num_alphas]``, in the order of ``graph.pairs``, float64.
+    """
+    rows = graph.padded(dense_nodes=0, max_padding=MAX_PADDING)
+    first_entry, local = rows.matrix_rows(), graph.local_index
+    source, target, walk = _transitions(graph)
+    stays = torch.arange(graph.num_nodes, device=graph.device)
+    stays = stays[scatter_sum(walk, source, graph.num_nodes) == 0]
+    entry = torch.cat([first_entry[source] + local[target], first_entry[stays] + local[stays]])
+    walk = torch.cat([walk, walk.new_ones(stays.numel())])
+    num_entries = sum(bucket.num_pairs for bucket in rows.buckets)
+    flat = walk.new_zeros(num_entries).index_copy(0, entry, walk)
+    found = []
+    for alpha in alphas:
+        parts = [
+            alpha * torch.linalg.inv(torch.eye(m.size(1), dtype=m.dtype, device=m.device) - (1 - alpha) * m)
+            for m in matrices(rows.buckets, flat)
+        ]
+        found.append(torch.cat([flat[:0], *(part.flatten() for part in parts)]))
+    first, second = graph.pairs
+    return torch.stack(found).index_select(1, first_entry[first] + local[second]).mT
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some consecutive graphs of a batch, and the sparse matrix of each."""
+
+    weights: Tensor
+    columns: Tensor
+    pointers: Tensor
+    identity: Tensor
+    """``[num_nodes, max_nodes]``: the identity matrices of the graphs one below the other."""
+    pairs: slice
+    """Their pairs among those of the batch."""
+    places: Tensor
+    """Where the values of these pairs are in a matrix such as :attr:`identity`, flat."""
+
+    def multiply(self, matrix: Tensor) -> Tensor:
+        """Multiply the sparse matrices with dense ones that lie as :attr:`identity` does."""
+        return functional.embedding_bag(
+            self.columns, matrix, self.pointers, mode="sum", per_sample_weights=self.weights, include_last_offset=True
+        )
+
+
+def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> Iterator[_Block]:
+    """Cut a batch into blocks; the entries of its matrix are those from ``source`` to ``target``."""
+    order = torch.argsort(source, stable=True)
+    target, weights = target[order], weights[order]
+    pointers = group_pointers(source[order], graph.num_nodes)
+    ptr, pair_ptr = graph.ptr.tolist(), [0, *graph.ptr.diff().square().cumsum(0).tolist()]
+    (first, second), begin = graph.pairs, 0
+    while begin < graph.num_graphs:
+        end = begin + 1
+        while end < graph.num_graphs and ptr[end + 1] - ptr[begin] <= ROWS_AT_ONCE:
+            end += 1
+        nodes, pairs = slice(ptr[begin], ptr[end]), slice(pair_ptr[begin], pair_ptr[end])
+        width = max(1, *(ptr[number + 1] - ptr[number] for number in range(begin, end)))
+        begin = end
+        own = pointers[nodes.start : nodes.stop + 1]
+        entries = slice(*own[[0, -1]].tolist())
+        local = graph.local_index[nodes]
+        yield _Block(
+            weights[entries],
+            target[entries] - nodes.start,
+            own - own[0],
+            functional.one_hot(local, width).to(weights),
+            pairs,
+            (first[pairs] - nodes.start) * width + graph.local_index[second[pairs]],
+        )
+
+
+def _both_ways(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Sources and targets of the undirected edges in both directions, ``[2 * num_edges]`` each."""
+    return torch.cat([graph.tail, graph.head]), torch.cat([graph.head, graph.tail])
+
+
+def _transitions(graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, targets and entries of ``D^-1 A``, ``[2 * num_edges]`` each, float64."""
+    source, target = _both_ways(graph)
+    degree = graph.laplacian_diagonal(torch.ones((), dtype=torch.float64, device=graph.device)).detach()
+    weight = degree.new_ones(graph.num_edges) if graph.conductance is None else graph.conductance.detach().double()
+    return source, target, weight.repeat(2) / degree.masked_fill(degree == 0, 1.0)[source]
