@@ -112,7 +112,9 @@ class TestPositions(EncoderTestCase):
     tolerance = 1e-6
 
     def make(self) -> Encoder:
-        return Positions(4)
+        return Positions(4, pair_out_channels=None)
+
+    test_pairs = None  # where an eigenspace is split at column k, its rotation decides
 
     def spaces(self, graph: Graph) -> list[tuple[list[int], list[list[int]]]]:
         """Nodes of each component, and its columns that span a whole eigenspace, by numpy's eigenvalues."""
@@ -149,6 +151,20 @@ class TestPositions(EncoderTestCase):
         """With weights over ten orders, eigenvalues are too close to compare projectors."""
         for graph in [GRAPH, *corner_cases()]:
             self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
+
+    def test_pairs_of_corner_cases(self) -> None:
+        """Projectors on the first eigenspaces; an edge is the pair of its ends, and components are orthogonal."""
+        path = nx.path_graph(9)
+        graph, encoder = from_networkx(nx.disjoint_union(path, path)), self.double()
+        _, vectors = np.linalg.eigh(Graph(9, graph.edges[:8], [1.0] * 8).normalized_laplacian())
+        inner = np.kron(np.eye(2), 9 / 4 * vectors[:, 1:5] @ vectors[:, 1:5].T)
+        length = np.diag(inner)
+        expected = np.stack([inner, length[:, None] + length - 2 * inner], -1)
+        encoding, values = self.run_pairs(encoder, [graph])
+        np.testing.assert_allclose(values.view(18, 18, 2), expected, atol=1e-6)
+        index = graph.both_ways()[0]
+        self.close(self.run_pairs(encoder, [graph], index)[1], encoding.edge)
+        self.check_pairs(encoder, [graph, GRAPH], list(range(24)))
 
     def test_edges_hold_inner_products_and_squared_distances(self) -> None:
         found = self.alone(self.double(), GRAPH)
@@ -229,13 +245,16 @@ class TestPersonalizedPageRank(EncoderTestCase):
 
 class TestHeatKernel(EncoderTestCase):
     def make(self) -> Encoder:
-        return HeatKernel((0.0, 0.3, 2.0))
+        return HeatKernel((0.0, 0.3, 2.0), pair_out_channels=None)
+
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
+        if not graph.num_nodes:
+            return np.zeros((0, 0, 3))
+        values, vectors = np.linalg.eigh(graph.laplacian())
+        return np.stack([(vectors * np.exp(-s * values)) @ vectors.T for s in (0.0, 0.3, 2.0)], -1)
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
-        if not graph.num_nodes:
-            return np.zeros((0, 3)), np.zeros((0, 3))
-        values, vectors = np.linalg.eigh(graph.laplacian())
-        kernels = np.stack([(vectors * np.exp(-s * values)) @ vectors.T for s in (0.0, 0.3, 2.0)], -1)
+        kernels = self.pair_oracle(graph)
         return np.einsum("iit->it", kernels), at_edges(kernels, graph)
 
     def test_matrix_exponentials(self) -> None:
@@ -247,7 +266,15 @@ class TestEffectiveResistance(EncoderTestCase):
     tolerance = 1e-6
 
     def make(self) -> Encoder:
-        return EffectiveResistance()
+        return EffectiveResistance(pair_out_channels=None)
+
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
+        inverse, out = pseudo_inverse(graph), np.zeros((graph.num_nodes, graph.num_nodes, 2))
+        for part in nx.connected_components(graph.networkx()):
+            own = np.ix_(sorted(part), sorted(part))
+            resistance = np.diag(inverse)[:, None] + np.diag(inverse) - 2 * inverse
+            out[own] = np.stack([resistance[own], np.ones_like(resistance[own])], -1)
+        return out
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
         inverse = pseudo_inverse(graph)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.resistance import effective_resistances
+from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
 from tg_lpe.graph.solvers import check_method
 
 
@@ -22,6 +23,8 @@ class EffectiveResistance(NodeEdgeEncoder):
     Args:
         edge_out_channels: 1 for the edge encoding, 0 for none.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        pair_out_channels: 0, or ``None`` for 2: the resistance between two nodes, and whether a path joins them; zeros
+            if none does.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -38,12 +41,19 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     name = "effective_resistance"
 
-    def __init__(self, edge_out_channels: int | None = None, method: str = "auto") -> None:
+    def __init__(
+        self, edge_out_channels: int | None = None, method: str = "auto", pair_out_channels: int | None = 0
+    ) -> None:
         check_method(method)
-        super().__init__(1, 1, edge_out_channels)
+        super().__init__(1, 1, edge_out_channels, 2, pair_out_channels)
         self.method = method
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """The resistances, float64."""
         node, edge = effective_resistances(graph, method=self.method, with_edges=self.edge_out_channels > 0)
         return node.unsqueeze(-1), edge.masked_fill(edge.isinf(), 0.0).unsqueeze(-1)
+
+    def compute_pairs(self, graph: Graph) -> Tensor:
+        """The resistances at all pairs of nodes, float64."""
+        _, values = resistance_pairs(graph, method=self.method)
+        return torch.stack([values.masked_fill(values.isinf(), 0.0), (~values.isinf()).to(values)], 1)

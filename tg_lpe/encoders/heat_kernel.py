@@ -10,7 +10,7 @@ from torch import Tensor
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.heat import heat_kernel_entries, heat_kernel_pairs
 from tg_lpe.graph.solvers import check_method
 
 TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -26,7 +26,9 @@ class HeatKernel(NodeEdgeEncoder):
     Args:
         times: diffusion times ``s``, the temperatures of the paper, one channel each.
         edge_out_channels: as many as ``times`` for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``, at nodes and edges.
+        pair_out_channels: 0, or ``None`` for as many as ``times``: entries of the kernels at pairs of nodes, by all
+            eigenvectors.
 
     Raises:
         ValueError: without times, with a negative or infinite one, or if another argument is out of range.
@@ -42,11 +44,15 @@ class HeatKernel(NodeEdgeEncoder):
     """
 
     def __init__(
-        self, times: Sequence[float] = TIMES, edge_out_channels: int | None = None, method: str = "auto"
+        self,
+        times: Sequence[float] = TIMES,
+        edge_out_channels: int | None = None,
+        method: str = "auto",
+        pair_out_channels: int | None = 0,
     ) -> None:
         times = check_times(times)
         check_method(method)
-        super().__init__(len(times), len(times), edge_out_channels)
+        super().__init__(len(times), len(times), edge_out_channels, len(times), pair_out_channels)
         self.times, self.method = times, method
         self.name = "_".join(["heat_kernel", *map(str, times)])
 
@@ -54,6 +60,10 @@ class HeatKernel(NodeEdgeEncoder):
         """The entries, float64."""
         with_edges = self.edge_out_channels > 0
         return heat_kernel_entries(graph, self.times, method=self.method, with_edges=with_edges)
+
+    def compute_pairs(self, graph: Graph) -> Tensor:
+        """The entries at all pairs of nodes, float64."""
+        return heat_kernel_pairs(graph, self.times)
 
 
 def check_times(times: Sequence[float]) -> tuple[float, ...]:

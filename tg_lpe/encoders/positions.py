@@ -11,6 +11,7 @@ from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.subspace import leading_subspace
 from tg_lpe.nn.probes import with_random_signs
@@ -38,6 +39,8 @@ class Positions(ComputedEncoder):
         tolerance: share of the ``k`` eigenvectors that may be missing.
         max_layers: layers of the filter, at most.
         seed: of the random columns that the filter starts from.
+        pair_out_channels: 0, or ``None`` for 2: the same at pairs of nodes. Positions of nodes that no path joins count
+            as orthogonal.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -60,13 +63,14 @@ class Positions(ComputedEncoder):
         tolerance: float = 2e-3,
         max_layers: int = 4096,
         seed: int = 0,
+        pair_out_channels: int | None = 0,
     ) -> None:
         check_count("k", k)
         check_count("max_layers", max_layers)
         check_seed(seed)
         if not 0 < tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance!r}; 2e-3 is the default")
-        super().__init__(k, 2, edge_out_channels)
+        super().__init__(k, 2, edge_out_channels, 2, pair_out_channels)
         self.k, self.tolerance, self.max_layers, self.seed = k, tolerance, max_layers, seed
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
@@ -91,7 +95,20 @@ class Positions(ComputedEncoder):
         positions = self.cast(precomputed["node_positions"])
         edge = None
         if self.edge_out_channels:
-            tail, head = positions[graph.edge_index[0]], positions[graph.edge_index[1]]
-            edge = torch.stack([(tail * head).sum(1), (tail - head).square().sum(1)], dim=1) / self.k
-            edge = edge.masked_fill((graph.edge_index[0] == graph.edge_index[1]).unsqueeze(1), 0.0)
+            tail, head = graph.edge_index
+            edge = self._forms(positions, tail, head).masked_fill((tail == head).unsqueeze(1), 0.0)
         return Encoding(with_random_signs(positions, graph, generator), edge)
+
+    def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
+        """Inner products and squared distances, over ``k``."""
+        positions, label = self.cast(precomputed["node_positions"]), component_labels(graph)
+        first, second = pairs
+        found = self._forms(positions, first, second)
+        length = positions.square().sum(1) / self.k
+        apart = torch.stack([torch.zeros_like(found[:, 0]), length[first] + length[second]], 1)
+        return torch.where((label[first] == label[second]).unsqueeze(1), found, apart)
+
+    def _forms(self, positions: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """What no sign and no rotation of the columns changes, ``[num_pairs, 2]``."""
+        one, other = positions[first], positions[second]
+        return torch.stack([(one * other).sum(1), (one - other).square().sum(1)], 1) / self.k

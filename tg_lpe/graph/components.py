@@ -214,6 +214,11 @@ class Components:
         out[self.label] = self.batch
         return out
 
+    def pair_numbers(self, group: ComponentGroup) -> Array:
+        """Where the pairs of nodes of each component are in ``graph.pairs``, int64 ``[num_components, n, n]``."""
+        first, local = host_array(self.graph.first_pair), host_array(self.graph.local_index)
+        return first[group.nodes][:, :, None] + local[group.nodes][:, None, :]
+
     @cached_property
     def grounded(self) -> Array:
         """Which components have a ground conductance, bool ``[count]``."""

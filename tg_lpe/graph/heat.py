@@ -68,6 +68,21 @@ def heat_kernel_entries(
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
+def heat_kernel_pairs(graph: Graph, times: Sequence[float]) -> Tensor:
+    """Heat kernels ``exp(-s L)`` at all pairs of nodes, by the eigenvectors of each component; zero between components.
+
+    Returns:
+        ``[num_pairs, num_times]``, in the order of ``graph.pairs``, float64.
+    """
+    parts = Components(graph)
+    out = np.zeros((graph.num_pairs, len(times)))
+    for group in parts.groups:
+        vectors, decay = _spectrum(parts, group, times)
+        kernels = [(vectors * decay[:, None, :, time]) @ vectors.transpose(0, 2, 1) for time in range(len(times))]
+        out[parts.pair_numbers(group)] = np.stack(kernels, -1)
+    return torch.from_numpy(out).to(graph.device)
+
+
 def _is_dense_faster(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> bool:
     """Whether ``n^3`` is less than the series takes: terms times columns times entries of ``L`` and vectors."""
     if part.size > DENSE_LIMIT:
@@ -84,13 +99,18 @@ def _bound(parts: Components, part: ComponentGroup) -> float:
 
 def _dense(parts: Components, group: ComponentGroup, times: tuple[float, ...], with_edges: bool) -> tuple[Array, Array]:
     """Entries ``[num_components, size, num_times]`` at nodes, and at edges, by eigenvectors."""
-    values, vectors = stacked_eigh(group.matrices(parts.diagonal), group.size)
-    # Rounding may not let heat grow, nor fade from a component without ground.
-    values[~parts.grounded[group.components], 0] = 0.0
-    decay = np.exp(-np.maximum(values, 0.0)[:, :, None] * np.array(times))
+    vectors, decay = _spectrum(parts, group, times)
     with threads_for(group.size):
         edges = _at_edges(group, vectors, decay) if with_edges else np.zeros((len(group.tail), len(times)))
         return np.square(vectors) @ decay, edges
+
+
+def _spectrum(parts: Components, group: ComponentGroup, times: Sequence[float]) -> tuple[Array, Array]:
+    """Eigenvectors ``[num_components, size, size]``, and ``exp(-s lambda)``, ``[num_components, size, num_times]``."""
+    values, vectors = stacked_eigh(group.matrices(parts.diagonal), group.size)
+    # Rounding may not let heat grow, nor fade from a component without ground.
+    values[~parts.grounded[group.components], 0] = 0.0
+    return vectors, np.exp(-np.maximum(values, 0.0)[:, :, None] * np.array(times))
 
 
 def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:

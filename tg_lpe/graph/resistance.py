@@ -110,28 +110,22 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
         method: as :func:`effective_resistances`.
 
     Returns:
-        The pairs, int64 ``[2, num_pairs]``, graph by graph and row by row, and their resistances ``[num_pairs]``,
-        float64; infinite between components.
+        ``graph.pairs``, int64 ``[2, num_pairs]``, and their resistances ``[num_pairs]``, float64; infinite between
+        components.
 
     Raises:
         ValueError: as :func:`effective_resistances`.
     """
     parts = _checked(graph, method)
-    size = host_array(graph.ptr.diff())
-    first_pair = np.cumsum(size * size) - size * size
-    first_node = np.cumsum(size) - size
-    values = np.full(int((size * size).sum()), np.inf)
+    values = np.full(graph.num_pairs, np.inf)
     for group in parts.groups:
         embedded, others = _embedded(group, method)
         if embedded is not None:
-            values[_pairs_of(parts, embedded, first_pair, first_node, size)] = _distances(_embedding(parts, embedded))
+            values[parts.pair_numbers(embedded)] = _distances(_embedding(parts, embedded))
         for part in others:
             elimination = Elimination(part.size, part.tail, part.head, part.weights)
-            values[_pairs_of(parts, part, first_pair, first_node, size)[0]] = elimination.all_resistances()
-    index = np.arange(len(values)) - np.repeat(first_pair, size * size)
-    width, first = np.repeat(np.maximum(size, 1), size * size), np.repeat(first_node, size * size)
-    pairs = np.stack([first + index // width, first + index % width])
-    return torch.from_numpy(pairs).to(graph.device), torch.from_numpy(values).to(graph.device)
+            values[parts.pair_numbers(part)[0]] = elimination.all_resistances()
+    return graph.pairs, torch.from_numpy(values).to(graph.device)
 
 
 def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto") -> Tensor:
@@ -180,13 +174,6 @@ def _checked(graph: Graph, method: str) -> Components:
     if graph.ground is not None:
         raise ValueError("effective resistances are those of a graph without ground conductances")
     return Components(graph)
-
-
-def _pairs_of(parts: Components, group: ComponentGroup, first_pair: Array, first_node: Array, size: Array) -> Array:
-    """Where the pairs of each component stand in a list of all pairs of each graph, ``[num_components, n, n]``."""
-    own = parts.graph_of[group.components]
-    local = group.nodes - first_node[own][:, None]
-    return first_pair[own][:, None, None] + local[:, :, None] * size[own][:, None, None] + local[:, None, :]
 
 
 def _absent_edges(graph: Graph, parts: Components) -> Array:
