@@ -6,14 +6,13 @@ Runs on different data are never ranked against each other; runs that differ onl
 from tg_lpe.report.figures import draw_curve
 from tg_lpe.report.page import learned_pictures, write_report
 from tg_lpe.report.runs import Run, read_run
-from tg_lpe.report.table import Row, Spread, Table, benchmark_json, compare, comparison_table
+from tg_lpe.report.table import Row, Spread, Table, compare, comparison_table
 
 __all__ = [
     "Row",
     "Run",
     "Spread",
     "Table",
-    "benchmark_json",
     "compare",
     "comparison_table",
     "draw_curve",

@@ -25,11 +25,7 @@ INK = "#010203"  # replaced by the colour of the page's text, on light and dark 
 
 
 def draw_curve(folder: RunFolder) -> Path | None:
-    """Draw a run's training loss and validation error by epoch into ``curve.png``.
-
-    Returns:
-        The picture's path; ``None`` where matplotlib is not installed.
-    """
+    """Draw training loss and validation error by epoch into ``curve.png``; ``None`` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -68,11 +64,7 @@ def draw_curve(folder: RunFolder) -> Path | None:
 def curves_svg(table: Table) -> str:
     """Draw validation figures by epoch, a thin line for each seed and a thick one for their mean, as ``<svg>``.
 
-    Returns:
-        The element; empty if there is no finite value to draw, on the logarithmic axis of errors no positive one.
-
-    Raises:
-        ModuleNotFoundError: if matplotlib is not installed.
+    Empty if there is no finite value to draw, on the logarithmic axis of errors no positive one.
     """
     log, values = not table.larger_is_better, []
     with _figure(5.2, 3.4 + 0.2 * len(table.rows)) as figure:
@@ -106,13 +98,7 @@ def curves_svg(table: Table) -> str:
 def scores_svg(table: Table) -> str:
     """Draw the test figure of each finished row: a dot for each seed, mean and standard deviation, as ``<svg>``.
 
-    A vertical stroke in every row marks the best row without an encoding.
-
-    Returns:
-        The element; empty if there is nothing finite to draw.
-
-    Raises:
-        ModuleNotFoundError: if matplotlib is not installed.
+    A vertical stroke in every row marks the best row without an encoding. Empty if there is nothing finite to draw.
     """
     rows = [row for row in table.rows if row.finished and row.test is not None]
     scores = [[run.test for run in row.runs if run.test is not None and math.isfinite(run.test)] for row in rows]
@@ -152,9 +138,6 @@ def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[in
         before, after: values before training, if they are known, and after.
         types: rows to draw and their names, of a table over types; empty for a table over eigenvalues.
         description: read out where the picture is not seen.
-
-    Raises:
-        ModuleNotFoundError: if matplotlib is not installed.
     """
     columns, rows, places = after.columns, list(types), range(len(types))
     size = (1.4 + 2.0 * len(columns), 1.0 + 0.22 * len(types)) if types else (0.8 + 2.15 * len(columns), 2.6)

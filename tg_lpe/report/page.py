@@ -24,14 +24,11 @@ MAX_TYPES, MAX_PANELS = 30, 8
 
 
 def write_report(paths: Sequence[str | Path], out: str | Path = "report.html") -> Path:
-    """Write the comparison of run folders as one self-contained page.
+    """Write the comparison of run folders as one self-contained page, and return its path.
 
     Args:
         paths: run folders; one named twice counts once.
         out: the page.
-
-    Returns:
-        The page's path.
 
     Raises:
         TypeError: if ``paths`` is one path.
@@ -84,18 +81,15 @@ def _pictures(table: Table) -> list[tuple[str, str]]:
 
 
 def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
-    """Draw the tables of :meth:`Encoder.learned <tg_lpe.Encoder.learned>`.
+    """Draw the tables of :meth:`Encoder.learned <tg_lpe.Encoder.learned>` for the weights in a run's folder.
 
     Args:
-        run: the run; its folder holds the weights.
+        run: the run.
         description: what stands for it where the picture is not seen.
 
     Returns:
         ``(<svg> element, caption)`` of each table; none if the run is unfinished, or its encoder has
         nothing to tell, was kept as it was, or has a class that is not known here.
-
-    Raises:
-        ModuleNotFoundError: if matplotlib is not installed.
     """
     folder = RunFolder(run.path)
     if run.settings.get("encoder_lr") == 0 or not run.finished or not folder.model.is_file():
@@ -108,11 +102,8 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
     for old, new in zip(before, after, strict=True):
         names = _type_names(run, new)
         types = dict([(row, name) for row, name in enumerate(names) if name != "NONE"][:MAX_TYPES])
-        caption = new.title.capitalize()
-        caption += (
-            ", by filter" if types else " to the eigenvalues of each filter's Laplacian, one line for each channel"
-        )
-        caption += ". Blue: after training."
+        of_filter = " to the eigenvalues of each filter's Laplacian, one line for each channel"
+        caption = f"{new.title.capitalize()}{', by filter' if types else of_filter}. Blue: after training."
         if old is not None:
             caption += f" Grey: before training{', the pretrained encoder' if run.pretrained else ''}."
         if len(types) == MAX_TYPES < len(names):

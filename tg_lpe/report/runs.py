@@ -29,15 +29,12 @@ class Run:
     """The contents of a run folder.
 
     Attributes:
-        path: the folder, as it was named.
         kind: ``train`` or ``pretrain``.
         model: class of the model.
         settings: arguments of the model and settings of the loop.
         encoder: class and arguments of the encoder, ``None`` for none.
         pretrained: name or folder of the checkpoint that the encoder came from, if it came from one.
-        task: name and arguments of the task; empty for a pretraining.
         data: source, sizes and the list of skipped molecules.
-        environment: machine, command and versions; empty if the folder has none.
         metrics: one row per epoch done.
         result: final figures; ``None`` while the run is unfinished.
     """
@@ -106,10 +103,7 @@ class Run:
         return number_in(self.result, f"{part}_{self.figure}_constant")
 
     def columns(self, constant: str = "") -> dict[str, float]:
-        """Return the test figure of each of several columns of labels, or with ``"_constant"`` that of its median.
-
-        Names are those of tables, such as ``"MAE, logP"``; each column is in its own units.
-        """
+        """Return the test figure of each of several columns, or with ``"_constant"`` of its median, by title."""
         figure = "mae" if self.figure == "scaled_mae" else self.figure
         columns = value_in(self.result, f"test_{figure}{constant}_columns", dict) or {}
         values = {f"{title_of(figure)}, {name}": number_in(columns, name) for name in columns}
@@ -133,13 +127,7 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run folder. Only ``config.json`` must be there; unknown keys are ignored.
-
-    Args:
-        path: the folder.
-
-    Returns:
-        The run, finished or not.
+    """Read the folder of a run, finished or not. Only ``config.json`` must be there; unknown keys are ignored.
 
     Raises:
         ValueError: if the folder holds no run, with what is missing, or one of its files is damaged.

@@ -44,7 +44,7 @@ def effective_settings(run: Run) -> dict[str, Any]:
         settings["precision"] = run.precision
     idle = {"seed"} | {name for name, at in READ_BY.items() if settings.get("schedule", at) != at}
     if run.kind == "train" and run.encoder is None:
-        idle |= {"pe_norm", "pe_lr", "encoder_lr"}
+        idle |= {"pe_norm", "encoder_lr"}
     if number_in(run.result, "encoder_parameters") == 0:
         idle.add("encoder_lr")
     return {name: value for name, value in settings.items() if name not in idle}
@@ -138,4 +138,4 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def of_encoding(name: str) -> bool:
     """Return whether a setting belongs to the encoding; rows that agree in all others are compared like with like."""
-    return name.startswith("encoder") or name in ("pretrained", "pe_lr", *ENTRY)
+    return name.startswith("encoder") or name in ("pretrained", *ENTRY)

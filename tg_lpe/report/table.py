@@ -1,4 +1,4 @@
-"""Compare runs: a table for each data set, a row where only the seed differs; as text and as JSON."""
+"""Compare runs: a table for each data set, a row where only the seed differs; as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ ENCODING_COLORS = {"none": GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk
 SIZES = tuple(f"num_{part}" for part in PARTS)
 # Names of known sets: the name does not tell the path, so two sets of one name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9")
-_MACHINE = ("processor", "cores", "threads", "cpu_capability", "accelerator", "system")
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,8 @@ class Row:
     """Runs that differ only in the seed: all finished, or all unfinished.
 
     Attributes:
-        runs: by seed.
         settings: those that had an effect, without the seed; arguments of the encoder are named ``encoder.NAME``.
         rest: the same but for those of the encoding; rows that agree in these are compared like with like.
-        encoder: class of the encoder, ``None`` for none.
-        finished: whether the runs have ended.
-        seeds: as text.
-        test, validation: figures over seeds.
         speed: median of graphs per second over all epochs of all runs.
         label, color: what tells the row from the others of its table.
     """
@@ -66,7 +60,8 @@ class Row:
         self.finished = runs[0].finished
         self.seeds = [str(run.settings.get("seed", DASH)) for run in runs]
         self.test, self.validation = _spread(run.test for run in runs), _spread(run.validation for run in runs)
-        self.speed = _speed(*runs)
+        speeds = [value for run in runs for _, value in run.curve("graphs_per_second")]
+        self.speed = statistics.median(speeds) if speeds else None
         self.label, self.color = "", BLUE
 
 
@@ -74,13 +69,10 @@ class Table:
     """All runs of one kind on one data set.
 
     Attributes:
-        kind: ``train`` or ``pretrain``.
         source: what the data was called, numbered where other data goes by the same name.
-        data: its description, of the first run.
         rows: best first, unfinished ones last; pretrainings in the order they were named.
         ranked: finished rows with a finite test figure, best first; none of pretrainings, whose losses differ.
         best: the first of these, where there is another.
-        metric, larger_is_better: title and direction of the figure that rows are ranked by.
         columns: names of columns of labels, as in :meth:`Run.columns`; none where there are too many for a table.
     """
 
@@ -114,18 +106,18 @@ class Table:
         return ""
 
     def against_none(self, row: Row) -> tuple[float, float] | None:
-        """Compare a row with the one that has no positional encoding and otherwise the same settings.
+        """Compare the test figure with that of the row without an encoding and with otherwise the same settings.
 
         Returns:
-            Test figure of the row less that of the other, and that of the other: means over the seeds that both have
-            run with; ``None`` if there is no such row, or no such seed.
+            The difference and the other figure, means over the seeds that both rows have; ``None`` without such a row.
         """
         base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
         if base is None or row.encoder is None or row not in self.ranked:
             return None
         pairs = [[(run.settings.get("seed"), run.test) for run in each.runs] for each in (row, base)]
         figures, others = ({seed: test for seed, test in each if test is not None} for each in pairs)
-        if not (seeds := [seed for seed in figures if seed in others]):
+        seeds = [seed for seed in figures if seed in others]
+        if not seeds:
             return None
         mean = statistics.fmean(others[seed] for seed in seeds)
         return statistics.fmean(figures[seed] for seed in seeds) - mean, mean
@@ -136,14 +128,13 @@ class Table:
         epochs, planned = sorted({run.epochs for run in row.runs}), number_in(row.settings, "epochs")
         done = "–".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
         weights, learned = number_in(run.result, "num_parameters"), number_in(run.result, "encoder_parameters") or 0
-        columns = {name: _spread(run.columns().get(name) for run in row.runs) for name in self.columns}
         seconds = _spread(run.seconds for run in row.runs)
         return {
             "encoding": row.label,
-            f"test {self.metric}": _text(row.test) if row.finished else "unfinished",
+            f"test {self.metric}": _text(run.test for run in row.runs) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if training else {}),
-            **{f"test {name}": _text(spread) for name, spread in columns.items()},
-            f"validation {self.metric}": _text(row.validation),
+            **{f"test {name}": _text(run.columns().get(name) for run in row.runs) for name in self.columns},
+            f"validation {self.metric}": _text(run.validation for run in row.runs),
             "seeds": ", ".join(row.seeds),
             "epochs": done if planned is None or epochs == [planned] else f"{done} of {planned:.0f}",
             "model + encoder" if training else "parameters": (
@@ -161,18 +152,14 @@ class Table:
             seeds = [run.settings.get("seed") for run in self.runs]
             by_seed = dict([pair for pair in zip(seeds, values, strict=True) if pair[1] is not None][::-1])
             distinct = set(by_seed.values())  # one split for all seeds has one constant
-            return _text(_spread(distinct if len(distinct) == 1 else by_seed.values()))
+            return _text(distinct if len(distinct) == 1 else by_seed.values())
 
-        if (test := text([run.constant() for run in self.runs])) == DASH:
-            return {}
-        columns = {name: text([run.columns("_constant").get(name) for run in self.runs]) for name in self.columns}
-        return {
-            **dict.fromkeys(self.cells(self.rows[0]), DASH),
-            "encoding": CONSTANT,
-            f"test {self.metric}": test,
-            **{f"test {name}": value for name, value in columns.items()},
-            f"validation {self.metric}": text([run.constant("val") for run in self.runs]),
-        }
+        test = text([run.constant() for run in self.runs])
+        cells = dict.fromkeys(self.cells(self.rows[0]), DASH) | {"encoding": CONSTANT, f"test {self.metric}": test}
+        for name in self.columns:
+            cells[f"test {name}"] = text([run.columns("_constant").get(name) for run in self.runs])
+        cells[f"validation {self.metric}"] = text([run.constant("val") for run in self.runs])
+        return {} if test == DASH else cells
 
     def _difference(self, row: Row) -> str:
         if (pair := self.against_none(row)) is None:
@@ -227,14 +214,7 @@ class Table:
 
 
 def compare(runs: Sequence[Run]) -> list[Table]:
-    """Sort runs into data sets and rows.
-
-    Args:
-        runs: in any order.
-
-    Returns:
-        One table per kind of run and data set, trainings first.
-    """
+    """Sort runs into tables, one for each kind of run and data set, trainings first."""
     names: Counter[tuple[str, str]] = Counter()
     tables = []
     for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
@@ -247,14 +227,7 @@ def compare(runs: Sequence[Run]) -> list[Table]:
 
 
 def comparison_table(runs: Sequence[Run]) -> str:
-    """Format the comparison for a terminal.
-
-    Args:
-        runs: in any order.
-
-    Returns:
-        One aligned table per data set; a star marks the best row, and notes on the comparison follow.
-    """
+    """Format the comparison for a terminal: a star marks the best row of a table, and notes follow it."""
     blocks = []
     for table in compare(runs):
         rows = [table.cells(row) for row in table.rows]
@@ -269,66 +242,6 @@ def comparison_table(runs: Sequence[Run]) -> str:
     return "\n\n".join(blocks)
 
 
-def benchmark_json(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the comparison as figures, fit for strict JSON: what is not finite becomes ``None``.
-
-    Args:
-        runs: in any order.
-
-    Returns:
-        ``{"runs": [...], "comparison": [...]}``: each run's command, settings, result, machine and versions; and the
-        rows of the table by data set, as numbers.
-    """
-    comparison = [
-        {
-            "kind": table.kind,
-            "data": table.source,
-            **{name: table.data.get(name) for name in SIZES},
-            "rows": [
-                {
-                    "label": row.label,
-                    "runs": [run.name for run in row.runs],
-                    "finished": row.finished,
-                    "best": row is table.best,
-                    f"test_{row.runs[0].figure}": row.test and vars(row.test),
-                    f"val_{row.runs[0].figure}": row.validation and vars(row.validation),
-                    "against_none": (table.against_none(row) or [None])[0],
-                    "graphs_per_second": row.speed,
-                }
-                for row in table.rows
-            ],
-            "notes": table.notes,
-        }
-        for table in compare(runs)
-    ]
-    figures: dict[str, Any] = _finite({"runs": [_run_figures(run) for run in runs], "comparison": comparison})
-    return figures
-
-
-def _run_figures(run: Run) -> dict[str, Any]:
-    environment, skipped = run.environment, value_in(run.data, "skipped", list)
-    as_they_are = ("name", "kind", "finished", "epochs", "encoder", "pretrained", "task", "settings", "result")
-    data = {name: value for name, value in run.data.items() if name != "skipped"}
-    return {
-        **{name: getattr(run, name) for name in as_they_are},
-        "command": environment.get("command"),
-        "data": {**data, "num_skipped": None if skipped is None else len(skipped)},
-        "validation_error": run.validation,
-        "training_seconds": run.seconds,
-        "graphs_per_second": _speed(run),
-        "machine": {name: environment.get(name) for name in _MACHINE},
-        "versions": {"python": environment.get("python"), **(value_in(environment, "packages", dict) or {})},
-    }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _spread(values: Iterable[float | None]) -> Spread | None:
     """Return the spread of the values that are not ``None``; ``None`` if all are, NaN if one is not finite."""
     known = [value for value in values if value is not None]
@@ -338,13 +251,9 @@ def _spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(statistics.fmean(known), std, len(known)) if known else None
 
 
-def _text(spread: Spread | None) -> str:
+def _text(values: Iterable[float | None]) -> str:
+    spread = _spread(values)
     return DASH if spread is None else str(spread)
-
-
-def _speed(*runs: Run) -> float | None:
-    values = [value for run in runs for _, value in run.curve("graphs_per_second")]
-    return statistics.median(values) if values else None
 
 
 def _is_no_better_than_constant(row: Row) -> bool:
