@@ -107,7 +107,7 @@ def relabelled_loss(folder: RunFolder, source: str, data: str | None) -> float:
     encoder = load_encoder(folder.path / "encoder").requires_grad_(True)
     training = EigenvectorPretraining(config, encoder, splits, progress=False)
     relabelled = relabel_nodes(splits.test, torch.Generator().manual_seed(0))
-    return float(training.column_losses(training.attach_targets(relabelled)).sum())
+    return float(training.mean_losses(training.attach_targets(relabelled))[0].sum())
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_trained_loaded_and_saved(own: ModuleType, tmp_path: Path) -> None:
     task = task_for(splits, "regression")
     encoder = {"class": "RandomWalk", "steps": 3}
     model = build_model(splits.spec, task, encoder, model=own.OwnModel, channels=16)
-    config = TrainConfig(epochs=30, batch_size=8, lr=3e-2, precision="float32", pe_lr=1e-2)
+    config = TrainConfig(epochs=30, batch_size=8, lr=3e-2, precision="float32")
     result = train(model, splits, task, config, folder=tmp_path / "run", progress=False)
     assert result["test_mae"] < 0.5
     predictor = load(tmp_path / "run")

@@ -50,7 +50,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "signs and averages": {
         "encoder": {"class": "LaplacianEigenvectors", "k": 3},
         "model": {"pooling": "both", "pe_norm": True, "pool_norm": "running"},
-        "loop": {"ema": 0.9, "recalibrate": 12, "clip": 0.1},
+        "loop": {"recalibrate": 12, "clip": 0.1},
     },
     "random probes": {
         "encoder": {"class": "LinearTransformer", "k": 4, "probes": "random"},
@@ -128,7 +128,7 @@ def losses(training: TrainingLoop) -> list[list[float]]:
             figures = training.validate()
         rows.append([row["train_loss"], *(value for value in figures.values() if not isinstance(value, dict))])
         if training.plateau is not None:
-            training.plateau.update(figures["val_loss"])
+            training.plateau.step(figures["val_loss"])
     rows.append([value for value in training.result().values() if isinstance(value, float)])
     return rows
 

@@ -12,7 +12,6 @@ from torch import nn
 
 from tg_lpe.checkpoints.files import load_tensors, save_tensors
 from tg_lpe.training.state import (
-    AveragedWeights,
     MetricsLog,
     copy_state,
     kept_state,
@@ -62,31 +61,6 @@ def test_an_optimizer_before_its_first_step() -> None:
     assert pack_optimizer(optimizer) == {}
     unpack_optimizer(optimizer, {})
     assert optimizer.state_dict()["state"] == {}
-
-
-def test_an_average_goes_on_where_it_was(tmp_path: Path) -> None:
-    model, optimizer = make(0)
-    average = AveragedWeights(model, 0.7)
-    for seed in range(3):
-        step(model, optimizer, seed)
-        average.update(model)
-    save_tensors(tmp_path / "state", average.pack())
-    restored = AveragedWeights(make(1)[0], 0.7)
-    restored.unpack(load_tensors(tmp_path / "state")[0])
-    step(model, optimizer, 9)
-    for each in (average, restored):
-        each.update(model)
-    assert restored.steps == average.steps == 4
-    assert all(torch.equal(value, restored.state[name]) for name, value in average.state.items())
-
-
-def test_an_average_of_counters_is_the_last() -> None:
-    norm = nn.BatchNorm1d(2)
-    average = AveragedWeights(norm, 0.5)
-    for _ in range(3):
-        norm(normal(4, 2).float())
-        average.update(norm)
-    assert int(average.state["num_batches_tracked"]) == 3
 
 
 def test_a_state_is_kept_whatever_happens() -> None:

@@ -36,7 +36,7 @@ def build_model(
     edge_encoding: bool = True,
     **arguments: Any,
 ) -> Model:
-    """A model for some data and a task, with fresh weights.
+    """Make a model for some data and a task, with fresh weights.
 
     Args:
         spec: sizes of the data, such as ``splits.spec``.
@@ -82,14 +82,9 @@ def build_model(
 def start_encoder(
     encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None, spec: DataSpec
 ) -> Encoder | None:
-    """The encoder that a training begins with: fresh, or pretrained.
+    """Make or load the encoder that a training begins with, which must fit the sizes of the data.
 
-    Args:
-        encoder: as :func:`build_model` takes it. Fresh weights come from the global generator.
-        spec: sizes of the data.
-
-    Raises:
-        ValueError: if it is unknown, or pretrained on features of other sizes.
+    Fresh weights come from the global generator; ``encoder`` is as :func:`build_model` takes it.
     """
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
@@ -115,12 +110,7 @@ def start_encoder(
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Let what is drawn inside depend on the seed alone, and restore the global generators afterwards.
-
-    Args:
-        seed: of the CPU's global generator and that of ``device``.
-        device: where else something is drawn, such as dropout.
-    """
+    """Let draws from the global generators of the CPU and of ``device`` depend on the seed; restore them afterwards."""
     cuda = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         # torch.manual_seed would seed every CUDA device, also those whose state is not brought back.
@@ -132,7 +122,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def hash_seed(*numbers: int) -> int:
-    """One 63-bit seed from several numbers, so that (0, 1) and (1, 0) are unrelated."""
+    """Mix several numbers into one 63-bit seed, so that (0, 1) and (1, 0) are unrelated."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
         state = (state ^ (number + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9 % 2**64

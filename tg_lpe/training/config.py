@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive, check_seed, check_share
+from tg_lpe.arguments import check_choice, check_count, check_positive, check_seed
 from tg_lpe.training.kernels import KERNELS
 
-Schedule = Literal["one-cycle", "halving", "decay", "plateau", "constant"]
+Schedule = Literal["one-cycle", "decay", "plateau", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
-READ_BY: dict[str, Schedule] = {
-    "warmup": "one-cycle",
-    "halve_every": "halving",
-    "patience": "plateau",
-    "min_lr": "plateau",
-}
+READ_BY: dict[str, Schedule] = {"warmup": "one-cycle", "patience": "plateau", "min_lr": "plateau"}
 """Settings that one schedule alone reads."""
 
 T = TypeVar("T", bound="LoopConfig")
@@ -30,20 +25,17 @@ class LoopConfig:
         epochs: passes over the training set.
         batch_size: graphs per step, of all processes together.
         lr: peak learning rate of AdamW.
-        schedule: of the learning rate; "halving" halves it every halve_every epochs, as `Graph Transformers Dream of
-            Electric Flow <https://arxiv.org/abs/2410.16699>`_ writes, "decay" lets it fall continuously, whatever the
-            number of epochs, by the factor of that paper's whole training, 2^-2.5; "plateau" halves it when the
-            validation loss has not fallen for more than patience epochs, and ends the training below min_lr.
+        schedule: of the learning rate; "decay" lets it fall continuously, whatever the number of epochs, by the factor
+            of the whole training of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_,
+            2^-2.5; "plateau" halves it when the validation loss has not fallen for more than patience epochs, and ends
+            the training below min_lr.
         warmup: share of the steps in which "one-cycle" rises.
-        halve_every: epochs between two halvings; that paper has 800 for ZINC and 400 for QM9.
         patience: epochs without a lower validation loss that "plateau" waits for.
         min_lr: "plateau" ends the training when lr, halved so often, is below this.
-        clip: largest norm of the gradient of each group of parameters: the model's, the encoder's, and with a pe_lr or
-            head_lr of their own the maps of the encoding and the read-out.
+        clip: largest norm of the gradient of each group of parameters: the model's, the encoder's, and with a head_lr
+            of its own the read-out's.
         clip_jointly: whether clip bounds the norm of all gradients together instead.
         seed: of initial weights, order of the data and random draws.
-        ema: evaluates, and keeps, an exponential moving average of the weights in place of the last ones; the share of
-            the average that a step leaves, such as 0.999, and 0 for none. Over the first steps the share is smaller.
     """
 
     epochs: int = 20
@@ -51,48 +43,27 @@ class LoopConfig:
     lr: float = 1e-3
     schedule: Schedule = "one-cycle"
     warmup: float = 0.1
-    halve_every: int = 800
     patience: int = 25
     min_lr: float = 1e-6
     clip: float = 1.0
     clip_jointly: bool = False
     seed: int = 0
-    ema: float = 0.0
-
-    @classmethod
-    def float_fields(cls) -> frozenset[str]:
-        """Names of the settings that are floating-point numbers, or may be ``None`` instead."""
-        return frozenset(name for name, kind in get_type_hints(cls).items() if float in (kind, *get_args(kind)))
 
     def __post_init__(self) -> None:
-        for name in self.float_fields():
-            if type(value := getattr(self, name)) is int:
+        for name, kind in get_type_hints(type(self)).items():
+            if float in (kind, *get_args(kind)) and type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
         check_choice("schedule", self.schedule, get_args(Schedule))
-        self._at_least_one("epochs", "batch_size", "halve_every")
+        check_count("epochs", self.epochs)
+        check_count("batch_size", self.batch_size)
+        check_count("patience", self.patience, least=0)
         check_seed(self.seed)
-        self._integers("patience")
-        if self.patience < 0:
-            raise ValueError(f"patience must be at least 0, got {self.patience}")
-        self._positive("lr", "min_lr", "clip")
+        for name in ("lr", "min_lr", "clip"):
+            check_positive(name, getattr(self, name))
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
-        check_share("ema", self.ema)
         if self.schedule == "plateau" and self.lr < self.min_lr:
             raise ValueError(f"schedule='plateau' ends at min_lr={self.min_lr}, got lr={self.lr}, which is below it")
-
-    def _integers(self, *names: str) -> None:
-        for name in names:
-            if not isinstance(getattr(self, name), int) or isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
-
-    def _at_least_one(self, *names: str) -> None:
-        for name in names:
-            check_count(name, getattr(self, name))
-
-    def _positive(self, *names: str) -> None:
-        for name in names:
-            check_positive(name, getattr(self, name))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that JSON can hold."""
@@ -100,7 +71,7 @@ class LoopConfig:
 
     @classmethod
     def from_dict(cls: type[T], values: dict[str, Any]) -> T:
-        """The reverse of :meth:`to_dict`; unknown names are a ``ValueError``."""
+        """Make the settings that :meth:`to_dict` described; unknown names are a ``ValueError``."""
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
@@ -114,13 +85,9 @@ class TrainConfig(LoopConfig):
     Args:
         lr: peak learning rate of the model.
         encoder_lr: peak learning rate of the encoder; 0 leaves its parameters as they are.
-        pe_lr: peak learning rate of the linear maps from the encoding into the model; that of lr if absent.
         head_lr: peak learning rate of the model's read-out; that of lr if absent. A model that starts from trained
             weights needs a small lr and has a read-out of fresh weights, which needs a larger one.
         weight_decay: of the model; the encoder's weights are not decayed.
-        decay_vectors: whether biases, the weights of norms and other parameters of one dimension are decayed, too.
-        beta2: how much of the mean of squared gradients a step of AdamW leaves; 0.95 in the published settings of
-            `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
         recalibrate: number of training graphs over which the statistics of batch norms are taken anew before each
             evaluation, for it and for the weights that are kept; 0 for the running statistics.
@@ -133,25 +100,20 @@ class TrainConfig(LoopConfig):
     """
 
     encoder_lr: float = 1e-2
-    pe_lr: float | None = None
     head_lr: float | None = None
     weight_decay: float = 1e-2
-    decay_vectors: bool = True
-    beta2: float = 0.999
     precision: Precision = "auto"
     recalibrate: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("precision", self.precision, get_args(Precision))
-        self._positive(*(name for name in ("pe_lr", "head_lr") if getattr(self, name) is not None))
+        if self.head_lr is not None:
+            check_positive("head_lr", self.head_lr)
         for name in ("encoder_lr", "weight_decay"):
             check_positive(name, getattr(self, name), or_zero=True)
-        check_share("beta2", self.beta2)
-        check_flags(decay_vectors=self.decay_vectors)
-        self._integers("recalibrate")
-        if self.recalibrate < 0 or self.recalibrate == 1:
-            raise ValueError(f"recalibrate must be 0 or at least 2, which have statistics, got {self.recalibrate}")
+        if self.recalibrate:  # one graph has no statistics
+            check_count("recalibrate", self.recalibrate, least=2)
 
 
 @dataclass(frozen=True)
@@ -169,7 +131,7 @@ class PretrainConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least_one("num_eigenvectors")
+        check_count("num_eigenvectors", self.num_eigenvectors)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.arguments import check_type
+from tg_lpe.checkpoints.checkpoint import module_dtype
 from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices
@@ -104,34 +105,19 @@ def train(
         raise ValueError("resume=True goes on with the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
-    run, model = RunFolder(folder), model.to(device)
-    loop = config.to_dict()
-    if asked == "auto" and (recorded := _recorded_precision(run)):
-        loop["precision"] = recorded
+    run, model, loop = RunFolder(folder), model.to(device), config.to_dict()
+    if asked == "auto" and run.config.exists() and run.result.exists():  # any precision has this result
+        loop["precision"] = read_object(run.config).get("loop", {}).get("precision")
     settings = {**describe_model(model), "task": task.to_dict(), "loop": loop, "data": splits.describe()}
-    return run_in_folder(
-        lambda: JointTraining(config, model, splits, task, run, device, progress),
-        run,
-        "train",
-        settings,
-        resume,
-        model,
-    )
 
+    def make() -> JointTraining:
+        return JointTraining(config, model, splits, task, run, device, progress)
 
-def _recorded_precision(run: RunFolder) -> str | None:
-    """Return the recorded precision of a complete run; ``None`` if it recorded ``"auto"``."""
-    loop = read_object(run.config).get("loop") if run.config.exists() else None
-    recorded = loop.get("precision") if isinstance(loop, dict) else None
-    return recorded if recorded == "auto" or run.result.exists() else None
+    return run_in_folder(make, run, "train", settings, resume, model)
 
 
 def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
-    """Refuse what cannot be trained, before a folder is begun.
-
-    Raises:
-        ValueError: if the model or the labels do not belong to the task, or the model expects an encoding to be given.
-    """
+    """Raise ``ValueError`` for a model or labels that are not the task's, or a model that expects ``pe`` at a call."""
     task.check_model(model)
     task.check_labels(splits)
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
@@ -144,16 +130,9 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
 
 
 class JointTraining(TrainingLoop):
-    """The loop behind :func:`train`. It reads the test set once, with the weights that validation chose.
+    """The loop behind :func:`train`, which has the same arguments.
 
-    Args:
-        config: settings of the loop.
-        model: as for :func:`train`.
-        splits: the data.
-        task: what to predict.
-        folder: where to write; ``None`` keeps nothing.
-        device: where to train.
-        progress: whether to show a progress bar.
+    It reads the test set once, with the weights that validation chose.
     """
 
     def __init__(
@@ -169,7 +148,6 @@ class JointTraining(TrainingLoop):
         check_training(model, splits, task)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
-        self._has_penalty = model.has_penalty
         self.encoder = model.encoder
         if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
             self.encoder.fit(splits.train, generator=torch.Generator().manual_seed(hash_seed(config.seed, FIT)))
@@ -180,8 +158,7 @@ class JointTraining(TrainingLoop):
         )
         self.plain_test_set = splits.test
         self.columns = splits.target.columns
-        self.label_counts = _label_counts(task, splits)
-        self.constant_figures = _constant_figures(task, splits)
+        self.label_figures = _label_figures(task, splits)
         is_half = resolved_precision(config.precision, self.device) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_half else None
         self._penalties: list[Tensor] = []
@@ -198,8 +175,8 @@ class JointTraining(TrainingLoop):
             return super().fit(resume)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The task's loss of a training batch, and the penalty of the model's layers if they have one."""
-        if not self._has_penalty:
+        """Return the task's loss of a training batch, and the penalty of the model's layers if they have one."""
+        if not self.model.has_penalty:
             return self.task.loss(*_of_all(self.predict(batch, generator), batch))
         out, penalty = self._call(batch, generator, return_penalty=True)
         penalty = parallel.mean(penalty.float(), batch.num_graphs)
@@ -216,14 +193,13 @@ class JointTraining(TrainingLoop):
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
-        """Averaged weights and statistics taken anew, if the settings ask for them."""
-        with super().evaluated_weights():
-            if not self.config.recalibrate:
-                yield
-                return
-            with kept_state(self.model):
-                self._recalibrate()
-                yield
+        """Take the statistics of batch norms anew for the evaluation, if the settings ask for it."""
+        if not self.config.recalibrate:
+            yield
+            return
+        with kept_state(self.model):
+            self._recalibrate()
+            yield
 
     @torch.no_grad()
     def _recalibrate(self) -> None:
@@ -249,11 +225,11 @@ class JointTraining(TrainingLoop):
                 norm.momentum = momentum
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """The task's metric of the current weights."""
+        """Return the task's metric of the current weights."""
         return float(self.figures(dataset)[self.task.metric])
 
     def validate(self) -> dict[str, Any]:
-        """The task's metric and loss on the validation set; of several columns, a figure of each as well."""
+        """Return the task's metric and loss on the validation set; of several columns, a figure of each as well."""
         figures = self.figures(self.val_set)
         first = {name: figures["columns"][name] for name in self.task.column_figures[:1] if "columns" in figures}
         return {
@@ -263,7 +239,7 @@ class JointTraining(TrainingLoop):
         }
 
     def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
-        """All metrics of the task, see :meth:`Task.evaluate`, and its ``loss``, of the current weights."""
+        """Return what :meth:`Task.evaluate` does, and the ``loss``, of the current weights."""
         self.model.eval()
         outputs, labels = [], []
         with torch.no_grad():
@@ -277,29 +253,25 @@ class JointTraining(TrainingLoop):
         return {**self.task.evaluate(predictions, targets), "loss": float(self.task.loss(predictions, targets))}
 
     def result(self) -> dict[str, Any]:
-        """Test figures and sizes."""
+        """Return test figures and sizes."""
         name, figures = self.task.metric, self.figures(self.test_set)
+        dtype = module_dtype(self.model) or torch.float32
+        if dtype != torch.float64:  # which autocast leaves as it is
+            dtype = self.autocast_dtype or dtype
         return {
             **{f"test_{key}": figures[key] for key in self.task.figures},
             **_by_column("test", figures.get("columns", {}), self.columns),
-            **self.constant_figures,
-            **self.label_counts,
+            **self.label_figures,
             f"test_{name}_relabelled": self.relabelled_test_figure(),
             "encoder_parameters": count_parameters(self.encoder) if isinstance(self.encoder, nn.Module) else 0,
             "num_train": len(self.train_set),
             "num_val": len(self.val_set),
             "num_test": len(self.test_set),
-            "precision": self._precision(),
+            "precision": str(dtype).removeprefix("torch."),
         }
 
-    def _precision(self) -> str:
-        """The dtype of products; autocast leaves those of float64 weights as they are."""
-        own = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
-        dtype = own if own == torch.float64 or self.autocast_dtype is None else self.autocast_dtype
-        return str(dtype).removeprefix("torch.")
-
     def relabelled_test_figure(self) -> float:
-        """The test figure of the same weights after the nodes of each test graph were numbered at random.
+        """Return the test figure of the same weights after the nodes of each test graph were numbered at random.
 
         What the encoder precomputes is computed again. The figure is the same up to rounding if the encoding is
         equivariant; eigenvectors have whatever sign and basis the solver finds for the new numbering.
@@ -309,7 +281,7 @@ class JointTraining(TrainingLoop):
         return self.evaluate(store_precomputed(self.encoder, relabelled))
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """Outputs of the model, ``[num_rows, out_channels]``; a generator draws random probes and signs anew."""
+        """Return the model's outputs, ``[num_rows, out_channels]``; a generator draws random probes and signs anew."""
         out: Tensor = self._call(batch, generator)
         return out.float()
 
@@ -330,46 +302,40 @@ def resolved_precision(precision: Precision, device: torch.device) -> Precision:
 
 
 def _of_all(out: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Outputs and labels of the whole batch, of which this process may have a part only."""
+    """Return outputs and labels of the whole batch, of which this process may have a part only."""
     with torch.no_grad():
         labels = parallel.gather(batch.y)
     return parallel.gather(out), labels
 
 
-def _label_counts(task: Task, splits: GraphSplits) -> dict[str, Any]:
-    """Labels there and missing in validation and test set, and the columns that the task's metric leaves out."""
+def _label_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
+    """Return counts of labels, and figures of a constant prediction: a model that is no better has learned nothing."""
     counts: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    columns, constant = splits.target.columns, task.constant(splits.labels("train"))
     for part in ("val", "test"):
         labels = splits.labels(part)
         missing = int(labels.isnan().sum())
         counts |= {f"{part}_num_labels": labels.numel() - missing, f"{part}_num_missing": missing}
         if undefined := task.undefined_columns(labels):
-            counts[f"{part}_undefined_columns"] = [splits.target.columns[number] for number in undefined]
-    return counts
+            counts[f"{part}_undefined_columns"] = [columns[number] for number in undefined]
+        if constant is None:
+            continue
+        found = task.evaluate(constant.to(labels.dtype).expand(len(labels), -1), labels)
+        figures |= {f"{part}_{name}_constant": found[name] for name in task.figures}
+        if part == "test":
+            by_column = {f"{name}_constant": values for name, values in found.get("columns", {}).items()}
+            figures |= _by_column(part, by_column, columns)
+    return figures | counts
 
 
 def _by_column(part: str, figures: Mapping[str, Sequence[float | None]], columns: Sequence[str]) -> dict[str, Any]:
-    """Figures of each column under its name."""
+    """Return the figures of each column under its name."""
     return {f"{part}_{name}_columns": dict(zip(columns, values, strict=True)) for name, values in figures.items()}
 
 
-def _constant_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
-    """Figures of the task's constant prediction: a model that is no better has learned nothing."""
-    constant = task.constant(splits.labels("train"))
-    if constant is None:
-        return {}
-    found: dict[str, Any] = {}
-    for part in ("val", "test"):
-        labels = splits.labels(part)
-        figures = task.evaluate(constant.to(labels.dtype).expand(len(labels), -1), labels)
-        found |= {f"{part}_{name}_constant": figures[name] for name in task.figures}
-        columns = {f"{name}_constant": values for name, values in figures.get("columns", {}).items()}
-        found |= _by_column(part, columns, splits.target.columns) if part == "test" else {}
-    return found
-
-
 def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
-    """A copy without the attributes that :meth:`JointTraining.predict` does not read."""
+    """Copy a dataset without the attributes that :meth:`JointTraining.predict` does not read."""
     result, data = copy.copy(dataset), copy.copy(dataset._data)
     data.num_nodes = dataset._data.num_nodes  # PyG may have found it from an attribute that is left out
     if dataset.slices is not None:
@@ -382,7 +348,7 @@ def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
 
 
 def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with a group of parameters each for the encoder, and for encoding maps and head with rates of their own."""
+    """Make AdamW with a group of parameters for the encoder, and one for a head with a rate of its own."""
 
     def parameters(*names: str) -> list[nn.Parameter]:
         modules = (getattr(model, name, None) for name in names)
@@ -391,26 +357,15 @@ def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
     encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
     head = [] if config.head_lr is None else parameters(*model.head)
     special = {*encoder, *maps, *head}
-    rest = [p for p in model.parameters() if p.requires_grad and p not in special]
-    groups: list[dict[str, Any]] = []
-
-    def add(part: str, parameters: list[nn.Parameter], lr: float, decay: float) -> None:
-        least = 0 if config.decay_vectors or not decay else 2
-        matrices, vectors = ([p for p in parameters if (p.dim() >= least) is large] for large in (True, False))
-        for own, rate in ((matrices, decay), (vectors, 0.0)):
-            if own:
-                groups.append({"params": own, "weight_decay": rate, "peak_lr": lr, "part": part})
-
-    add("model", rest + maps if config.pe_lr is None else rest, config.lr, config.weight_decay)
-    if config.pe_lr is not None:
-        add("maps", maps, config.pe_lr, config.weight_decay)
-    if config.head_lr is not None:
-        add("head", head, config.head_lr, config.weight_decay)
+    # The maps of the encoding come last: checkpoints number the moments by this order.
+    rest = [p for p in model.parameters() if p.requires_grad and p not in special] + maps
+    parts = [(rest, config.lr, config.weight_decay), (head, config.head_lr, config.weight_decay)]
     if config.encoder_lr:
-        add("encoder", encoder, config.encoder_lr, 0.0)
+        parts.append((encoder, config.encoder_lr, 0.0))
+    groups = [{"params": own, "peak_lr": lr, "weight_decay": decay} for own, lr, decay in parts if own]
     if not groups:
         raise ValueError(
             f"nothing of the {type(model).__name__} is trained: it has no parameter with requires_grad=True"
             + ("" if config.encoder_lr else ", but for the encoder's, which encoder_lr=0 keeps")
         )
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, config.beta2), fused=True)
+    return torch.optim.AdamW(groups, lr=config.lr, fused=True)

@@ -52,12 +52,12 @@ whose diagonal holds return probabilities."""
 
 
 def kernel_channels(kernels: Sequence[str]) -> int:
-    """Number of channels of some of :data:`KERNELS`."""
+    """Count the channels of some of :data:`KERNELS`."""
     return sum(KERNELS[name](torch.zeros(1)).size(-2) for name in kernels)
 
 
 def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
+    """Compute kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
 
     Args:
         graph: the batch.
@@ -65,9 +65,6 @@ def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor
 
     Returns:
         Diagonals ``[num_nodes, channels]`` and entries at the edges ``[num_edges, channels]``, float64.
-
-    Raises:
-        ValueError: if a kernel is unknown, or a graph too large for dense algebra.
     """
     if unknown := sorted(set(kernels) - set(KERNELS)):
         raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
@@ -90,7 +87,7 @@ def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor
 
 
 def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:
-    """A copy of the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_edges, c]``.
+    """Copy the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_edges, c]``.
 
     Edge weights of the graphs count as conductances.
     """

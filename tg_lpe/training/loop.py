@@ -9,11 +9,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch_geometric.data import Batch, InMemoryDataset
 from tqdm import tqdm
 
@@ -24,11 +24,8 @@ from tg_lpe.training.build import hash_seed, seeded
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import (
-    AveragedWeights,
     MetricsLog,
-    Plateau,
     copy_state,
-    kept_state,
     pack_optimizer,
     unpack_optimizer,
     with_prefix,
@@ -38,7 +35,7 @@ DROPOUT = 3
 """Separates the seed of what modules draw from the global generator, such as dropout, from all others."""
 
 HALVINGS = 2.5
-"""Of the learning rate under "decay": one each 800 of 2,000 epochs, or 400 of 1,000."""
+"""Of the learning rate under "decay": the paper has one each 800 of 2,000 epochs, or 400 of 1,000."""
 
 _LOGGER = logging.getLogger("tg_lpe.training")
 
@@ -56,7 +53,7 @@ class TrainingLoop(ABC):
     Args:
         config: the settings.
         model: what to train.
-        optimizer: over its parameters; each group has a ``peak_lr``, and those of one ``part`` are clipped together.
+        optimizer: over its parameters; each group has a ``peak_lr``, and its gradients are clipped together.
         folder: where to write; ``None`` keeps nothing (and cannot resume).
         progress: whether to show a progress bar; where stderr is no terminal, log a line per epoch instead.
     """
@@ -84,12 +81,15 @@ class TrainingLoop(ABC):
         self.best_value = -math.inf if self.larger_is_better else math.inf
         processes.copy_from_first(model)
         self.best_state = copy_state(model)
-        self.average = AveragedWeights(model, config.ema) if config.ema else None
-        self.plateau = Plateau(config.patience) if config.schedule == "plateau" else None
+        self.plateau: ReduceLROnPlateau | None = None
+        if config.schedule == "plateau":
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak_lr"]
+            self.plateau = ReduceLROnPlateau(optimizer, factor=0.5, patience=config.patience, eps=0.0)
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The loss of a training batch; ``generator`` is the source of all randomness in it.
+        """Return the loss of a training batch; ``generator`` is the source of all randomness in it.
 
         Among several processes it is that of the whole batch if it is computed from rows that
         :func:`~tg_lpe.nn.parallel.gather` has collected; of another loss, the mean over the processes is minimised.
@@ -97,25 +97,18 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """The validation figure of the current weights on a data set."""
+        """Return the validation figure of the current weights on a data set."""
 
     def validate(self) -> dict[str, Any]:
-        """The validation figure of the current weights, under its name; ``val_loss`` must be there for "plateau"."""
+        """Return the validation figure under its name, for "plateau" with ``val_loss`` beside it."""
         return {self.metric: self.evaluate(self.val_set)}
 
     @abstractmethod
     def result(self) -> dict[str, Any]:
-        """Final figures, asked for once, with the best weights in place."""
+        """Return the final figures; called once, with the best weights in place."""
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
-        """Train to the last epoch, take the best weights, collect the result.
-
-        Args:
-            resume: go on from the run folder's checkpoint, if there is one.
-
-        Returns:
-            The result, as written to ``result.json``.
-        """
+        """Train to the last epoch, from the folder's checkpoint if ``resume``, and return what ``result.json`` says."""
         processes.check(self.model, self.loop_config.batch_size, len(self.train_set))
         if resume:
             self._restore()
@@ -134,17 +127,15 @@ class TrainingLoop(ABC):
                     self.best_value, self.best_epoch = value, self.epoch
                     self.best_state = copy_state(self.model)
             if self.progress and not sys.stderr.isatty():
-                _LOGGER.info(
-                    "epoch %d/%d: train_loss %.4f, %s %.4f",
-                    *(self.epoch, self.loop_config.epochs, row["train_loss"], self.metric, row[self.metric]),
-                )
+                figures = f"train_loss {row['train_loss']:.4f}, {self.metric} {row[self.metric]:.4f}"
+                _LOGGER.info("epoch %d/%d: %s", self.epoch, self.loop_config.epochs, figures)
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
                 raise ValueError(
                     f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
                     f"{row[self.metric]}, at learning rate {row['lr']:.3g}; a lower one, or a smaller clip, may help"
                 )
             if self.plateau is not None:
-                self.plateau.update(row["val_loss"])
+                self.plateau.step(row["val_loss"])
             if log is not None:
                 log.append(row)
                 self._checkpoint()
@@ -162,52 +153,40 @@ class TrainingLoop(ABC):
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
-        """Within this context the model has the weights to evaluate and keep, afterwards those to train on."""
-        if self.average is None:
-            yield
-            return
-        with kept_state(self.model):
-            self.model.load_state_dict(self.average.state)
-            yield
+        """Give the model the weights to evaluate and keep, here those it has, and afterwards those to train on."""
+        yield
 
     def train_epoch(self) -> dict[str, Any]:
-        """One pass over the training set; returns a row of metrics without the validation figure."""
+        """Pass over the training set once and return a row of metrics without the validation figure."""
         config = self.loop_config
         self.model.train()
         generator = torch.Generator().manual_seed(hash_seed(config.seed, self.epoch))
         parts = processes.Parts(self.train_set, config.batch_size, generator)
-        bar = tqdm(
-            parts, desc=f"epoch {self.epoch + 1}/{config.epochs}", disable=None if self.progress else True, leave=False
-        )
+        name, hidden = f"epoch {self.epoch + 1}/{config.epochs}", None if self.progress else True
+        bar = tqdm(parts, desc=name, disable=hidden, leave=False)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
+        groups: list[list[nn.Parameter]] = [group["params"] for group in self.optimizer.param_groups]
         start, seen = time.perf_counter(), 0
         for step, (batch, divided) in enumerate(bar):
-            factor = self._schedule(self.epoch * len(parts) + step, config.epochs * len(parts))
-            for group in self.optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * factor
+            if self.plateau is None:
+                factor = self._schedule(self.epoch * len(parts) + step, config.epochs * len(parts))
+                for group in self.optimizer.param_groups:
+                    group["lr"] = group["peak_lr"] * factor
             with divided:
                 loss = self.loss(batch.to(self.device), generator)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             processes.average_gradients(self.model.parameters())
-            # Part by part: large gradients of an encoder's few scalars would shrink the steps of all others.
-            parts_of_model: dict[Any, list[nn.Parameter]] = {}
-            for number, group in enumerate(self.optimizer.param_groups):
-                part = None if config.clip_jointly else group.get("part", number)
-                parts_of_model.setdefault(part, []).extend(group["params"])
-            for parameters in parts_of_model.values():
+            # Group by group: large gradients of an encoder's few scalars would shrink the steps of all others.
+            for parameters in [[p for group in groups for p in group]] if config.clip_jointly else groups:
                 nn.utils.clip_grad_norm_(parameters, config.clip)
             self.optimizer.step()
-            if self.average is not None:
-                self.average.update(self.model)
             total += loss.detach() * parts.sizes[step]
             seen += parts.sizes[step]
             if not bar.disable and step % 10 == 0:
                 speed = seen / (time.perf_counter() - start)
                 left = ((config.epochs - self.epoch) * len(self.train_set) - seen) / speed / 60
-                bar.set_postfix_str(
-                    f"loss {float(loss.detach()):.3f}, {speed:.0f} graphs/s, all done in {left:.1f} min"
-                )
+                bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} graphs/s, all done in {left:.1f} min")
         seconds = time.perf_counter() - start
         self.epoch += 1
         return {
@@ -219,14 +198,10 @@ class TrainingLoop(ABC):
         }
 
     def _schedule(self, step: int, total: int) -> float:
-        """Factor on the peak learning rate at a step of ``total``."""
+        """Return the factor on the peak learning rate at a step of ``total``."""
         config = self.loop_config
         if config.schedule == "constant":
             return 1.0
-        if self.plateau is not None:
-            return self.plateau.factor
-        if config.schedule == "halving":
-            return float(0.5 ** (step // (config.halve_every * (total // config.epochs))))
         if config.schedule == "decay":
             return float(0.5 ** (HALVINGS * step / total))
         rise = max(config.warmup * total, 1.0)
@@ -235,9 +210,9 @@ class TrainingLoop(ABC):
         return max((1 + math.cos(math.pi * (step - rise) / max(total - rise, 1.0))) / 2, 1e-5)
 
     def _at_smallest_rate(self) -> bool:
-        """Whether "plateau" ends the training."""
-        config = self.loop_config
-        return self.plateau is not None and config.lr * self.plateau.factor < config.min_lr
+        """Tell whether "plateau" ends the training."""
+        config, group = self.loop_config, self.optimizer.param_groups[0]
+        return self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr
 
     def _checkpoint(self) -> None:
         if self.folder is None:
@@ -245,11 +220,9 @@ class TrainingLoop(ABC):
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best_state.items()}
         tensors |= pack_optimizer(self.optimizer)
-        if self.average is not None:
-            tensors |= self.average.pack()
         metadata: dict[str, Any] = {"epoch": self.epoch, "best_epoch": self.best_epoch, "best_value": self.best_value}
         if self.plateau is not None:
-            metadata["plateau"] = asdict(self.plateau)
+            metadata["plateau"] = self.plateau.state_dict()
         self.folder.save_state(tensors, metadata)
 
     def _restore(self) -> None:
@@ -269,12 +242,12 @@ class TrainingLoop(ABC):
         self.model.load_state_dict(with_prefix(tensors, "model."))
         self.best_state = {k: v.to(self.device) for k, v in with_prefix(tensors, "best.").items()}
         unpack_optimizer(self.optimizer, tensors)
-        if self.average is not None:
-            self.average.unpack(tensors)
         self.epoch, self.best_epoch = metadata["epoch"], metadata["best_epoch"]
         self.best_value = metadata["best_value"]
         if self.plateau is not None:
-            self.plateau = Plateau(**metadata["plateau"])
+            self.plateau.load_state_dict(metadata["plateau"])
+            for group, lr in zip(self.optimizer.param_groups, self.plateau.get_last_lr(), strict=True):
+                group["lr"] = lr
 
 
 def run_in_folder(
@@ -285,19 +258,13 @@ def run_in_folder(
     resume: bool,
     model: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """Run a training into its folder, from the beginning or from its last whole epoch; read the result of one complete.
+    """Run a training into its folder, or go on with it, and return its result; that of a complete run is read.
 
     Args:
         make: makes the loop, once the folder is known to be free.
         folder: where to write.
         command, settings, resume: as :meth:`RunFolder.start`.
         model: gets the weights of a run that is complete already, in evaluation mode, as after a training.
-
-    Returns:
-        The result, as in ``result.json``.
-
-    Raises:
-        ValueError: as :meth:`RunFolder.start` and :meth:`TrainingLoop.fit`.
     """
 
     def start() -> tuple[bool, dict[str, Any] | None]:
@@ -318,5 +285,5 @@ def run_in_folder(
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Number of scalars, those that are kept as they are included."""
+    """Count the scalars of all parameters, frozen ones too."""
     return sum(p.numel() for p in module.parameters())

@@ -6,6 +6,7 @@ A missing label is NaN; it is left out of its column, as ogb does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,18 +34,10 @@ class Metric:
     title: str
     direction: str
     column: Callable[[Tensor, Tensor], float | None]
-    needs: str
+    needs: str = "a label"
 
     def __call__(self, predictions: Tensor, targets: Tensor) -> ColumnScores:
-        """The figure of each column and their mean.
-
-        Args:
-            predictions: ``[num_rows, num_columns]`` or ``[num_rows]``.
-            targets: of the same shape; NaN where a label is missing.
-
-        Raises:
-            ValueError: if the shapes differ.
-        """
+        """Return the figure of each column of ``[num_rows, num_columns]`` or ``[num_rows]``; a missing label is NaN."""
         if predictions.shape != targets.shape or not 1 <= predictions.dim() <= 2:
             raise ValueError(
                 f"predictions and targets must have the same shape [num_rows, num_columns], "
@@ -67,7 +60,7 @@ class ColumnScores(NamedTuple):
 
     @property
     def mean(self) -> float | None:
-        """Mean over the columns where the metric is defined; ``None`` if it is defined for none."""
+        """Average over the columns where the metric is defined; ``None`` if there is none."""
         defined = [value for value in self.columns if value is not None]
         return sum(defined) / len(defined) if defined else None
 
@@ -78,73 +71,62 @@ class ColumnScores(NamedTuple):
 
 
 def mae(predictions: Tensor, targets: Tensor) -> float | None:
-    """Mean absolute error of one column, ``[num_labels]`` each."""
+    """Return the mean absolute error of one column, ``[num_labels]`` each."""
     return float((predictions - targets).abs().mean())
 
 
 def rmse(predictions: Tensor, targets: Tensor) -> float | None:
-    """Root of the mean squared error of one column, ``[num_labels]`` each."""
+    """Return the root of the mean squared error of one column, ``[num_labels]`` each."""
     return float((predictions - targets).square().mean().sqrt())
 
 
 def roc_auc(scores: Tensor, labels: Tensor) -> float | None:
-    """Area under the ROC curve: the share of pairs of a positive and a negative that the scores order rightly.
+    """Return the share of pairs of a positive and a negative that the scores order rightly, ``[num_labels]`` each.
 
-    Ties count one half. The pairs are counted in integers, so the result is exact.
-
-    Args:
-        scores: ``[num_labels]``, higher for positives.
-        labels: 0 or 1, ``[num_labels]``.
-
-    Returns:
-        The area; ``None`` if the labels are of one class; NaN if a score is NaN.
+    Ties count one half; the pairs are counted in integers, so the result is exact. ``None`` if the labels, 0 or 1, are
+    of one class; NaN if a score is NaN.
     """
     positives, negatives = _counts_by_score(scores, labels)
     num_positives, num_negatives = int(positives.sum()), int(negatives.sum())
     if not num_positives or not num_negatives:
         return None
     if bool(scores.isnan().any()):
-        return float("nan")
+        return math.nan
     above = num_negatives - negatives.cumsum(0)  # negatives with a lower score: the groups are in falling order
     doubled = int((positives * (2 * above + negatives)).sum())
     return doubled / (2 * num_positives * num_negatives)
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> float | None:
-    """Average precision: the precision at each distinct score, weighted by the recall gained there.
+    """Return the precision at each distinct score, averaged by the recall gained there, ``[num_labels]`` each.
 
-    Args:
-        scores: ``[num_labels]``, higher for positives.
-        labels: 0 or 1, ``[num_labels]``.
-
-    Returns:
-        The average; ``None`` if the labels are of one class, as ogb has it; NaN if a score is NaN.
+    ``None`` if the labels, 0 or 1, are of one class, as ogb has it; NaN if a score is NaN.
     """
     positives, negatives = _counts_by_score(scores, labels)
     num_positives = int(positives.sum())
     if not num_positives or not int(negatives.sum()):
         return None
     if bool(scores.isnan().any()):
-        return float("nan")
+        return math.nan
     true_positives = positives.cumsum(0).double()
     precision = true_positives / (true_positives + negatives.cumsum(0))
     return float((precision * positives).sum() / num_positives)
 
 
 def accuracy(classes: Tensor, labels: Tensor) -> float | None:
-    """Share of labels that the predicted classes equal, ``[num_labels]`` each."""
+    """Return the share of labels that the predicted classes equal, ``[num_labels]`` each."""
     return float((classes == labels).double().mean())
 
 
 def balanced_accuracy(classes: Tensor, labels: Tensor) -> float | None:
-    """Mean over the classes among the labels of the share of their labels that is predicted, ``[num_labels]`` each."""
+    """Return the mean over the classes of the share of their labels that is predicted, ``[num_labels]`` each."""
     _, number, count = labels.unique(return_inverse=True, return_counts=True)
     right = torch.bincount(number, (classes == labels).double(), minlength=count.numel())
     return float((right / count).mean())
 
 
 def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Positives and negatives at each distinct score, highest first, int64."""
+    """Count positives and negatives at each distinct score, highest first, int64."""
     order = scores.argsort(descending=True)
     _, group = torch.unique_consecutive(scores[order], return_inverse=True)
     positive = (labels[order] == 1).long()
@@ -156,16 +138,13 @@ def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 METRICS = Registry("metric")
 """Metrics by name."""
 
-_BOTH_CLASSES = "labels of both classes"
-_A_LABEL = "a label"
-
 for _metric in (
-    Metric("mae", "MAE", "min", mae, _A_LABEL),
-    Metric("rmse", "RMSE", "min", rmse, _A_LABEL),
-    Metric("scaled_mae", "MAE in standard deviations", "min", mae, _A_LABEL),  # of scaled labels
-    Metric("roc_auc", "ROC-AUC", "max", roc_auc, _BOTH_CLASSES),
-    Metric("average_precision", "average precision", "max", average_precision, _BOTH_CLASSES),
-    Metric("accuracy", "accuracy", "max", accuracy, _A_LABEL),
-    Metric("balanced_accuracy", "balanced accuracy", "max", balanced_accuracy, _A_LABEL),
+    Metric("mae", "MAE", "min", mae),
+    Metric("rmse", "RMSE", "min", rmse),
+    Metric("scaled_mae", "MAE in standard deviations", "min", mae),  # of scaled labels
+    Metric("roc_auc", "ROC-AUC", "max", roc_auc, "labels of both classes"),
+    Metric("average_precision", "average precision", "max", average_precision, "labels of both classes"),
+    Metric("accuracy", "accuracy", "max", accuracy),
+    Metric("balanced_accuracy", "balanced accuracy", "max", balanced_accuracy),
 ):
     METRICS.register(_metric, name=_metric.name)

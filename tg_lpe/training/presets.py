@@ -23,43 +23,20 @@ LINEAR_TRANSFORMER = {
 }
 
 
-class SanSizes(NamedTuple):
-    """Sizes of the published networks of spectral attention that differ by data set."""
-
-    num_layers: int
-    hidden_channels: int
-    heads: int
-    pe_channels: int
-    encoder_layers: int
-    gamma: float
-    dropout: float
-    batch_size: int
-    lr: float
-    patience: int
-    min_lr: float
-
-
-SAN = {
-    "zinc12k": SanSizes(10, 56, 8, 8, 2, gamma=1e-5, dropout=0.0, batch_size=32, lr=7e-4, patience=25, min_lr=1e-6),
-    "pattern": SanSizes(4, 80, 10, 16, 3, gamma=1e-2, dropout=0.0, batch_size=16, lr=5e-4, patience=10, min_lr=1e-6),
-    "cluster": SanSizes(16, 48, 8, 16, 1, gamma=1e-1, dropout=0.0, batch_size=16, lr=5e-4, patience=10, min_lr=1e-5),
-    "molhiv": SanSizes(10, 64, 4, 16, 3, gamma=1e-6, dropout=0.01, batch_size=64, lr=1e-4, patience=20, min_lr=1e-5),
+SAN_SIZES = {
+    "zinc12k": ((10, 56, 8), (2, 8), 1e-5, 0.0, {"batch_size": 32, "lr": 7e-4, "patience": 25, "min_lr": 1e-6}),
+    "pattern": ((4, 80, 10), (3, 16), 1e-2, 0.0, {"batch_size": 16, "lr": 5e-4, "patience": 10, "min_lr": 1e-6}),
+    "cluster": ((16, 48, 8), (1, 16), 1e-1, 0.0, {"batch_size": 16, "lr": 5e-4, "patience": 10, "min_lr": 1e-5}),
+    "molhiv": ((10, 64, 4), (3, 16), 1e-6, 0.01, {"batch_size": 64, "lr": 1e-4, "patience": 20, "min_lr": 1e-5}),
 }
+"""Layers, channels and heads; layers and channels of the encoder; gamma; dropout; settings of the loop; by data set."""
 
 
 def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
-    """Table 2 of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 14.3.
+    """Return Table 2 of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 14.3.
 
     Where the text is silent, the options are those of the published runs; the documentation's page on Table 2 lists
-    them. Widths and epochs are ZINC's, except for QM9.
-
-    Args:
-        command: ``"train"`` or ``"pretrain"``.
-        source: what the data is.
-        chosen: the encoder.
-
-    Returns:
-        Options by name; ``encoder`` has arguments of the chosen class.
+    them. Widths and epochs are ZINC's, except for QM9. ``encoder`` has arguments of the chosen class.
     """
     width, epochs = (3, 1000) if source == "qm9" else (6, 2000)
     name = chosen["class"] if isinstance(chosen, Mapping) else None
@@ -92,36 +69,25 @@ def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
 
 
 def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
-    """The tuned models of `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
+    """Return the models of `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
 
     As in the published code, except that signs of eigenvectors are flipped at random, as the paper says, that single
     bonds and missing edges of MolHIV have features of their own, and that its tables start from ``N(0, 1)`` as all
-    others, not from Xavier's smaller values.
-
-    Args:
-        command: ``"train"``.
-        source: what the data is.
-        chosen: the encoder; another one than ``SpectralEncoder`` takes its place in the same model.
-
-    Returns:
-        As :func:`paper`.
-
-    Raises:
-        ValueError: if there is no such model.
+    others, not from Xavier's smaller values. Another encoder takes ``SpectralEncoder``'s place in the same model.
     """
     if command != "train":
         raise ArgumentError("{preset} is of training, there is none of {}", command, preset="san")
-    if source not in SAN:
-        raise ArgumentError("{preset} is for {}, got {}", ", ".join(SAN), source, preset="san")
-    sizes = SAN[source]
+    if source not in SAN_SIZES:
+        raise ArgumentError("{preset} is for {}, got {}", ", ".join(SAN_SIZES), source, preset="san")
+    (num_layers, hidden_channels, heads), (encoder_layers, pe_channels), gamma, dropout, loop = SAN_SIZES[source]
     name = chosen["class"] if isinstance(chosen, Mapping) else None
     arguments: dict[str, Any] = {}
     if name == "SpectralEncoder":
         arguments = {
-            "out_channels": sizes.pe_channels,
+            "out_channels": pe_channels,
             "edge_out_channels": 0,
             "num_eigenpairs": 10,
-            "num_layers": sizes.encoder_layers,
+            "num_layers": encoder_layers,
             "heads": 4,
             "feedforward_channels": 2048,
             "tokens": "eigenvectors",
@@ -132,21 +98,18 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
     return {
         "encoder": arguments,
         "epochs": 1000,
-        "batch_size": sizes.batch_size,
-        "lr": sizes.lr,
-        "encoder_lr": sizes.lr,
+        **loop,
+        "encoder_lr": loop["lr"],
         "schedule": "plateau",
-        "patience": sizes.patience,
-        "min_lr": sizes.min_lr,
         "weight_decay": 0.0,
         "clip": 1e9,  # none
         "precision": "float32",
-        "model.hidden_channels": sizes.hidden_channels,
-        "model.heads": sizes.heads,
-        "model.num_layers": sizes.num_layers,
+        "model.hidden_channels": hidden_channels,
+        "model.heads": heads,
+        "model.num_layers": num_layers,
         "model.attention": "spectral",
-        "model.attention_options": {"full": True, "gamma": sizes.gamma},
-        "model.dropout": sizes.dropout,
+        "model.attention_options": {"full": True, "gamma": gamma},
+        "model.dropout": dropout,
         "model.pe_merge": "concat",
         "model.pe_norm": False,
         "model.readout": "pyramid",

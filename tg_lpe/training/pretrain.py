@@ -46,6 +46,8 @@ class Pretraining(TrainingLoop, Generic[C]):
 
     kind: str
     """Of the run, in its result."""
+    has_edge_targets = False
+    """Whether an encoding of edges has targets too."""
     metric = "val_loss"
 
     def __init__(
@@ -58,7 +60,14 @@ class Pretraining(TrainingLoop, Generic[C]):
         progress: bool = True,
     ) -> None:
         self.config = config
-        self.check(encoder)
+        name = type(encoder).__name__
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            raise ValueError(f"{name} has no parameters to learn, so it cannot be pretrained")
+        if encoder.out_channels != self.width:
+            raise ValueError(f"{name} gives {encoder.out_channels} channels, the targets have {self.width}")
+        if self.has_edge_targets and encoder.edge_out_channels not in (0, self.width):
+            width = encoder.edge_out_channels
+            raise ValueError(f"{name} gives {width} channels of edges, the targets have {self.width}")
         self.encoder = encoder.to(device)
         groups = [{"params": list(encoder.parameters()), "peak_lr": config.lr}]
         super().__init__(config, encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
@@ -79,20 +88,27 @@ class Pretraining(TrainingLoop, Generic[C]):
     def test_figures(self) -> dict[str, Any]:
         """Losses on the test set, by name."""
 
-    def check(self, encoder: Encoder) -> None:
-        """Refuse an encoder that cannot be fitted to the targets.
+    @abstractmethod
+    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Sum of the losses of each channel in a batch, and what it is divided by, for each kind of target."""
 
-        Raises:
-            ValueError: if it has another width or no parameters.
+    def mean_losses(self, dataset: InMemoryDataset) -> list[Tensor]:
+        """Mean loss of each channel over a data set, float64 ``[channels]``, for each kind of target.
+
+        Random probes are drawn from the encoder's own seed, as when the encoder is used.
         """
-        name = type(encoder).__name__
-        if not any(parameter.requires_grad for parameter in encoder.parameters()):
-            raise ValueError(f"{name} has no parameters to learn, so it cannot be pretrained")
-        if encoder.out_channels != self.width:
-            raise ValueError(f"{name} gives {encoder.out_channels} channels, the targets have {self.width}")
+        self.model.eval()
+        totals: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad():
+            for batch, divided in Parts(dataset, 1024):
+                with divided:
+                    parts = [(each.cpu(), count.cpu()) for each, count in self.losses(batch.to(self.device))]
+                pairs = zip(totals, parts, strict=True)
+                totals = [(a + b, m + n) for (a, m), (b, n) in pairs] if totals else parts
+        return [total / count.clamp(min=1) for total, count in totals]
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
-        """The encoding of a batch from a loader."""
+        """Encode a batch from a loader."""
         encoding: Encoding = call_on(self.encoder, batch, generator=generator)
         return encoding
 
@@ -123,45 +139,33 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         return attach_eigenvectors(dataset, self.config.num_eigenvectors)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
+        """Return the sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
         return self._column_losses(batch, generator)[0].sum()
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Sum over eigenvectors of the sign-invariant loss."""
-        return float(self.column_losses(dataset).sum())
+        """Return the sum over eigenvectors of the sign-invariant loss, each at most 2."""
+        return float(self.mean_losses(dataset)[0].sum())
 
-    def column_losses(self, dataset: InMemoryDataset) -> Tensor:
-        """Mean sign-invariant loss of each eigenvector over a data set, ``[num_eigenvectors]``, each at most 2.
-
-        Random probes are drawn from the encoder's own seed, as when the encoder is used.
-        """
-        self.model.eval()
-        total = torch.zeros(self.config.num_eigenvectors, dtype=torch.float64)
-        count = torch.zeros_like(total)
-        with torch.no_grad():
-            for batch, divided in Parts(dataset, 1024):
-                with divided:
-                    losses, graphs = self._column_losses(batch.to(self.device))
-                num_graphs = graphs.double().cpu()
-                total += losses.double().cpu() * num_graphs
-                count += num_graphs
-        return total / count.clamp(min=1)
+    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Return the loss of each eigenvector over the graphs that have it."""
+        losses, graphs = (part.double() for part in self._column_losses(batch, generator))
+        return [(losses * graphs, graphs)]
 
     def test_figures(self) -> dict[str, Any]:
-        """The test loss, the largest it can be, and the loss of each eigenvector."""
-        columns = self.column_losses(self.test_set)
+        """Return the test loss, the largest it can be, and the loss of each eigenvector."""
+        columns = self.mean_losses(self.test_set)[0]
         return {
             "test_loss": float(columns.sum()),
             "max_loss": 2.0 * self.config.num_eigenvectors,
             "test_loss_by_eigenvector": [round(float(value), 4) for value in columns],
         }
 
-    def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Mean loss of each eigenvector, and the number of graphs that have it, ``[num_eigenvectors]`` each."""
-        out = self.encode(batch, generator).node
+    def _column_losses(self, batch: Batch, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return the mean loss of each eigenvector, and how many graphs have it, ``[num_eigenvectors]`` each."""
+        out, target = self.encode(batch, generator).node, batch[TARGET]
         graphs = RowGroups(batch.batch, batch.num_graphs)
-        loss = gather(sign_invariant_loss(out, batch[TARGET].to(out.dtype), graphs))
-        exists = gather(_exists(batch))
+        loss = gather(sign_invariant_loss(out, target.to(out.dtype), graphs))
+        exists = gather(graphs.sum(target.square()) > 0.5)
         count = exists.sum(0)
         return (loss * exists).sum(0) / count.clamp(min=1), count
 
@@ -178,20 +182,12 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
     """
 
     kind = "pretrain-kernels"
+    has_edge_targets = True
 
     @property
     def width(self) -> int:
         """Channels of the kernels."""
         return kernel_channels(self.config.kernels)
-
-    def check(self, encoder: Encoder) -> None:
-        """Refuse other widths of the edge encoding as well."""
-        super().check(encoder)
-        if encoder.edge_out_channels not in (0, self.width):
-            raise ValueError(
-                f"{type(encoder).__name__} gives {encoder.edge_out_channels} channels of edges, the kernels have "
-                f"{self.width}"
-            )
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
         """Attach kernels, see :func:`attach_kernels`."""
@@ -212,33 +208,25 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
         return sum((part.sum() / max(part.numel(), 1) for part in parts), start=parts[0].new_zeros(())) / len(parts)
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """The same over a whole dataset."""
-        parts = self.channel_errors(dataset)
+        """Return the same over a whole dataset."""
+        parts = self.mean_losses(dataset)
         return sum(float(errors.mean()) for errors in parts) / len(parts)
 
-    def channel_errors(self, dataset: InMemoryDataset) -> tuple[Tensor, ...]:
-        """Relative squared error of each channel at nodes, and at edges if they are encoded, ``[channels]`` each."""
-        self.model.eval()
-        counts: list[int] = []
-        sums: list[Tensor] = []
-        with torch.no_grad():
-            for batch, divided in Parts(dataset, 1024):
-                with divided:
-                    parts = self._errors(batch.to(self.device))
-                here = [part.double().sum(0).cpu() for part in parts]
-                sums = here if not sums else [a + b for a, b in zip(sums, here, strict=True)]
-                counts = [part.size(0) + (counts[i] if counts else 0) for i, part in enumerate(parts)]
-        return tuple(total / max(count, 1) for total, count in zip(sums, counts, strict=True))
+    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Return the errors of each channel at nodes, and at edges if they are encoded."""
+        parts = self._errors(batch, generator)
+        return [(part.double().sum(0), torch.tensor(part.size(0))) for part in parts]
 
     def test_figures(self) -> dict[str, Any]:
-        """The test loss, and that of each channel."""
-        errors = self.channel_errors(self.test_set)
+        """Return the test loss, and that of each channel."""
+        errors = self.mean_losses(self.test_set)
         return {
             "test_loss": sum(float(part.mean()) for part in errors) / len(errors),
             "test_loss_by_channel": [round(float(value), 5) for value in torch.cat(errors)],
         }
 
-    def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+    def _errors(self, batch: Batch, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+        """Return the relative squared errors at nodes, and at edges if they are encoded, ``[num_rows, channels]``."""
         node, edge = self.encode(batch, generator)
         node_variance, edge_variance = self._variances
         of_nodes = gather((node - batch[NODE_TARGET]).square() / node_variance)
@@ -264,16 +252,9 @@ def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tenso
 
 
 def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
-    """A copy of the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero where there is none.
+    """Copy the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero where there is none.
 
     Edge weights of the graphs count as conductances.
     """
-    parts = []
-    for graph in incidences(dataset, CHUNK):
-        parts.append(laplacian_eigenvectors(graph, k)[0])
+    parts = [laplacian_eigenvectors(graph, k)[0] for graph in incidences(dataset, CHUNK)]
     return with_node_attribute(dataset, TARGET, torch.cat(parts).float())
-
-
-def _exists(batch: Batch) -> Tensor:
-    """Which eigenvectors each graph has, bool ``[num_graphs, k]``."""
-    return RowGroups(batch.batch, batch.num_graphs).sum(batch[TARGET].square()) > 0.5

@@ -63,11 +63,7 @@ def join(device: str | torch.device) -> torch.device:
 
 
 def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
-    """Refuse what several processes cannot train as one would.
-
-    Raises:
-        ValueError: if some process would never have a graph, or a norm takes its statistics from one process's part.
-    """
+    """Raise ``ValueError`` if a process would never have a graph, or a norm takes statistics of one process's part."""
     processes = num_processes()
     if processes == 1:
         return
@@ -87,11 +83,7 @@ def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """Call on rank 0 and broadcast the JSON-able result; an exception is raised on all ranks.
-
-    Raises:
-        ValueError: if the function raised a ``ValueError`` or an ``OSError``.
-    """
+    """Call on rank 0 and broadcast the JSON-able result; a ``ValueError`` or ``OSError`` is raised on all ranks."""
     if num_processes() == 1:
         return make()
     if process_number() > 0:
@@ -109,7 +101,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 def tensors_from_first(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The first process's tensors in all, on CPU; what the others give is not read."""
+    """Return the first process's tensors, on CPU; what the others give is not read."""
     return tensors if num_processes() == 1 else load(_broadcast(save(tensors) if process_number() == 0 else b""))
 
 
@@ -121,7 +113,7 @@ def copy_from_first(model: nn.Module) -> None:
 
 
 def average(value: Tensor) -> Tensor:
-    """The mean of a tensor over the processes."""
+    """Return the mean of a tensor over the processes."""
     if num_processes() > 1:
         value = value.clone()
         dist.all_reduce(value)
@@ -194,7 +186,7 @@ class _OwnRows(Sampler[list[int]]):
 
 
 def _broadcast(content: bytes) -> bytes:
-    """The first process's bytes in all."""
+    """Return the first process's bytes in all."""
     device = communication_device()
     size = torch.tensor([len(content)], device=device)
     dist.broadcast(size, 0)

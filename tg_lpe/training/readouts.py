@@ -22,7 +22,7 @@ ROUNDING = 1e-10
 def principal_readouts(
     encoder: GramTransformer, dataset: InMemoryDataset, out_channels: int, edge_out_channels: int = 0
 ) -> GramTransformer:
-    """An encoder with the same filters, whose channels are the principal components of what the layers compute.
+    """Make an encoder with the same filters, whose channels are principal components of what the layers compute.
 
     Every value that is read of the layers is scaled to variance one over the dataset. No ``m`` linear functions of them
     explain more of their variance than the first ``m`` channels of the encoding do, so every prefix of it is an
@@ -54,17 +54,9 @@ def principal_readouts(
 
 
 def principal_axes(values: Tensor, k: int) -> Tensor:
-    """Linear maps to the first ``k`` principal components, scaled to variance one, of values scaled to variance one.
+    """Return linear maps ``[k, width]`` from values scaled to variance one to their first ``k`` principal components.
 
-    Args:
-        values: float64 ``[num_rows, width]``.
-        k: number of components.
-
-    Returns:
-        ``[k, width]``; the value that counts most in a component counts positively.
-
-    Raises:
-        ValueError: if the values do not vary in ``k`` directions.
+    These have variance one, too; the value that counts most in a component counts positively.
     """
     centred = values - values.mean(0)
     std = centred.square().mean(0).sqrt()

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
@@ -158,19 +159,14 @@ class RunFolder:
         save_tensors(self.state, tensors, {**metadata, DIGEST: digest_of_tensors(tensors, metadata)})
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint to resume from, or the one before if it is damaged; ``None`` if there is neither.
-
-        Raises:
-            ValueError: if no checkpoint is whole.
-        """
+        """Read the checkpoint to resume from, or the one before if it is damaged; ``None`` if there is neither."""
         damaged: ValueError | None = None
         for path in self._states:
             if not path.exists():
                 continue
             try:
                 tensors, metadata = load_tensors(path)
-                # Releases before this one wrote no digest.
-                if metadata.pop(DIGEST, None) not in (None, digest_of_tensors(tensors, metadata)):
+                if metadata.pop(DIGEST, None) != digest_of_tensors(tensors, metadata):
                     raise ValueError(f"the content of {path} does not match its digest")
             except ValueError as error:
                 damaged = error
@@ -194,25 +190,23 @@ class RunFolder:
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
-    """Classes and arguments of a model and its encoder, JSON-able, for ``config.json``."""
+    """Return classes and arguments of a model and its encoder, JSON-able, for ``config.json``."""
     described = getattr(model, "config_dict", lambda: {"class": type(model).__name__})()
     return {"encoder": described.pop("encoder", None), "model": described}
 
 
 def checkpoint_label(name_or_dir: str) -> str:
-    """A short name of a checkpoint; a pretraining writes its encoder to ``encoder/`` in its run folder."""
+    """Shorten the name of a checkpoint; a pretraining writes its encoder to ``encoder/`` in its run folder."""
     path = Path(name_or_dir)
     return path.parent.name or path.name if path.name == "encoder" else path.name
 
 
 def environment() -> dict[str, Any]:
-    """Machine, interpreter and package versions, JSON-able."""
-    versions: dict[str, str | None] = {}
+    """Return machine, interpreter and package versions, JSON-able."""
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = None
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -227,13 +221,10 @@ def environment() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return platform.processor() or platform.machine()
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def _defaults(cls: Any) -> dict[str, Any]:

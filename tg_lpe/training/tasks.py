@@ -10,7 +10,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -35,11 +35,7 @@ T = TypeVar("T", bound="type[Task]")
 
 
 def register_task(cls: T) -> T:
-    """Make a subclass of :class:`Task` known by its ``name``; a decorator.
-
-    Raises:
-        ValueError: if another class has the name.
-    """
+    """Make a subclass of :class:`Task` known by its ``name``, which no other class may have; a decorator."""
     return TASKS.register(cls, name=cls.name)  # type: ignore[no-any-return]
 
 
@@ -77,17 +73,17 @@ class Task(ABC):
 
     @property
     def direction(self) -> str:
-        """``"min"`` or ``"max"``: which values of the metric are better."""
+        """Return ``"min"`` or ``"max"``: which values of the metric are better."""
         return str(METRICS[self.metric].direction)
 
     @property
     def out_channels(self) -> int:
-        """Outputs that a model needs per row."""
+        """Return how many outputs a model needs per row."""
         return self.num_targets
 
     @abstractmethod
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Mean loss over the labels that are there; 0 where there is none. It never waits for the device.
+        """Return the mean loss over the labels that are there, 0 where there is none, without waiting for the device.
 
         Args:
             prediction: outputs of the model, ``[num_rows, out_channels]``, or ``[num_rows]`` for one output.
@@ -103,20 +99,16 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, target: Tensor) -> None:
-        """Refuse labels that do not belong to this task; once per dataset, not per batch.
-
-        Raises:
-            ValueError: if a label is not allowed; the message says which are.
-        """
+        """Raise ``ValueError`` if a label does not belong to this task; once per dataset, not per batch."""
 
     @classmethod
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
-        """Arguments of this class that can be read off all labels, ``[num_rows, num_targets]``."""
+        """Return arguments of this class that can be read off all labels, ``[num_rows, num_targets]``."""
         return {"num_targets": labels.size(1)}
 
     @classmethod
     def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Arguments that can be read off the labels of the training set, ``[num_rows, num_targets]``: here none."""
+        """Return arguments that can be read off the labels of the training set: here none."""
         return {}
 
     @property
@@ -126,8 +118,8 @@ class Task(ABC):
 
     @property
     def column_figures(self) -> tuple[str, ...]:
-        """Return the ``metrics`` that are told for each column, where there are several: here all."""
-        return (self.metric, *(other for other in self.metrics if other != self.metric))
+        """Return the ``metrics`` that are told for each column, where there are several: here :attr:`figures`."""
+        return self.figures
 
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
         """Return what a metric reads of the outputs, ``[num_rows, num_targets]``: here the outputs themselves."""
@@ -138,74 +130,53 @@ class Task(ABC):
         return target
 
     def constant(self, labels: Tensor) -> Tensor | None:
-        """Outputs that are the same for every row, ``[1, out_channels]``: what can be had without learning.
+        """Return the best outputs that are the same for every row, ``[1, out_channels]``; here ``None``, for none.
 
         Args:
             labels: those of the training set, ``[num_rows, num_targets]``; NaN where missing.
-
-        Returns:
-            Here ``None``, where there is no such figure to compare with.
         """
         return None
 
     def evaluate(self, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
-        """All figures of the task.
+        """Return all figures of the task, JSON-able.
+
+        Each of :attr:`figures` is averaged over the columns for which it is defined, ``None`` where there is none; of
+        several columns ``columns`` has a list for each of :attr:`column_figures`; beside them are ``num_labels``,
+        ``num_missing`` and, where there are any, ``undefined_columns``, which the average of :attr:`metric` leaves out.
 
         Args:
             predictions: outputs of the model for a whole dataset, ``[num_rows, out_channels]``.
             targets: labels ``[num_rows, num_targets]``; NaN where missing.
 
-        Returns:
-            JSON-able: each of :attr:`figures`, averaged over the columns for which it is defined, ``None`` where there
-            is no such column; of several columns ``columns``, a list for each of :attr:`column_figures`;
-            ``num_labels`` and ``num_missing``; and ``undefined_columns``, the numbers of the columns left out of the
-            average of :attr:`metric`, where there are any.
-
         Raises:
             ValueError: if the shapes do not fit, or :attr:`metric` is defined for no column.
         """
         predictions, targets = self.rows(predictions.detach(), targets.detach())
-        figures: dict[str, Any] = {}
-        undefined: list[int] = []
-        for name in self.figures:
-            result = self._column_scores(name, predictions, targets)
-            if name == self.metric:
-                undefined = result.undefined
-                if result.mean is None:
-                    raise ValueError(
-                        f"{METRICS[name].title} needs a column with {METRICS[name].needs}; none of the "
-                        f"{self.num_targets} columns has them in these {targets.size(0)} rows"
-                    )
-            figures[name] = result.mean
-        missing = int(targets.isnan().sum())
+        names = dict.fromkeys([self.metric, *self.figures, *self.column_figures])
+        scores = {name: self._column_scores(name, predictions, targets) for name in names}
+        chosen, missing = scores[self.metric], int(targets.isnan().sum())
+        if chosen.mean is None:
+            needed = f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}"
+            rows, columns = targets.shape
+            raise ValueError(f"{needed}; none of the {columns} columns has them in these {rows} rows")
+        figures: dict[str, Any] = {name: scores[name].mean for name in self.figures}
         figures |= {"num_labels": targets.numel() - missing, "num_missing": missing}
-        if undefined:
-            figures["undefined_columns"] = undefined
+        if chosen.undefined:
+            figures["undefined_columns"] = chosen.undefined
         if self.num_targets > 1:
-            scores = {name: self._column_scores(name, predictions, targets) for name in self.column_figures}
-            figures["columns"] = {name: list(result.columns) for name, result in scores.items()}
+            figures["columns"] = {name: list(scores[name].columns) for name in self.column_figures}
         return figures
 
     def _column_scores(self, metric: str, predictions: Tensor, targets: Tensor) -> ColumnScores:
         return METRICS[metric](self.scores(predictions, metric), self.references(targets, metric))
 
     def undefined_columns(self, targets: Tensor, metric: str | None = None) -> list[int]:
-        """Numbers of the columns of labels for which a metric is not defined, whatever the predictions are.
-
-        Args:
-            targets: labels ``[num_rows, num_targets]``; NaN where missing.
-            metric: one of ``metrics``; :attr:`metric` if absent.
-        """
-        metric = metric or self.metric
+        """Return the columns of ``targets`` for which a metric is not defined, whatever the predictions are."""
         ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
-        return self._column_scores(metric, ranks, targets).undefined
+        return self._column_scores(metric or self.metric, ranks, targets).undefined
 
     def check_model(self, model: nn.Module) -> None:
-        """Refuse a model whose arguments say that it predicts something else; other modules may say nothing.
-
-        Raises:
-            ValueError: if its ``level`` or its ``out_channels`` are not those of this task.
-        """
+        """Raise ``ValueError`` if the model says that it has another ``level`` or other ``out_channels``."""
         arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
         for name in ("level", "out_channels"):
             wanted, found = getattr(self, name), arguments.get(name, getattr(self, name))
@@ -224,53 +195,41 @@ class Task(ABC):
             raise ValueError("the data has no target; choose one before training")
         if level != self.level:
             raise ValueError(f"the task predicts labels of a {self.level}, those of the data belong to a {level}")
+        names = ", ".join(columns)
         if len(columns) != self.num_targets:
-            raise ValueError(
-                f"the task has num_targets={self.num_targets}, the data has {len(columns)} columns of labels: "
-                f"{', '.join(columns)}"
-            )
+            count = f"{len(columns)} columns of labels: {names}"
+            raise ValueError(f"the task has num_targets={self.num_targets}, the data has {count}")
         labels = {part: splits.labels(part) for part in PARTS}
         self.check(torch.cat(list(labels.values())))
-        unlabelled = labels["train"].isnan().all(0).tolist()
-        if missing := [name for name, is_so in zip(columns, unlabelled, strict=True) if is_so]:
+        unlabelled = labels["train"].isnan().all(0)
+        if missing := [name for name, column in zip(columns, unlabelled, strict=True) if column]:
             raise ValueError(f"nothing can be learned of {', '.join(missing)}: no label of it is in the training set")
         for part in ("val", "test"):
-            if len(self.undefined_columns(labels[part])) < self.num_targets:
+            defined = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
+            if self.metric in defined:
                 continue
-            others = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
-            raise ArgumentError(
-                "{} needs a column with {}; in the {} set, {} has none: "
-                + ("choose {metric}, or another split or seed" if others else "take another split or seed"),
-                METRICS[self.metric].title,
-                METRICS[self.metric].needs,
-                part,
-                ", ".join(columns),
-                metric=others[0] if others else ...,
-            )
+            advice = "choose {metric}, or another split or seed" if defined else "take another split or seed"
+            title, needs = METRICS[self.metric].title, METRICS[self.metric].needs
+            message = "{} needs a column with {}; in the {} set, {} has none: " + advice
+            raise ArgumentError(message, title, needs, part, names, metric=[*defined, ...][0])
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and arguments, JSON-able; :func:`make_task` reads them."""
-        return {"name": self.name, **asdict(self)}
+        """Return name and arguments, JSON-able and without those that are absent; :func:`make_task` reads them."""
+        values = asdict(self)
+        absent = {field.name for field in fields(self) if values[field.name] is None and field.default is None}
+        return {"name": self.name, **{name: value for name, value in values.items() if name not in absent}}
 
     def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictions ``[num_rows, out_channels]`` and labels ``[num_rows, num_targets]``, from any allowed shape.
-
-        Raises:
-            ValueError: if the shapes do not fit each other.
-        """
+        """Return predictions ``[num_rows, out_channels]`` and labels ``[num_rows, num_targets]``, or refuse them."""
         if prediction.dim() == 1 and self.out_channels == 1:
             prediction = prediction.unsqueeze(1)
         if prediction.dim() != 2 or prediction.size(1) != self.out_channels:
-            raise ValueError(
-                f"predictions of {self.name} must have shape [num_rows, {self.out_channels}], "
-                f"got {tuple(prediction.shape)}"
-            )
-        rows = prediction.size(0)
+            allowed, shape = f"[num_rows, {self.out_channels}]", tuple(prediction.shape)
+            raise ValueError(f"predictions of {self.name} must have shape {allowed}, got {shape}")
+        rows, shape = prediction.size(0), tuple(target.shape)
         if target.numel() != rows * self.num_targets or (target.dim() > 1 and target.size(0) != rows):
-            raise ValueError(
-                f"labels must have shape {(rows, self.num_targets)}, one row per {self.level}, "
-                f"got {tuple(target.shape)}"
-            )
+            allowed = f"{(rows, self.num_targets)}, one row per {self.level}"
+            raise ValueError(f"labels must have shape {allowed}, got {shape}")
         return prediction, target.reshape(rows, self.num_targets)
 
 
@@ -308,22 +267,17 @@ class Regression(Task):
             raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"mean and std go together, got mean={self.mean} and std={self.std}")
-        for name, least in (("mean", -math.inf), ("std", 0.0)):
-            values = getattr(self, name)
-            if values is None:
+        for name, least, kind in (("mean", -math.inf, "finite"), ("std", 0.0, "positive and finite")):
+            if (values := getattr(self, name)) is None:
                 continue
             if len(values) != self.num_targets or not all(least < value < math.inf for value in values):
-                kind = "finite" if name == "mean" else "positive and finite"
                 raise ValueError(f"{name} must be {self.num_targets} numbers, {kind}, got {values}")
             object.__setattr__(self, name, tuple(map(float, values)))
 
     @classmethod
     def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Mean and standard deviation of each column, see :func:`label_scale`.
-
-        A subclass with a loss of its own, which may not scale the labels, gets none.
-        """
-        if cls.loss is not Regression.loss:
+        """Return mean and standard deviation of each column, see :func:`label_scale`."""
+        if cls.loss is not Regression.loss:  # which may not scale the labels
             return {}
         scales = [label_scale(column) for column in labels.unbind(1)]
         return {"mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
@@ -338,10 +292,6 @@ class Regression(Task):
     def column_figures(self) -> tuple[str, ...]:
         return ("rmse", "mae") if self.metric == "rmse" else ("mae", "rmse")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return :meth:`Task.to_dict` without mean and standard deviation that are absent."""
-        return {name: value for name, value in super().to_dict().items() if name not in ("mean", "std") or value}
-
     def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         prediction, target = self.rows(prediction, target)
         target = self._scaled(target)
@@ -355,7 +305,7 @@ class Regression(Task):
         return prediction * _row(self.std, prediction) + _row(self.mean, prediction)
 
     def _scaled(self, target: Tensor) -> Tensor:
-        """Labels as the model learns them."""
+        """Return labels as the model learns them."""
         if self.mean is None or self.std is None:
             return target
         return (target - _row(self.mean, target)) / _row(self.std, target)
@@ -367,7 +317,7 @@ class Regression(Task):
         return self._scaled(target) if metric == "scaled_mae" else target
 
     def constant(self, labels: Tensor) -> Tensor | None:
-        """The median of the training labels, column by column; no constant has a smaller absolute error on them."""
+        """Return the median of the training labels, which has the smallest absolute error of all constants."""
         if type(self).predict is not Regression.predict:  # its outputs may be anything
             return None
         return self._scaled(labels.nanmedian(0, keepdim=True).values)
@@ -460,15 +410,11 @@ class Multiclass(Task):
     @classmethod
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
         known = labels[~labels.isnan()].unique()
-        arguments = super().arguments_for(labels)
-        if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
-            return {**arguments, "num_classes": len(known), "values": known.tolist()}
         largest = int(known.max()) if known.numel() else 0
-        return {**arguments, "num_classes": max(2, largest + 1)}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return :meth:`Task.to_dict` without values that are absent."""
-        return {name: value for name, value in super().to_dict().items() if name != "values" or value}
+        arguments = {**super().arguments_for(labels), "num_classes": max(2, largest + 1)}
+        if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
+            arguments |= {"num_classes": len(known), "values": known.tolist()}
+        return arguments
 
     @property
     def out_channels(self) -> int:
@@ -495,7 +441,7 @@ class Multiclass(Task):
         return torch.where(best.isnan(), torch.nan, column.double())  # where a prediction is NaN, no class is right
 
     def references(self, target: Tensor, metric: str) -> Tensor:
-        """Numbers of classes."""
+        """Return numbers of classes."""
         if self.values is None:
             return target
         values = torch.tensor(self.values, dtype=target.dtype).to(target.device, non_blocking=True)
@@ -504,36 +450,24 @@ class Multiclass(Task):
 
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
-        if self.values is not None:
-            if not set(values.tolist()) <= set(self.values):
-                allowed = _few(torch.tensor(self.values))
-                raise ValueError(
-                    f"labels of multiclass must be {allowed}, or NaN where missing; there are {_few(values)}"
-                )
-        elif not bool(((values >= 0) & (values < self.num_classes) & (values == values.floor())).all()):
-            raise ValueError(
-                f"labels of multiclass must be integers in 0..{self.num_classes - 1}, or NaN where missing; "
-                f"there are {_few(values)}"
-            )
+        known = range(self.num_classes) if self.values is None else self.values
+        if not set(values.tolist()) <= set(known):
+            allowed = f"integers in 0..{self.num_classes - 1}" if self.values is None else _few(torch.tensor(known))
+            raise ValueError(f"labels of multiclass must be {allowed}, or NaN where missing; there are {_few(values)}")
 
 
 def make_task(config: Mapping[str, Any]) -> Task:
-    """The task that :meth:`Task.to_dict` described.
-
-    Raises:
-        ValueError: if the name or an argument is unknown.
-    """
+    """Make the task that :meth:`Task.to_dict` described; an unknown name or argument is a ``ValueError``."""
     arguments = dict(config)
-    cls = TASKS[arguments.pop("name", None)]
+    cls: type[Task] = TASKS[arguments.pop("name", None)]
     try:
-        task: Task = cls(**arguments)
+        return cls(**arguments)
     except TypeError as error:
         raise ValueError(f"task {cls.name!r} does not take these arguments: {error}") from error
-    return task
 
 
 def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = None, **options: Any) -> Task:
-    """The task of a dataset, its labels checked.
+    """Choose the task of a dataset, and check its labels.
 
     Args:
         splits: the data.
@@ -549,34 +483,24 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             and all labels are integers, which may be values or classes.
     """
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
-    labels = torch.cat([splits.labels(part) for part in ("train", "val", "test")])
+    labels = torch.cat([splits.labels(part) for part in PARTS])
     if labels.size(1) == 0:
         raise ValueError("the data has no target; choose one before training")
     known = labels[~labels.isnan()]
     if not known.numel():
         raise ValueError(f"all labels of {', '.join(splits.target.columns)} are missing")
-    named = [names for names in splits.target.classes if names]
+    columns, named = ", ".join(splits.target.columns), [names for names in splits.target.classes if names]
     if named and name is None:
-        name = "multiclass" if len(splits.target.columns) == 1 else "multilabel"
-    if name is None:
-        if bool((known == known.floor()).all()):
-            kind = "multiclass" if known.numel() and float(known.max()) > 1 else "binary"
-            kind = "multilabel" if kind == "binary" and labels.size(1) > 1 else kind
-            raise ArgumentError(
-                "all labels of {} are integers ({}), which may be classes or values: choose {task}, or regression",
-                ", ".join(splits.target.columns),
-                _few(known.unique()),
-                task=kind,
-            )
-        name = Regression.name
+        name = "multiclass" if labels.size(1) == 1 else "multilabel"
+    if name is None and bool((known == known.floor()).all()):
+        kind = "multiclass" if float(known.max()) > 1 else "binary" if labels.size(1) == 1 else "multilabel"
+        message = "all labels of {} are integers ({}), which may be classes or values: choose {task}, or regression"
+        raise ArgumentError(message, columns, _few(known.unique()), task=kind)
+    name = name or Regression.name
     cls = TASKS[name]
     if named and issubclass(cls, Regression):
-        raise ArgumentError(
-            "the labels of {} are names, {}: {task}, or multilabel for several columns of two names",
-            ", ".join(splits.target.columns),
-            ", ".join(map(repr, named[0][:6])),
-            task="multiclass",
-        )
+        message = "the labels of {} are names, {}: {task}, or multilabel for several columns of two names"
+        raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
     of_training = cls.arguments_for_training(splits.labels("train"))
     if of_training.keys() & options.keys():
         of_training = {}
@@ -584,10 +508,7 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     if "num_classes" in options or (named and "num_classes" in found):
         found.pop("values", None)
         found |= {"num_classes": len(named[0])} if named else {}
-    arguments = {"level": splits.target.level, **found, **options}
-    if metric is not None:
-        arguments["metric"] = metric
-    task = make_task({"name": name, **arguments})
+    task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **found, **options})
     task.check(labels)
     if "mean" in of_training:
         _name_outlying(splits)
@@ -604,7 +525,7 @@ class LabelScale(NamedTuple):
 
 
 def label_scale(labels: Tensor) -> LabelScale:
-    """Mean and standard deviation of a column of labels, of which a few do not decide.
+    """Return mean and standard deviation of a column of labels, of which a few do not decide.
 
     Where the twentieth of the labels that is farthest from their median, at least one, makes the deviation more than
     three times what it is without, mean and deviation are those without. One label of 10,000 among a thousand near 1
@@ -621,18 +542,14 @@ def label_scale(labels: Tensor) -> LabelScale:
         return LabelScale(0.0, 1.0, known)
     order = (known - known.median()).abs().argsort(stable=True)
     others, few = known[order].tensor_split([len(known) - max(1, int(FEW * len(known)))])
-    if len(others) > 1 and _varies(others) and _deviation(known) > DECISIVE * _deviation(others):
+    if 0 < DECISIVE * _deviation(others) < _deviation(known):
         return LabelScale(float(others.mean()), _deviation(others), few)
-    return LabelScale(float(known.mean()), _deviation(known) if _varies(known) else 1.0, known[:0])
-
-
-def _varies(labels: Tensor) -> bool:
-    """Whether not all are equal; the deviation of equal labels from their mean is rounding noise."""
-    return bool(labels.min() < labels.max())
+    return LabelScale(float(known.mean()), _deviation(known) or 1.0, known[:0])
 
 
 def _deviation(labels: Tensor) -> float:
-    return float(labels.std(correction=0))
+    """Return the standard deviation; that of equal labels is 0, without rounding noise."""
+    return float(labels.std(correction=0)) if len(labels) > 1 and bool(labels.min() < labels.max()) else 0.0
 
 
 def _name_outlying(splits: GraphSplits) -> None:
@@ -648,7 +565,7 @@ def _name_outlying(splits: GraphSplits) -> None:
 
 
 def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:
-    """Mean over the labels that are there, 0 where there is none; it never waits for the device.
+    """Return the mean over the labels that are there, 0 where there is none, without waiting for the device.
 
     Args:
         each: loss of each label, ``[num_rows, num_targets]``, 0 where the label is missing.
@@ -658,7 +575,7 @@ def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:
 
 
 def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
-    """One value per column, on the device; a single one needs no tensor there."""
+    """Return one value per column, on the device; a single one needs no tensor there."""
     if len(values) == 1:
         return values[0]
     return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
