@@ -102,19 +102,19 @@ def load_data(
         raise ValueError(f"nothing says how model {args.start} reads molecules: name the run folder of its training")
     if before not in (None, features):
         raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
-    checkpoint = chosen if isinstance(chosen, Checkpoint) else None
+    vocabulary, canonical = None, args.canonical
     if start is not None:
-        vocabulary = vocabulary_of(start.data)
-    else:
-        vocabulary = None if checkpoint is None else vocabulary_for(checkpoint, features)
+        vocabulary, canonical = vocabulary_of(start.data), canonical or start.data.get("canonical") is True
+    elif isinstance(chosen, Checkpoint):
+        vocabulary = vocabulary_for(chosen, features)
+    if isinstance(chosen, Checkpoint):
+        canonical = canonical or chosen.is_canonical
     splits = load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
         smiles_column=args.smiles_column,
         features=features,
-        canonical=args.canonical
-        or (start is not None and start.data.get("canonical") is True)
-        or (checkpoint is not None and checkpoint.is_canonical),
+        canonical=canonical,
         vocabulary=vocabulary,
         split=args.split,
         cache_dir=args.cache,
@@ -142,12 +142,13 @@ def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
     """Refuse options that only sources of molecules have."""
-    given = {name: args[name] for name in ("data", "smiles_column", "split", "cache")}
+    given = {
+        name: args[name] for name in ("data", "smiles_column", "split", "cache", "strict", "features", "canonical")
+    }
     if args.source not in GENERATED:
         given["graphs"] = args.graphs
-    given |= {"target": " ".join(targets.get("targets") or ()), "computed": targets.get("computed")}
-    given |= {"missing": " ".join(targets.get("missing") or ())}
-    given |= {"strict": args.strict, "features": args.features, "canonical": args.canonical}
+    given |= {"target" if name == "targets" else name: value for name, value in targets.items()}
     for name, value in given.items():
         if value:
+            value = " ".join(value) if isinstance(value, list) else value
             raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")

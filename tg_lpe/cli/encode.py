@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 
 from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
 from tg_lpe.cli.parser import Parser
-from tg_lpe.cli.pretrained import fixed_encoder, reader_of
+from tg_lpe.cli.pretrained import fixed_encoder
 from tg_lpe.cli.runs import add_process, set_threads
 
 if TYPE_CHECKING:
@@ -86,22 +86,17 @@ def _encode_file(args: Namespace, output: Path) -> None:
     for molecule in report.skipped:
         print(f"left out: {molecule}", file=sys.stderr)
     encoded = cast(MoleculeDataset, transform.encode_dataset(dataset, progress=not args.quiet))
-    tensors = {
-        "linear_transformer_pe": encoded._data.linear_transformer_pe,
-        "x": encoded._data.x,
-        "edge_index": encoded._data.edge_index,
-        "node_ptr": encoded.slices["x"],
-        "edge_ptr": encoded.slices["edge_index"],
-        "line": torch.tensor([line for line, _ in used]),
-    }
-    if args.edges:
-        tensors[EDGE_ENCODING] = encoded._data[EDGE_ENCODING]
+    names = ["linear_transformer_pe", "x", "edge_index", *([EDGE_ENCODING] if args.edges else [])]
+    tensors = {name: encoded._data[name] for name in names}
+    tensors |= {"node_ptr": encoded.slices["x"], "edge_ptr": encoded.slices["edge_index"]}
+    tensors["line"] = torch.tensor([line for line, _ in used])
+    described = {"atom_types": list(vocabulary.types), "encoder": repr(transform)}
     if output.suffix == ".safetensors":
-        save_tensors(output, tensors, {"atom_types": list(vocabulary.types), "encoder": repr(transform)})
+        save_tensors(output, tensors, described)
     else:
         with replacing(output) as temporary:
             try:
-                torch.save({**tensors, "atom_types": list(vocabulary.types), "encoder": repr(transform)}, temporary)
+                torch.save({**tensors, **described}, temporary)
             except RuntimeError as error:  # torch's word for a full disk
                 raise OSError(f"{output} could not be written: {error}") from error
     edges = f", {tensors[EDGE_ENCODING].size(1)} for each bond" if args.edges else ""
@@ -141,6 +136,6 @@ def _transform(args: Namespace) -> tuple[LinearTransformerPE, MoleculeReader | N
     """Make the transform, and the reader of molecules for an encoder that knows atom types by number."""
     from tg_lpe.transforms import LinearTransformerPE
 
-    encoder, checkpoint = fixed_encoder(args)
+    encoder, reader, _ = fixed_encoder(args)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
-    return transform, reader_of(checkpoint) if checkpoint is not None and "x" in encoder.reads else None
+    return transform, reader

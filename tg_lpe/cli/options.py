@@ -74,22 +74,20 @@ class Chosen:
         self.default_encoder = encoder
         first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         first.error = parser.error  # type: ignore[method-assign, assignment]
-        first.add_argument("--import", action="append", default=[])
-        for option in options:
+        for option in ("import", *options):
             flags = [f"--{option}"] + ([f"--{option}.class"] if option in REGISTRIES else [])
-            if option == "config":
+            if option in ("import", "config"):
                 first.add_argument(*flags, action="append")
             else:
                 first.add_argument(*flags, choices=tuple(PRESETS) if option == "preset" else None)
         known, self.rest = first.parse_known_args(words)
-        typed = {name: value for name, value in vars(known).items() if value not in (None, [])}
+        typed = {name: value for name, value in vars(known).items() if value is not None}
         try:
             self.content = _read_configs(typed.pop("config", []))
             if by_name and is_checkpoint(typed.get("encoder", "")):
                 typed["pretrained"] = typed.pop("encoder")
-            modules = [*_as_list(self.content.get("import")), *typed.pop("import", [])]
-            _import_modules(modules)
-            if modules:
+            if modules := self.content.get("import", []) + typed.pop("import", []):
+                _import_modules(modules)
                 self.content["import"] = modules
             self.start = _trained_model(typed.get("start", self.content.get("start")))
             self._merge(typed)
@@ -105,57 +103,46 @@ class Chosen:
             if option in typed:
                 self.content.pop(other, None)
         for option, value in typed.items():
-            if option in REGISTRIES:
-                before = self._name(option)
-                arguments = self.content.get(option) if before == value else None
-                self.content[option] = {**(arguments if isinstance(arguments, dict) else {}), "class": value}
-            else:
+            if option not in REGISTRIES:
                 self.content[option] = value
+            elif self._name(option) != value:
+                self.content[option] = {"class": value}
 
     def _name(self, option: str) -> str | None:
         """Return the name of the class that is named for an option."""
-        value = self.content.get(option)
-        return value.get("class") if isinstance(value, dict) else value
+        name: str | None = self.content.get(option, {}).get("class")
+        return name
 
     def _class(self, option: str) -> Any:
         """Return the class that an option chooses, or its default, which is noted as if it were typed."""
-        name = self._name(option)
+        name = self._name(option) or self._default(option)
         if name is None:
-            name = self._default(option)
-        if name is None or (option == "encoder" and name == "none"):
-            cls = None
-        else:
-            cls = class_named(option, name)
+            return None
+        cls = None if (option, name) == ("encoder", "none") else class_named(option, name)
+        if cls is not None:
             name = cls.name if option == "task" else cls.__name__
-        if name is not None:
-            arguments = self.content.get(option)
-            self.content[option] = {**(arguments if isinstance(arguments, dict) else {}), "class": name}
+        self.content[option] = {**self.content.get(option, {}), "class": name}
         return cls
 
     def _default(self, option: str) -> str | None:
         """Return the name of the class that an option chooses where none is named."""
-        preset = self.content.get("preset")
         if self.start is not None and option in ("encoder", "model"):
             model = self.start.model if option == "model" else getattr(self.start.model, "encoder", None)
             return "none" if model is None else type(model).__name__
         if option == "model":
             return DEFAULT_MODEL
-        if self.content.get("pretrained") is not None:
+        if option == "task" or "pretrained" in self.content:
             return None
-        if option == "encoder" and preset is not None:
-            return PRESETS[preset].encoder
-        if option == "encoder" and self.default_encoder is not None:
-            takes = arguments_of(class_named("model", self._name("model") or DEFAULT_MODEL))
-            return self.default_encoder if "encoder" in takes else "none"
-        return None
+        if "preset" in self.content:
+            return PRESETS[self.content["preset"]].encoder
+        if self.default_encoder is None:
+            return None
+        takes = arguments_of(class_named("model", self._name("model") or DEFAULT_MODEL))
+        return self.default_encoder if "encoder" in takes else "none"
 
 
 def class_named(option: str, name: str) -> Any:
-    """Return the class of a registered name or of an import path, which is then registered.
-
-    Raises:
-        ValueError: if there is none; the message says what there is.
-    """
+    """Return the class of a registered name or of an import path, which is then registered."""
     registry, register_class = REGISTRIES[option]
     if name in registry:
         return registry[name]
@@ -182,7 +169,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
-    """Read YAML files; of an option that several name, the last one counts."""
+    """Read YAML files, in which a class may stand for itself; of an option that several name, the last one counts."""
     content: dict[str, Any] = {}
     for path in paths:
         try:
@@ -192,11 +179,12 @@ def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
         if not isinstance(read, dict):
             raise ValueError(f"--config {path} must name options with their values, got {read!r:.80}")
         content |= {name: value for name, value in read.items() if value is not None}
+    for option in REGISTRIES.keys() & content.keys():
+        if not isinstance(content[option], dict):
+            content[option] = {"class": content[option]}
+    if isinstance(content.get("import"), str):
+        content["import"] = [content["import"]]
     return content
-
-
-def _as_list(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _import_modules(names: Sequence[str]) -> None:
@@ -231,52 +219,41 @@ def add_import(parser: Any) -> None:
 
 def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = SIZES) -> None:
     """Declare ``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
-    group = parser.add_argument_group("positional encoding")
-    add_import(group)
-    group.add_argument(
-        "--encoder.class",
-        metavar="CLASS",
-        help=f"positional encoding: none, {', '.join(ENCODERS)}, or the import path of your own class ({default}); its "
-        "options are --encoder.OPTION VALUE, and --encoder CLASS --help lists them",
-    )
+    text = f"positional encoding: none, {', '.join(ENCODERS)}, or the import path of your own class ({default}); its "
+    text += "options are --encoder.OPTION VALUE, and --encoder CLASS --help lists them"
+    group = _add_class(parser, chosen, "encoder", "positional encoding", text, skip)
     group.add_argument(
         "--pretrained", metavar="NAME|DIR", help="begin from a pretrained encoder instead: see tg-lpe zoo, or a folder"
     )
-    _add_class(group, chosen, "encoder", skip)
+    add_import(group)
 
 
 def add_task(parser: Parser, chosen: Chosen) -> None:
     """Declare ``--task NAME --task.ARGUMENT VALUE``; without a name, the arguments of a regression."""
-    group = parser.add_argument_group("task")
-    group.add_argument(
-        "--task.class",
-        metavar="TASK",
-        help=f"{', '.join(TASKS)}, or the import path of your own class; --task TASK --help lists its options",
-    )
+    text = f"{', '.join(TASKS)}, or the import path of your own class; --task TASK --help lists its options"
+    group = _add_class(parser, chosen, "task", "task", text, TASK_SIZES)
     if chosen.classes["task"] is None:
         group.add_class_arguments(Regression, "task", as_group=False, skip=TASK_SIZES, instantiate=False)
-    _add_class(group, chosen, "task", TASK_SIZES)
 
 
 def add_model(parser: Parser, chosen: Chosen) -> None:
     """Declare ``--model CLASS --model.ARGUMENT VALUE``; sizes of data and task are filled in."""
     cls = chosen.classes["model"]
-    group = parser.add_argument_group("model")
-    group.add_argument(
-        "--model.class",
-        metavar="CLASS",
-        help=f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options",
-    )
-    _add_class(group, chosen, "model", set(FIXED & arguments_of(cls)))
+    text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options"
+    _add_class(parser, chosen, "model", "model", text, set(FIXED & arguments_of(cls)))
     of_level = [cls.training_defaults(level) for level in LEVELS]
     for name in {name: None for defaults in of_level for name in defaults}:
         first, *others = (defaults.get(name) for defaults in of_level)
         parser.set_defaults({f"model.{name}": first if all(other == first for other in others) else None})
 
 
-def _add_class(group: Any, chosen: Chosen, option: str, skip: set[str]) -> None:
+def _add_class(parser: Parser, chosen: Chosen, option: str, title: str, text: str, skip: set[str]) -> Any:
+    """Declare an option that chooses a class, and the options of the class that is chosen; return their group."""
+    group = parser.add_argument_group(title)
+    group.add_argument(f"--{option}.class", metavar="TASK" if option == "task" else "CLASS", help=text)
     if chosen.classes[option] is not None:
         group.add_class_arguments(chosen.classes[option], option, as_group=False, skip=skip, instantiate=False)
+    return group
 
 
 def add_config(parser: Parser) -> None:
@@ -304,13 +281,7 @@ def add_config(parser: Parser) -> None:
 def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:
     """Parse what the first step left; defaults are those of the preset or of the model to start from, if there is one.
 
-    Args:
-        parser: the parser, all options declared.
-        chosen: what the first step found.
-        positional: names of the positional arguments.
-
-    Returns:
-        The arguments; ``task`` holds what was said alone.
+    The ``task`` that is returned holds what was said alone.
     """
     base = parser.parse_object({**dict.fromkeys(positional, ""), **chosen.content}, defaults=False)
     for name in set(positional) - chosen.content.keys():
@@ -341,11 +312,7 @@ def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:
 
 
 def _preset_defaults(command: str, given: Namespace, chosen: Chosen) -> dict[str, Any]:
-    """Return the defaults by ``--preset``; they depend on the data and the encoder.
-
-    Raises:
-        ValueError: if another option contradicts the preset as a whole.
-    """
+    """Return the defaults by ``--preset``, which depend on the data and the encoder; refuse what contradicts them."""
     preset = PRESETS[given.preset]
     if command == "pretrain" and "kernels" in given:
         raise ValueError(f"--preset {given.preset} pretrains on eigenvectors, so --kernels must not be given")
@@ -362,11 +329,7 @@ def _preset_defaults(command: str, given: Namespace, chosen: Chosen) -> dict[str
 
 
 def _start_defaults(given: Namespace, chosen: Chosen) -> dict[str, Any]:
-    """Return the defaults by the trained model that ``--start`` names.
-
-    Raises:
-        ValueError: if another option contradicts the start as a whole.
-    """
+    """Return the defaults by the trained model that ``--start`` names; refuse what contradicts them."""
     for option in ("preset", "pretrained"):
         if option in given:
             raise ValueError(f"--start and --{option} exclude each other: a trained model brings its own options")
@@ -405,12 +368,7 @@ def _with_classes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
-    """Return what ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it.
-
-    Args:
-        args: the options.
-        level: what the task predicts.
-    """
+    """Return what ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it."""
     given = args.model.as_dict()
     cls = class_named("model", given.pop("class"))
     unset = {name for other in LEVELS for name in cls.training_defaults(other) if given.get(name) is None}
@@ -426,15 +384,9 @@ def encoder_label(chosen: Mapping[str, Any] | Checkpoint | None) -> str:
 
 
 def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
-    """Make a configuration from the options of its fields' names; options that were not given leave the defaults.
-
-    Args:
-        cls: the class of the configuration.
-        args: the options.
-        more: fields with other values.
-    """
-    given = {field.name: args[field.name] for field in fields(cls) if field.name in args}
-    return cls(**{**{name: value for name, value in given.items() if value is not None}, **more})
+    """Make a configuration from the options of its fields' names, and ``more``; absent options leave the defaults."""
+    given = {field.name: args[field.name] for field in fields(cls) if args.get(field.name) is not None}
+    return cls(**{**given, **more})
 
 
 def arguments_of(cls: type) -> set[str]:

@@ -43,11 +43,10 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     )
     parser.add_argument("--strict", action="store_true", help="stop at the first refused molecule")
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules that are predicted at once")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
     )
-    add_process(parser)
+    add_process(parser, has_device=True)
     return parse_rest(parser, Chosen(parser, words), "model", "input", "output")
 
 

@@ -18,6 +18,8 @@ from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_
 
 if TYPE_CHECKING:
     from tg_lpe.encoders.base import Encoder
+    from tg_lpe.training.loop import TrainingLoop
+    from tg_lpe.training.run_folder import RunFolder
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
@@ -85,8 +87,9 @@ def run(args: Namespace) -> None:
 def _run_pretraining(
     args: Namespace, command: str, config: Any, training: Any, default: str, widths: Mapping[str, int]
 ) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
-    """Build the encoder, pretrain it; what :func:`run_training` returns, and the encoder's label."""
+    """Build the encoder and pretrain it; return what :func:`run_training` does, and the encoder's label."""
     from tg_lpe.data import DataSpec
+    from tg_lpe.encoders.registry import ENCODERS
     from tg_lpe.training.build import seeded, start_encoder
     from tg_lpe.training.processes import join
 
@@ -102,8 +105,6 @@ def _run_pretraining(
     spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
     plain = chosen
     if isinstance(chosen, dict):
-        from tg_lpe.encoders.registry import ENCODERS
-
         taken = arguments_of(ENCODERS[chosen["class"]])
         chosen = {**chosen, **{name: width for name, width in widths.items() if name in taken}}
     with seeded(config.seed):
@@ -120,14 +121,12 @@ def _run_pretraining(
         "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }
     label = encoder_label(chosen)
-    done = run_training(
-        args,
-        f"{command}-{label}",
-        command,
-        settings,
-        lambda folder: training(config, encoder, splits, folder, device, progress=not args.quiet),
-    )
-    return done, label
+
+    def begin(folder: RunFolder) -> TrainingLoop:
+        loop: TrainingLoop = training(config, encoder, splits, folder, device, progress=not args.quiet)
+        return loop
+
+    return run_training(args, f"{command}-{label}", command, settings, begin), label
 
 
 def _check_learns(encoder: Encoder) -> None:

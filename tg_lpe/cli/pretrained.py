@@ -19,40 +19,37 @@ if TYPE_CHECKING:
     from tg_lpe.encoders.base import Encoder
 
 
-def fixed_encoder(args: Namespace) -> tuple[Encoder, Checkpoint | None]:
-    """Make the encoder that ``encode`` and ``show`` use as it is; return it, and the checkpoint of a pretrained one."""
+def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool]:
+    """Make the encoder that ``encode`` and ``show`` use as it is.
+
+    Returns:
+        The encoder, a reader of molecules if it knows atom types by number, and whether it reads canonical SMILES.
+    """
     chosen = chosen_encoder(args)
     if chosen is None:
         if args.encoder["class"] is not None:
             raise ValueError("--encoder none encodes nothing")
         chosen = DEFAULT_ENCODER
-    if isinstance(chosen, str):
-        checkpoint = Checkpoint.open(chosen).encoder
-        return _encoder_in(checkpoint), checkpoint
-    encoder = cast("Encoder", start_encoder(chosen, DataSpec()))
-    if any(True for _ in encoder.parameters()):
-        raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
-    return encoder, None
+    if not isinstance(chosen, str):
+        fresh = cast("Encoder", start_encoder(chosen, DataSpec()))
+        if any(True for _ in fresh.parameters()):
+            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
+        return fresh, None, False
+    checkpoint = Checkpoint.open(chosen).encoder
+    encoder: Encoder | None
+    if checkpoint.is_model:
+        from tg_lpe.prediction import load
 
-
-def _encoder_in(checkpoint: Checkpoint) -> Encoder:
-    """Load the encoder of a checkpoint, or of the trained model that it holds."""
-    if not checkpoint.is_model:
-        return load_encoder(checkpoint)
-    from tg_lpe.prediction import load
-
-    encoder: Encoder | None = load(checkpoint).model.encoder  # type: ignore[assignment]
+        encoder = load(checkpoint).model.encoder  # type: ignore[assignment]
+    else:
+        encoder = load_encoder(checkpoint)
     if encoder is None:
         raise ValueError(f"{checkpoint.name} holds a model without an encoder")
-    return encoder
+    return encoder, reader_of(checkpoint) if "x" in encoder.reads else None, checkpoint.is_canonical
 
 
 def encoder_to_train(args: Namespace) -> dict[str, Any] | Checkpoint | None:
-    """Return what ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it.
-
-    Raises:
-        ValueError: if ``--pretrained`` names a trained model.
-    """
+    """Return what ``--encoder`` or ``--pretrained``, which takes no trained model, chose for a training."""
     chosen = chosen_encoder(args)
     if not isinstance(chosen, str):
         return chosen
@@ -78,11 +75,7 @@ def reader_of(checkpoint: Checkpoint) -> MoleculeReader:
 
 
 def vocabulary_for(checkpoint: Checkpoint, features: str) -> AtomVocabulary | None:
-    """Return the atom types that a pretrained encoder knows by number; ``None`` if it reads none.
-
-    Raises:
-        ValueError: if it was trained on other features, or nothing says which atom types its numbers mean.
-    """
+    """Return the atom types that a pretrained encoder, of the same features, knows by number; ``None`` for none."""
     reads = load_encoder(checkpoint).reads & {"x", "edge_attr"}
     if not reads:
         return None

@@ -18,30 +18,25 @@ if TYPE_CHECKING:
     from tg_lpe.training.run_folder import RunFolder
 
 
-def add_process(group: Any) -> None:
+def add_process(group: Any, has_device: bool = False) -> None:
     """Add the options of all that computes."""
     group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
     group.add_argument("--quiet", action="store_true", help="no progress bars")
+    if has_device:
+        group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
 
 
 def add_run(parser: Parser) -> None:
     """Add the options of what is trained."""
     group = parser.add_argument_group("run")
-    add_process(group)
-    group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+    add_process(group, has_device=True)
     group.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED)")
     group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
 
 
 def check_out(args: Namespace) -> None:
-    """Refuse a run folder that cannot be one, before any data is read.
-
-    Raises:
-        ValueError: if it is a file, or in one.
-    """
-    if args.out is None:
-        return
-    for path in (Path(args.out), *Path(args.out).absolute().parents):
+    """Refuse a run folder that is a file, or in one, before any data is read."""
+    for path in () if args.out is None else (Path(args.out), *Path(args.out).absolute().parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out {args.out} must be a folder, which a run is, and {path} is a file")
 

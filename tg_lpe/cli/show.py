@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 
 from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
 from tg_lpe.cli.parser import Parser
-from tg_lpe.cli.pretrained import fixed_encoder, reader_of
+from tg_lpe.cli.pretrained import fixed_encoder
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
@@ -42,13 +42,12 @@ def run(args: Namespace) -> None:
     if not args.out.endswith((".svg", ".png")):
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")
     check_writable(Path(args.out))
-    encoder, checkpoint = fixed_encoder(args)
-    reader = reader_of(checkpoint) if checkpoint is not None and "x" in encoder.reads else None
+    encoder, reader, is_canonical = fixed_encoder(args)
     picture = plot.molecule(
         args.smiles,
         encoder,
         vocabulary=None if reader is None else reader.vocabulary,
-        canonical=checkpoint is not None and checkpoint.is_canonical,
+        canonical=is_canonical,
         channels=args.channels,
         columns=args.columns,
     ).save(args.out)
