@@ -112,6 +112,7 @@ class EncodingJob:
         check_count("rows_per_shard", rows_per_shard)
         self.out, self.transform, self.reader, self.strict = Path(out), transform, reader, strict
         self.rows_per_shard = rows_per_shard
+        self._own_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
         self._digest: str | None = None
         self._files = parquet_files(source)
         if self.out.resolve() in {file.parent.resolve() for file in self._files}:
@@ -154,7 +155,7 @@ class EncodingJob:
         with tqdm(total=total, desc="encoding", unit="row", disable=None if progress else True) as bar:
             for shard in pending:
                 reports.append(self.encode(shard))
-                bar.update(shard.stop - shard.start)
+                bar.update(reports[-1].num_rows)
         return _total(reports)
 
     def run_on_ray(self, num_cpus: float = 1) -> JobReport:
@@ -175,32 +176,24 @@ class EncodingJob:
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError("a cluster needs Ray: pip install 'tg-lpe[ray]'") from error
         self.start()
-        pending = self.pending(self.shards)
-        if not pending:
+        missing = set(self.pending(self.shards))
+        if not missing:
             return _total([])
-        missing = set(pending)
         numbers = [{"shard": number} for number, shard in enumerate(self.shards) if shard in missing]
         tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
         done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict(), num_cpus=num_cpus)
         return _total([JobReport(**row) for row in done.take_all()])
 
     def start(self) -> None:
-        """Write the manifest, or compare it with the one that is there.
-
-        Raises:
-            ValueError: if they differ, or there are shards without one.
-        """
+        """Write the manifest, or raise ``ValueError`` if shards are there with another one, or with none."""
         path, manifest = self.out / MANIFEST, self.manifest()
         self._digest = _digest(manifest)
-        if not path.exists():
-            if any(self.out.glob("part-*.parquet")):
-                raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
+        if not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)
             return
+        if not path.exists():
+            raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
         recorded = read_object(path)
-        if recorded != manifest and not any(self.out.glob("part-*.parquet")):
-            write_json(path, manifest)  # of a job without results
-            return
         for name in {**manifest, **recorded}:
             if manifest.get(name) != recorded.get(name):
                 raise ValueError(
@@ -215,9 +208,10 @@ class EncodingJob:
             from rdkit import rdBase
 
             release["rdkit"] = rdBase.rdkitVersion
-        reader = None if self.reader is None else asdict(self.reader)
-        if reader is not None and self.reader is not None:
-            reader["vocabulary"] = None if self.reader.vocabulary is None else list(self.reader.vocabulary)
+        reader = None
+        if self.reader is not None:
+            types = self.reader.vocabulary
+            reader = {**asdict(self.reader), "vocabulary": None if types is None else list(types)}
         inputs = [
             {"name": file.name, "rows": rows, "sha256": digest_of_file(file)}
             for file, rows in zip(self._files, self._rows, strict=True)
@@ -237,11 +231,7 @@ class EncodingJob:
         return [shard for shard in shards if not self._is_done(shard)]
 
     def encode(self, shard: Shard) -> JobReport:
-        """Encode one shard, whether or not it is there already.
-
-        Raises:
-            ValueError: as :meth:`run`.
-        """
+        """Encode one shard, whether or not it is there already."""
         arrow = import_pyarrow()
         table = _read_rows(shard)
         graphs_of, reasons = self._molecules(table) if self.smiles_column else self._graphs(table)
@@ -298,7 +288,7 @@ class EncodingJob:
                 raise ValueError("the encoder reads atom types: pass reader=MoleculeReader(...), which numbers them")
             if weight in features and weight != EDGE_WEIGHT:
                 raise ValueError(f"molecules have no edge weights, and the transform reads edge_weight={weight!r}")
-            needed, added = [self.smiles_column], [*self._own_columns(), REASON]
+            needed, added = [self.smiles_column], [*self._own_columns, REASON]
         for file, schema in zip(self._files, schemas, strict=True):
             columns = schema.names
             for name in needed:
@@ -310,28 +300,24 @@ class EncodingJob:
             if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
                 raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")
 
-    def _own_columns(self) -> list[str]:
-        return ["num_nodes", "edge_index", "edge_attr", *([] if self.reader is None else ["x"])]
-
     def _is_done(self, shard: Shard) -> bool:
         path = self.out / shard.name
         if not path.exists():
             return False
         try:
             with open_parquet(path) as file:
-                complete = bool(file.metadata.num_rows == shard.stop - shard.start)
+                is_whole = file.metadata.num_rows == shard.stop - shard.start
                 job = (file.schema_arrow.metadata or {}).get(_JOB, b"").decode()
         except ValueError:
-            complete = False
-        if not complete:
-            _LOGGER.warning("%s is damaged and is made anew", path)
-        elif job and self._digest is not None and job != self._digest:
-            _LOGGER.warning("%s is a shard of another job and is made anew", path)
-            complete = False
-        return complete
+            is_whole, job = False, ""
+        is_ours = not job or self._digest in (None, job)
+        if not (is_whole and is_ours):
+            why = "damaged" if not is_whole else "a shard of another job"
+            _LOGGER.warning("%s is %s and is made anew", path, why)
+        return bool(is_whole and is_ours)
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
-        """The usable SMILES of a table as graphs, and why others are not usable."""
+        """Return the usable SMILES of a table as graphs, and why others are not usable."""
         from tg_lpe.datasets.molecules import MoleculeDataset
         from tg_lpe.datasets.molecules._pool import read_smiles
 
@@ -348,7 +334,7 @@ class EncodingJob:
         return partial(_part, graphs), list(reasons)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
-        """The graphs of a table."""
+        """Return the graphs of a table, and for each that nothing is known against it."""
         weight = self.transform.edge_weight
         columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
         return lambda start, stop: graphs_of_table(table.slice(start, stop - start), columns), [None] * len(table)
@@ -361,7 +347,7 @@ class EncodingJob:
             raise ValueError(
                 f"the transform must write an attribute of its own, as attr_name= says, got {self.transform}"
             )
-        names = [*(self._own_columns() if self.smiles_column else []), *written]
+        names = [*(self._own_columns if self.smiles_column else []), *written]
         # Rows between two pieces are not usable: nulls at the end of the first.
         starts = [0, *(piece.start for piece in pieces[1:]), len(usable)]
         columns = [
@@ -387,7 +373,7 @@ class _Piece(NamedTuple):
 
 
 def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
-    """Consecutive graphs of a dataset whose attributes all have slices, without a copy of their values."""
+    """Return consecutive graphs of a dataset whose attributes all have slices, without a copy of their values."""
     data, slices = copy.copy(graphs._data), {}
     for name, ptr in (graphs.slices or {}).items():
         value, low = data[name], int(ptr[start])
@@ -397,20 +383,15 @@ def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
 
 
 def _holds_strings(kind: Any) -> bool:
-    """Whether a column of this type holds strings, perhaps all null."""
+    """Tell whether a column of this type holds strings, perhaps all null."""
     import pyarrow.types as types
 
-    # By name: pyarrow 15 knows no string_view.
-    return str(kind.value_type if types.is_dictionary(kind) else kind) in (
-        "string",
-        "large_string",
-        "string_view",
-        "null",
-    )
+    name = str(kind.value_type if types.is_dictionary(kind) else kind)
+    return name in ("string", "large_string", "string_view", "null")  # by name: pyarrow 15 knows no string_view
 
 
 def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:
-    """A graph without nodes, from a dataset without graphs: it shows the widths of what is written."""
+    """Make a graph without nodes from a dataset without graphs: it shows the widths of what is written."""
     data = copy.copy(graphs._data)
     data._store.__dict__["_num_nodes"] = [0]
     return GraphDataset(data, {name: torch.zeros(2, dtype=torch.int64) for name in graphs.slices or {}})

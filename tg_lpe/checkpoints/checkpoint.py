@@ -132,7 +132,7 @@ class CheckpointMixin(
         return instance
 
     def config_dict(self) -> dict[str, Any]:
-        """The class and the constructor's arguments, JSON-able: what ``config.json`` says.
+        """Return the class and the constructor's arguments, JSON-able: what ``config.json`` says.
 
         Raises:
             TypeError: if an argument of the constructor is not JSON-able.
@@ -146,15 +146,9 @@ class CheckpointMixin(
         return {"class": type(self).__name__, **arguments}
 
     def made_anew(self: T, **changes: Any) -> T:
-        """A module of the same class and arguments but for some, with weights of its own.
+        """Make a module of the same class and arguments but for ``changes``, with weights of its own.
 
         They are drawn from torch's global generator, which is left as it was.
-
-        Args:
-            changes: arguments of the constructor.
-
-        Raises:
-            TypeError: as :meth:`config_dict`.
         """
         arguments = {**self.config_dict(), **changes}
         arguments.pop("class")
@@ -162,18 +156,15 @@ class CheckpointMixin(
             return type(self)(**arguments)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments that are not its defaults, without modules, which are parts."""
-        arguments = {
-            **self._not_jsonable,
-            **(self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {}),
-        }
-        known = inspect.signature(type(self)).parameters.values()
-        told = [p.name for p in known if p.name in arguments and arguments[p.name] != p.default]
-        return ", ".join(
-            f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}"
-            for name in told
-            if name not in self._modules_in_config
-        )
+        """Show the constructor's arguments that are not its defaults, without modules, which are parts."""
+        jsonable = self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {}
+        arguments = {**self._not_jsonable, **jsonable}
+        told = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            is_told = name in arguments and name not in self._modules_in_config
+            if is_told and arguments[name] != parameter.default:
+                told.append(f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}")
+        return ", ".join(told)
 
     def _jsonable_arguments(self) -> dict[str, Any]:
         arguments = self._hub_mixin_config or {}
@@ -225,11 +216,11 @@ class CheckpointMixin(
         return super().push_to_hub(repo_id, **kwargs)
 
     def card_usage(self, repo_id: str) -> str:
-        """How a checkpoint is loaded, for its model card: lines of Python after the import of the class."""
+        """Show how a checkpoint is loaded, for its model card: lines of Python after the import of the class."""
         return f'\nmodel = {type(self).__name__}.from_pretrained("{repo_id}")'
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The model card: what the checkpoint is, how it is used, and its arguments."""
+        """Make the model card: what the checkpoint is, how it is used, and its arguments."""
         cls, config = type(self), self.config_dict()
         values = {"repo_id": "OWNER/NAME", **kwargs}
         values["usage"] = f"from {_import_path(cls)} import {cls.__name__}\n{self.card_usage(values['repo_id'])}"
@@ -346,11 +337,7 @@ class Checkpoint:
         return self.load()
 
     def load(self, map_location: str | torch.device = "cpu", cls: type[CheckpointMixin] | None = None) -> Any:
-        """Make the module and load its weights, which are checked against the digest; in eval mode.
-
-        Args:
-            map_location: the device of the parameters.
-            cls: the class that is wanted, or a base class of it; whichever it is if absent.
+        """Make the module, of class ``cls`` if one is wanted, and load its weights; in eval mode.
 
         Raises:
             ValueError: if the class is unknown or another one, or the checkpoint is damaged or does not fit its class.
@@ -400,14 +387,7 @@ class Checkpoint:
 
 
 def load(name_or_dir: str | Path, **options: Any) -> Any:
-    """Load a checkpoint of whichever class it is.
-
-    Args:
-        name_or_dir, options: as :meth:`CheckpointMixin.from_pretrained`.
-
-    Raises:
-        ValueError: as there, or if the checkpoint's class is not registered.
-    """
+    """Load a checkpoint of whichever registered class; arguments as of :meth:`CheckpointMixin.from_pretrained`."""
     location = options.pop("map_location", "cpu")
     return Checkpoint.open(name_or_dir, **options).load(location)
 
@@ -436,7 +416,7 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
 
 
 def _download(repo_id: str, **download: Any) -> Path:
-    """The folder of a checkpoint of the Hub."""
+    """Download a checkpoint of the Hub and return its folder."""
     try:
         folder = Path(hf_hub_download(repo_id=repo_id, filename=CONFIG, **download)).parent
         hf_hub_download(repo_id=repo_id, filename=WEIGHTS, **download)
@@ -463,11 +443,6 @@ def _there(path: Path) -> str:
 def check_fit(arguments: Mapping[str, Any], make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
     """Refuse weights that are not those of a module, before it is made: its sizes come from a file, and may be any.
 
-    Args:
-        arguments: of the module, and of those in it.
-        make: makes the module.
-        tensors: the weights.
-
     Raises:
         RuntimeError: if names or shapes differ.
         ValueError: if the module would have more than 10,000 layers.
@@ -492,20 +467,20 @@ def _check_depth(arguments: Mapping[str, Any]) -> None:
 
 
 def described_arguments(module: CheckpointMixin) -> dict[str, Any]:
-    """The constructor's arguments, for descriptions: what is not JSON-able is quoted."""
+    """Return the constructor's arguments, for descriptions: what is not JSON-able is quoted."""
     if not module._not_jsonable:
         return module.config_dict()
     return {"class": type(module).__name__, **module._jsonable_arguments(), **module._not_jsonable}
 
 
 def module_dtype(module: nn.Module) -> torch.dtype | None:
-    """The dtype of a module's first floating point parameter or buffer; ``None`` if it has none."""
+    """Return the dtype of a module's first floating point parameter or buffer; ``None`` if it has none."""
     tensors = itertools.chain(module.parameters(), module.buffers())
     return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), None)
 
 
 def module_digest(module: nn.Module) -> str:
-    """A short digest of a module's structure, its constructor's arguments and its weights, bit by bit."""
+    """Compute a short digest of a module's structure, its constructor's arguments and its weights, bit by bit."""
     sha = hashlib.sha256(repr(module).encode())
     if isinstance(module, CheckpointMixin):
         sha.update(json.dumps(described_arguments(module), sort_keys=True).encode())
@@ -522,12 +497,12 @@ def _digest(config: dict[str, Any], weights: bytes) -> str:
 
 
 def _with_repo_id(model_card: Mapping[str, Any] | None, repo_id: str) -> dict[str, Any]:
-    """Arguments of the model card that say where the checkpoint is."""
+    """Return arguments of the model card that say where the checkpoint is."""
     return {"repo_id": repo_id if "/" in repo_id else f"OWNER/{repo_id}", **(model_card or {})}
 
 
 def _import_path(cls: type) -> str:
-    """The shortest module that a class can be imported from: its own, or a package around it."""
+    """Return the shortest module that a class can be imported from: its own, or a package around it."""
     parts = cls.__module__.split(".")
     paths = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
     return next((path for path in paths if getattr(sys.modules.get(path), cls.__name__, None) is cls), cls.__module__)

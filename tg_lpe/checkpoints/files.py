@@ -21,12 +21,7 @@ MAX_JSON = 2**26
 
 
 def check_writable(path: Path) -> None:
-    """Find out before any work whether :func:`replacing` will be able to write a file; nothing is left behind.
-
-    Raises:
-        ValueError: if ``path`` is a folder, a device or a pipe.
-        OSError: if no file can be made in its folder, or in the nearest one above that exists.
-    """
+    """Raise ``ValueError`` or ``OSError`` if :func:`replacing` would not be able to write a file, before any work."""
     folder = next(above for above in _regular(path).absolute().parents if os.path.lexists(above))
     try:
         tempfile.TemporaryFile(dir=folder).close()
@@ -35,7 +30,7 @@ def check_writable(path: Path) -> None:
 
 
 def _regular(path: Path) -> Path:
-    """The file that a path names, at the end of its links; nothing but a file is ever replaced."""
+    """Return the file that a path names, at the end of its links; nothing but a file is ever replaced."""
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder")
     if path.exists() and not path.is_file():
@@ -45,12 +40,9 @@ def _regular(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path`` that takes its place when the block ends without an error.
+    """Yield a temporary name beside ``path`` that takes its place when the block ends without an error.
 
     A link stays one: the file that it leads to is replaced.
-
-    Raises:
-        ValueError: if ``path`` is a folder, a device or a pipe.
     """
     path = _regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +60,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def digest_of_file(path: Path) -> str:
-    """SHA-256 of a file's content, hexadecimal, without reading it into memory as a whole."""
+    """Return the SHA-256 of a file's content, hexadecimal, without reading it into memory as a whole."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(2**20):
@@ -119,11 +111,7 @@ def parse_json(text: str) -> Any:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any] | None = None) -> None:
-    """Write tensors, and JSON-able metadata inside the same file, as safetensors by temporary name and rename.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write tensors, and JSON-able metadata inside the same file, as safetensors by temporary name and rename."""
     with replacing(path) as temporary:
         flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         try:
@@ -133,11 +121,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what :func:`save_tensors` wrote.
-
-    Raises:
-        ValueError: if the file is truncated or not safetensors.
-    """
+    """Read what :func:`save_tensors` wrote; a ``ValueError`` names a file that is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = parse_json((file.metadata() or {}).get("json", "{}"))
@@ -147,11 +131,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    """Return the tensors in the content of a file that :func:`save_tensors` wrote.
-
-    Raises:
-        ValueError: if it is truncated or not safetensors.
-    """
+    """Return the tensors in the content of a file that :func:`save_tensors` wrote, or refuse it by its name."""
     try:
         tensors: dict[str, Tensor] = load(content)
     except (SafetensorError, ValueError) as error:

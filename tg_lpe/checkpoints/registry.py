@@ -20,18 +20,12 @@ class Registry(Mapping[str, Any]):
         self._entries: dict[str, Any] = {}
 
     def register(self, entry: T | None = None, *, name: str | None = None) -> Any:
-        """Add a class; as a decorator with or without arguments.
+        """Add a class under a name, or its own, and return it; a decorator with or without arguments.
 
-        Args:
-            entry: the class.
-            name: its name; the class's own if absent.
-
-        Returns:
-            ``entry`` itself, or a decorator if ``entry`` is absent.
+        The same class defined again, in a notebook for instance, takes the place of the former.
 
         Raises:
-            ValueError: if the name belongs to another class. The same class defined again, in a notebook for
-                instance, takes the place of the former.
+            ValueError: if the name belongs to another class.
         """
         if entry is None:
             decorator: Callable[[T], T] = lambda late: self.register(late, name=name)  # noqa: E731
@@ -46,15 +40,11 @@ class Registry(Mapping[str, Any]):
         return entry
 
     def names(self) -> tuple[str, ...]:
-        """All names, in the order in which they were registered."""
+        """List all names, in the order in which they were registered."""
         return tuple(self._entries)
 
     def __getitem__(self, name: str) -> Any:
-        """The class of a name.
-
-        Raises:
-            ValueError: if there is none; the message lists what there is.
-        """
+        """Return the class of a name; where there is none, a ``ValueError`` lists what there is."""
         try:
             return self._entries[name]
         except (KeyError, TypeError):
@@ -67,7 +57,7 @@ class Registry(Mapping[str, Any]):
         return isinstance(name, str) and name in self._entries
 
     def get(self, name: object, default: Any = None) -> Any:
-        """The class of a name, or ``default``."""
+        """Return the class of a name, or ``default``."""
         return self._entries[name] if isinstance(name, str) and name in self._entries else default
 
     def __iter__(self) -> Iterator[str]:

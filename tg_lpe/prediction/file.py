@@ -105,7 +105,8 @@ def predict_file(
         listed = None if refused is None else _table(stack, refused)
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
-        bar = stack.enter_context(_Progress(total, progress))
+        hidden = None if progress else True
+        bar = stack.enter_context(tqdm(total=total, desc="predicting", unit="mol", disable=hidden))
         stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers, canonical=canonical)
         for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
@@ -121,22 +122,19 @@ def predict_file(
                 cells += [classes[place - batch.start] or ""] if classes else []
                 table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, unlike.get(place, "")])
             num_refused, num_outside = num_refused + len(reasons), num_outside + len(unlike)
-            bar.update(len(batch.smiles))
+            bar.update(batch.num_graphs)
+            if progress:
+                _log_tenths(batch.start, batch.start + batch.num_graphs, total)
     if num_outside:
         _LOGGER.warning(
-            "%s: %s of %s molecules are unlike those that the model was trained on, so that their predictions may be "
-            "far off; the column %r of %s says in what",
-            file.name,
-            f"{num_outside:,}",
-            f"{total:,}",
-            added[-1],
-            out,
+            f"{file.name}: {num_outside:,} of {total:,} molecules are unlike those that the model was trained on, so "
+            f"that their predictions may be far off; the column {added[-1]!r} of {out} says in what"
         )
     return FilePredictions(total, num_refused, num_outside)
 
 
 def _new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Names of new columns beside others; one that is there already begins with ``predicted_``."""
+    """Name new columns beside others; one that is there already begins with ``predicted_``."""
     result = []
     for name in names:
         while name in others:
@@ -154,21 +152,7 @@ def _table(stack: ExitStack, path: str | Path) -> Any:
     return csv.writer(file, lineterminator="\n")
 
 
-class _Progress:
-    """A bar on a terminal; elsewhere a line in the log for each tenth."""
-
-    def __init__(self, total: int, shown: bool) -> None:
-        self._bar = tqdm(total=total, desc="predicting", unit="mol", disable=None if shown else True)
-        self._lines, self._total, self._done = shown and not sys.stderr.isatty(), total, 0
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def update(self, count: int) -> None:
-        before, self._done = self._done, self._done + count
-        self._bar.update(count)
-        if self._lines and 10 * before // self._total < 10 * self._done // self._total:
-            _LOGGER.info("predicted %s of %s molecules", f"{self._done:,}", f"{self._total:,}")
+def _log_tenths(before: int, done: int, total: int) -> None:
+    """Log how much is done each time another tenth is, where stderr is no terminal and shows no bar."""
+    if not sys.stderr.isatty() and 10 * before // total < 10 * done // total:
+        _LOGGER.info("predicted %s of %s molecules", f"{done:,}", f"{total:,}")

@@ -14,7 +14,7 @@ def check_collection(graphs: Any) -> None:
     name = type(graphs).__name__
     if isinstance(graphs, Batch):
         raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: batch.to_data_list() will do")
-    if isinstance(graphs, str | Data) or _is_rdkit(graphs):
+    if isinstance(graphs, Data) or is_molecule(graphs):
         raise TypeError(f"predict takes a list of SMILES or graphs, got one {name}: [...] will do")
     columns = graphs if isinstance(graphs, Mapping) else getattr(graphs, "columns", None)
     if columns is not None:
@@ -29,34 +29,27 @@ def check_collection(graphs: Any) -> None:
 
 
 def is_missing(item: Any) -> bool:
-    """Whether an entry of a column is empty: ``None``, NaN, or pandas' NA."""
+    """Tell whether an entry of a column is empty: ``None``, NaN, or pandas' NA."""
     return item is None or type(item).__name__ == "NAType" or (isinstance(item, Real) and item != item)
 
 
-def _is_rdkit(item: Any) -> bool:
-    return hasattr(item, "GetNumAtoms")
-
-
 def is_molecule(item: Any) -> bool:
-    """Whether something is a string or an RDKit molecule."""
-    return isinstance(item, str) or _is_rdkit(item)
+    """Tell whether something is a string or an RDKit molecule."""
+    return isinstance(item, str) or hasattr(item, "GetNumAtoms")
 
 
 def strings(molecules: Iterable[Any]) -> list[str | None]:
-    """SMILES of strings and RDKit molecules; ``None`` where there is none."""
+    """Return the SMILES of strings and RDKit molecules; ``None`` where there is none."""
     texts: list[str | None] = []
-    mixed = set()
     for molecule in molecules:
         if isinstance(molecule, str) or is_missing(molecule):
             texts.append(str(molecule) if isinstance(molecule, str) else None)
-        elif _is_rdkit(molecule):
+        elif is_molecule(molecule):
             from tg_lpe.datasets.molecules import _molecule
 
             texts.append(_molecule.smiles_of(molecule))
         else:
-            mixed.add(type(molecule).__name__)
-    if mixed:
-        raise TypeError(f"predict takes SMILES or graphs, got both: strings and {', '.join(sorted(mixed))}")
+            raise TypeError(f"predict takes SMILES or graphs, got both: strings and {type(molecule).__name__}")
     return texts
 
 
@@ -72,9 +65,6 @@ class Graphs(Sequence[Data]):
     def __getitem__(self, index: Any) -> Any:
         graph = self._graphs[index]
         if not isinstance(graph, Data) or graph.edge_index is None:
-            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {_brief(graph)}")
+            what = f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
+            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {what}")
         return graph
-
-
-def _brief(graph: Any) -> str:
-    return f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"

@@ -33,17 +33,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Outside(Refusal):
-    """A graph with a prediction that lies outside of what the model was trained on.
-
-    Attributes:
-        index: its place in the input.
-        what: the SMILES, or ``"graph"``.
-        reason: how it differs from the molecules of the training set, or its prediction from their labels.
-    """
+    """A graph with a prediction that lies outside of what the model was trained on, and in what, as its ``reason``."""
 
 
 def most_probable(values: Tensor, classes: Sequence[str]) -> list[str | None]:
-    """Of each row of probabilities the class that has the largest, ``None`` of a row of NaN; empty without classes."""
+    """Name the class of the largest probability of each row, ``None`` of a row of NaN; empty without classes."""
     if not classes:
         return []
     refused = values.isnan().any(1).tolist()
@@ -75,7 +69,7 @@ class Predictions:
 
     @property
     def names(self) -> list[str | None]:
-        """The most probable class of each row, ``None`` where there is no prediction; empty without classes."""
+        """Name the most probable class of each row, ``None`` where there is no prediction; empty without classes."""
         return most_probable(self.values, self.classes)
 
     def __len__(self) -> int:
@@ -88,11 +82,11 @@ class Predictions:
         return self.values[index]
 
     def numpy(self) -> NDArray[np.float32]:
-        """``values`` as an array."""
+        """Return ``values`` as an array."""
         return self.values.numpy()
 
     def to_frame(self) -> Any:
-        """A ``pandas.DataFrame`` with a column for each of ``columns``, with the index of the series that was given.
+        """Make a ``pandas.DataFrame`` with a column for each of ``columns`` and the index of the series that was given.
 
         Of several classes there is a column ``class``, the most probable. Columns ``outside`` and ``refused`` hold the
         reasons, and are empty without one.

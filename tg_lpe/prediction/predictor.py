@@ -69,6 +69,11 @@ class PredictedMolecules(NamedTuple):
     refused: list[Refusal]
     outside: list[Outside]
 
+    @property
+    def num_graphs(self) -> int:
+        """Number of the molecules."""
+        return len(self.smiles)
+
 
 class Predictor:
     """Predicts from SMILES and from graphs. :func:`load` makes one from a checkpoint or a run folder.
@@ -100,12 +105,7 @@ class Predictor:
 
     @cached_property
     def reader(self) -> MoleculeReader:
-        """How the model reads SMILES.
-
-        Raises:
-            ValueError: if it was not trained on molecules, or nothing says which number means which atom type.
-            ModuleNotFoundError: if RDKit is not installed.
-        """
+        """How the model reads SMILES; a ``ValueError`` if nothing says which number means which atom type."""
         from tg_lpe.datasets.molecules import MoleculeReader
 
         try:
@@ -153,37 +153,27 @@ class Predictor:
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())
-        lines = [
-            f"Predictor of {', '.join(self.columns)}: {self._meaning()}",
-            f"  from: {self._input()}",
-            f"  by: {type(self.model).__name__}, {size:,} parameters",
-        ]
+        source, types = Path(str(self.data.get("source", "its data set"))).name, self.data.get("atom_types")
+        inputs = "graphs (Data)"
+        if self.data.get("ranges") or self.data.get("bond_types") is not None:
+            features = f"{len(types)} atom types" if types else "ogb's features"
+            inputs = f"SMILES, RDKit molecules, or graphs (Data) with {features}"
+        text = f"Predictor of {', '.join(self.columns)}: {self._meaning(source)}\n  from: {inputs}"
+        text += f"\n  by: {type(self.model).__name__}, {size:,} parameters"
         if self.ranges is not None:
-            lines.append(
-                f"  trained on: {self.data.get('num_train', 0):,} molecules of {self._source()}, {self.ranges}"
-            )
-        return "\n".join(lines)
+            text += f"\n  trained on: {self.data.get('num_train', 0):,} molecules of {source}, {self.ranges}"
+        return text
 
-    def _source(self) -> str:
-        return Path(str(self.data.get("source", "its data set"))).name
-
-    def _meaning(self) -> str:
+    def _meaning(self, source: str) -> str:
         """Say what the numbers are, and in which unit."""
-        target = self.data.get("target") or {}
         if self.task is None:
             return "outputs of the model as they are"
-        if unit := target.get("unit") or UNITS.get(str(target.get("computed"))):
-            return f"{self.task.name} of {self._level}s, {unit}"
-        if self.task.name == "regression":
-            return f"regression of {self._level}s, in the units of the labels in {self._source()}"
-        return f"{self.task.name} of {self._level}s, probabilities"
-
-    def _input(self) -> str:
-        if not self.data.get("ranges") and self.data.get("bond_types") is None:
-            return "graphs (Data)"
-        types = self.data.get("atom_types")
-        features = f"{len(types)} atom types" if types else "ogb's features"
-        return f"SMILES, RDKit molecules, or graphs (Data) with {features}"
+        target = self.data.get("target") or {}
+        unit = target.get("unit") or UNITS.get(str(target.get("computed")))
+        if unit is None:
+            is_regression = self.task.name == "regression"
+            unit = f"in the units of the labels in {source}" if is_regression else "probabilities"
+        return f"{self.task.name} of {self._level}s, {unit}"
 
     def predict(
         self,
@@ -224,12 +214,13 @@ class Predictor:
         check_choice("canonical", canonical, (None, True, False))
         check_collection(graphs)
         index = None
+        parts: Generator[_Part | PredictedMolecules, None, None]
         # By iteration: the first row of a pandas.Series need not be number 0.
         first = next((graph for graph in graphs if not is_missing(graph)), None) if len(graphs) else graphs
         if first is None or is_molecule(first):
             index = getattr(graphs, "index", None)
             graphs = strings(graphs)
-            parts = self._of_smiles(graphs, batch_size, num_workers, canonical)
+            parts = self.stream(graphs, batch_size=batch_size, num_workers=num_workers, canonical=canonical)
         elif canonical is not None:
             raise ValueError(f"canonical={canonical} is for SMILES, got graphs")
         else:
@@ -301,13 +292,6 @@ class Predictor:
             outside = [Outside(start + i, names[i], unlike[i]) for i in sorted(unlike)]
             yield PredictedMolecules(start, batch.smiles, values, refused, outside)
             start += len(batch.smiles)
-
-    def _of_smiles(
-        self, smiles: Sequence[str | None], batch_size: int, num_workers: int | None, canonical: bool | None
-    ) -> Generator[_Part, None, None]:
-        options: dict[str, Any] = {"num_workers": num_workers, "canonical": canonical}
-        for batch in self.stream(smiles, batch_size=batch_size, **options):
-            yield _Part(batch.values, batch.refused, batch.outside, len(batch.smiles))
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         check_count("batch_size", batch_size)
@@ -382,7 +366,7 @@ class Predictor:
 
 
 def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
-    """A trained model, ready to predict::
+    """Load a trained model, ready to predict::
 
         tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
 
@@ -415,21 +399,11 @@ def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu
 def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
     if not run.model.is_file():
         if run.result.exists():
-            raise ArgumentError(
-                "{} holds a complete run without its weights: {} is missing; remove {}, and a training with {resume} "
-                "writes both from {}",
-                run.path,
-                run.model.name,
-                run.result.name,
-                run.state.name,
-                resume=True,
-            )
-        raise ArgumentError(
-            "{} holds an unfinished run: {} is missing; a training with {resume} goes on with it",
-            run.path,
-            run.model.name,
-            resume=True,
-        )
+            message = "{} holds a complete run without its weights: {} is missing; remove {}, and a training with "
+            message += "{resume} writes both from {}"
+            raise ArgumentError(message, run.path, run.model.name, run.result.name, run.state.name, resume=True)
+        message = "{} holds an unfinished run: {} is missing; a training with {resume} goes on with it"
+        raise ArgumentError(message, run.path, run.model.name, resume=True)
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
         check_fit(described, lambda: make_model(described), tensors)
@@ -442,7 +416,7 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
 
 
 def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
-    """The graphs ``start..stop - 1`` of a chunk."""
+    """Return the graphs ``start..stop - 1`` of a chunk."""
     if (start, stop) == (0, chunk.num_graphs):
         return chunk
     first, last = torch.searchsorted(chunk.batch, torch.tensor([start, stop], device=chunk.batch.device)).tolist()
