@@ -609,6 +609,19 @@ def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     config, result = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "result"))
     assert (config["task"]["level"], config["model"]["level"]) == ("node", "node")
     assert result["test_accuracy"] > 0.9 and result["test_accuracy_relabelled"] == result["test_accuracy"]
+    assert config["data"]["split"] == {"kind": "random", "seed": 0}
+
+
+def test_published_splits_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = np.random.default_rng(0).permuted(np.tile(np.arange(30) % 3, (4, 1)), axis=1)
+    ring = np.array([np.arange(30), (np.arange(30) + 1) % 30])
+    masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
+    np.savez(tmp_path / "ring.npz", edge_index=ring, y=np.arange(30) % 2, x=np.ones((30, 1)), **masks)
+    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", "--epochs", "1"]
+    command += ["--out", str(tmp_path / "run"), "--seed", "5", "--threads", "1", "--quiet"]
+    assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0, capsys.readouterr().err
+    data = json.loads((tmp_path / "run" / "config.json").read_text())["data"]
+    assert data["split"] == {"kind": "published", "number": 1} and data["num_labelled_val"] == 10
 
 
 def test_atom_types_of_a_pretrained_encoder_in_training(

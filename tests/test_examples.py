@@ -15,6 +15,7 @@ QUICK = {
     "pretrain": ["--epochs", "1", "--graphs", "40"],
     "one_large_graph": ["--nodes", "2000"],
     "own_encoder": [],
+    "link_prediction": ["--nodes", "300", "--epochs", "5"],
 }
 
 

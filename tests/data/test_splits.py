@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from typing import Any
 
 import pytest
@@ -12,9 +13,20 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.data import DataSpec, GraphDataset, GraphSplits, TargetSpec, random_node_masks, random_split
+from tg_lpe import AddPositionalEncoding
+from tg_lpe.data import (
+    DataSpec,
+    GraphDataset,
+    GraphSplits,
+    TargetSpec,
+    random_link_split,
+    random_node_masks,
+    random_split,
+)
 from tg_lpe.data.splits import split_indices
 from tg_lpe.data.storage import is_collated, whole
+from tg_lpe.datasets.block_models import cluster_graphs
+from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -335,3 +347,81 @@ def test_description_of_one_graph_counts_labelled_nodes() -> None:
     data = Data(x=torch.ones(10, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.arange(10) % 2)
     described = GraphSplits.of_masks(random_node_masks(data, 0)).describe()
     assert [described[f"num_labelled_{part}"] for part in ("train", "val", "test")] == [6, 2, 2]
+
+
+def edge_set(edge_index: Tensor) -> set[tuple[int, int]]:
+    """Edges as ordered pairs of nodes."""
+    return {(min(pair), max(pair)) for pair in edge_index.T.tolist()}
+
+
+def test_link_split_hides_edges_and_draws_pairs_without() -> None:
+    data = cluster_graphs(1, 0)[0]
+    train, val, test = random_link_split(data, seed=1, val=0.1, test=0.2)
+    edges = edge_set(data.edge_index)
+    hidden = {}
+    for name, part in (("val", val), ("test", test)):
+        pairs, is_edge = part.edge_label_index, part.edge_label == 1
+        hidden[name] = edge_set(pairs[:, is_edge])
+        assert len(hidden[name]) == int(is_edge.sum()) == int((~is_edge).sum())
+        assert hidden[name] < edges and not edge_set(pairs[:, ~is_edge]) & edges
+        assert bool((pairs[0] != pairs[1]).all())
+    known = edge_set(train.edge_index)
+    assert known == edge_set(val.edge_index) == edges - hidden["val"] - hidden["test"]
+    assert edge_set(test.edge_index) == edges - hidden["test"] and not hidden["val"] & hidden["test"]
+    assert edge_set(train.edge_label_index) == known and bool((train.edge_label == 1).all())
+
+
+def test_link_split_comes_from_its_seed_alone() -> None:
+    data = cluster_graphs(1, 0)[0]
+    splits = []
+    for state in (0, 1):  # of the global generators
+        torch.manual_seed(state)
+        random.seed(state)
+        expected = torch.rand(1), random.random()
+        torch.manual_seed(state)
+        random.seed(state)
+        splits.append(random_link_split(data, seed=5))
+        assert (torch.rand(1), random.random()) == expected
+    for one, other in zip(*splits, strict=True):
+        assert torch.equal(one.edge_index, other.edge_index)
+        assert torch.equal(one.edge_label_index, other.edge_label_index)
+    assert not torch.equal(random_link_split(data, seed=6)[2].edge_label_index, splits[0][2].edge_label_index)
+
+
+@pytest.mark.parametrize(
+    "encoder", [Positions(4), LaplacianEigenvectors(4), RandomWalk(4)], ids=lambda e: type(e).__name__
+)
+def test_encodings_of_a_link_split_know_no_hidden_edge(encoder: Any) -> None:
+    """Each part has the encoding of a graph that never had its hidden edges."""
+    data = cluster_graphs(1, 0)[0]
+    encode = AddPositionalEncoding(encoder)
+    train, val, test = (encode(part) for part in random_link_split(data, seed=2))
+    fresh = encode(Data(edge_index=train.edge_index, num_nodes=data.num_nodes))
+    assert torch.equal(train.pe, fresh.pe) and torch.equal(val.pe, train.pe)
+    assert not torch.allclose(train.pe, encode(data).pe)
+    assert torch.equal(test.pe, encode(Data(edge_index=test.edge_index, num_nodes=data.num_nodes)).pe)
+    assert not torch.allclose(test.pe, train.pe)
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "message"),
+    [
+        ([[0, 1, 2, 3], [1, 2, 3, 0]], "one direction"),
+        ([[0, 1, 1, 0, 0, 1], [1, 0, 2, 1, 1, 0]], "twice"),
+        ([[0, 1, 2, 2], [1, 0, 2, 2]], "self-loops"),
+    ],
+)
+def test_link_split_refuses_edges_that_would_leak(edge_index: list[list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        random_link_split(Data(edge_index=torch.tensor(edge_index), num_nodes=4), seed=0)
+
+
+def test_link_split_refuses_other_arguments() -> None:
+    data = cluster_graphs(1, 0)[0]
+    for shares in ({"val": 0.0}, {"test": 1.0}, {"val": 0.5, "test": 0.5}):
+        with pytest.raises(ValueError, match="val and test"):
+            random_link_split(data, 0, **shares)
+    with pytest.raises(TypeError, match="seed"):
+        random_link_split(data, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="data"):
+        random_link_split([data], 0)  # type: ignore[arg-type]

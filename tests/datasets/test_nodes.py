@@ -93,3 +93,50 @@ def test_amazon_photo(shared_data: Path) -> None:
     assert [int((~splits.labels(part).isnan()).sum()) for part in ("train", "val", "test")] == [4590, 1530, 1530]
     assert splits.spec.in_channels == 745
     assert task_for(splits, "multiclass") == Multiclass(level="node", num_classes=8)
+
+
+def plain(**more: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph without features, and what else an archive may hold."""
+    return {"edge_index": ARRAYS["edge_index"], "y": ARRAYS["y"], **more}
+
+
+def masks(*shape: int) -> dict[str, np.ndarray]:
+    """Masks of the three parts: nodes 0 and 1, 2 and 3, and 4, in each split of a shape."""
+    parts = {"train_mask": [1, 1, 0, 0, 0], "val_mask": [0, 0, 1, 1, 0], "test_mask": [0, 0, 0, 0, 1]}
+    return {name: np.broadcast_to(np.array(mask, dtype=bool), (*shape, 5)) for name, mask in parts.items()}
+
+
+def test_features_written_out_or_absent(tmp_path: Path) -> None:
+    np.savez(tmp_path / "dense.npz", **plain(x=X.toarray().astype(np.float64)))
+    dense = load_node_graph(tmp_path / "dense.npz")
+    assert np.array_equal(dense.x.numpy(), X.toarray()) and dense.x.dtype == torch.float32
+    np.savez(tmp_path / "without.npz", **plain())
+    without = load_node_graph(tmp_path / "without.npz")
+    assert without.x is None and without.num_nodes == 5 and torch.equal(without.edge_index, dense.edge_index)
+
+
+def test_published_splits(tmp_path: Path) -> None:
+    for shape, expected in (((), [5]), ((1,), [5]), ((3,), [5, 3])):
+        np.savez(tmp_path / "graph.npz", **plain(**masks(*shape)))
+        data = load_node_graph(tmp_path / "graph.npz")
+        assert list(data.val_mask.shape) == expected
+        assert data.val_mask.reshape(5, -1)[:, -1].tolist() == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"x": np.ones(5)}, r"x must be numbers \[num_nodes"),
+        ({"x": np.ones((4, 2))}, r"4 nodes need y \[4\]"),
+        ({"x": X.toarray(), "x_indptr": X.indptr}, "two forms"),
+        ({"x_indptr": X.indptr}, "lacks x_indices, x_shape"),
+        ({"train_mask": masks()["train_mask"]}, "val_mask must be bool"),
+        (masks() | {"test_mask": np.ones(5)}, "test_mask must be bool"),
+        (masks(2) | {"val_mask": masks(3)["val_mask"]}, "val_mask must be bool"),
+        (masks() | {"train_mask": np.ones(4, dtype=bool)}, "train_mask must be bool"),
+    ],
+)
+def test_features_and_masks_that_do_not_fit(tmp_path: Path, more: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "graph.npz", **plain(**more))
+    with pytest.raises(ValueError, match=message):
+        load_node_graph(tmp_path / "graph.npz")

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from tg_lpe.data import GraphSplits
-from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.metrics import METRICS, hits_at
 from tg_lpe.training.tasks import (
     TASKS,
     Binary,
@@ -75,6 +75,25 @@ def ogb_evaluator(metric: str, columns: int) -> Any:
     evaluator = evaluate.Evaluator.__new__(evaluate.Evaluator)
     evaluator.name, evaluator.eval_metric, evaluator.num_tasks = "any", metric, columns
     return evaluator
+
+
+@few
+@given(scored(), st.integers(1, 8))
+def test_hits_are_ogbs(column: tuple[Tensor, Tensor], k: int) -> None:
+    scores, labels = (part.double().flatten() for part in column)
+    assume(0 < int(labels.sum()) < labels.numel())
+    evaluate = pytest.importorskip("ogb.linkproppred.evaluate")
+    theirs = evaluate.Evaluator.__new__(evaluate.Evaluator)  # constructed, it would read a table of its data sets
+    theirs.K = k
+    found = theirs._eval_hits(scores[labels == 1].numpy(), scores[labels == 0].numpy(), "numpy")[f"hits@{k}"]
+    assert hits_at(scores, labels, k) == pytest.approx(found, rel=1e-12)
+
+
+def test_hits_where_they_are_not_defined() -> None:
+    assert hits_at(torch.tensor([1.0, 2.0]), torch.ones(2), 1) is None
+    assert math.isnan(hits_at(torch.tensor([NAN, 2.0]), torch.tensor([1.0, 0.0]), 1))
+    with pytest.raises(ValueError, match="k must"):
+        hits_at(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]), 0)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def add_data(parser: Parser) -> None:
         metavar="SOURCE",
         help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or file "
         "of molecules (.smi, .csv, .tsv, .txt, .sdf, .mol, also .gz, .bz2, .xz, .zip; .parquet; - for standard input), "
-        "an .npz file with one graph and classes of its nodes, or "
+        "an .npz file with one graph and classes of its nodes (and published splits, of which --seed picks one), or "
         f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
     add_config(parser)
@@ -131,13 +131,23 @@ def load_data(
 
 
 def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
-    """One graph with classes of its nodes, which are divided 60/20/20 at random."""
+    """One graph with classes of its nodes: the published split, that of the seed if there are several, or 60/20/20."""
     from tg_lpe.data import GraphSplits, random_node_masks
+    from tg_lpe.data.splits import PARTS
     from tg_lpe.datasets.nodes import load_node_graph
 
     _refuse_options_of_molecules(args, targets)
-    splits = GraphSplits.of_masks(random_node_masks(load_node_graph(args.source), args.seed))
-    return replace(splits, split={"kind": "random", "seed": args.seed})
+    data = load_node_graph(args.source)
+    masks = data.get("train_mask")
+    if masks is None:
+        splits = GraphSplits.of_masks(random_node_masks(data, args.seed))
+        return replace(splits, split={"kind": "random", "seed": args.seed})
+    number = 0
+    if masks.dim() == 2:
+        number = args.seed % masks.size(1)
+        for part in PARTS:
+            data[f"{part}_mask"] = data[f"{part}_mask"][:, number]
+    return replace(GraphSplits.of_masks(data), split={"kind": "published", "number": number})
 
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:

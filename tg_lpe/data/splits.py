@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -11,6 +12,8 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.transforms import RandomLinkSplit
+from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
 from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.data.spec import DataSpec
@@ -278,6 +281,57 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
         mask[rows] = True
         result[f"{part}_mask"] = mask
     return result
+
+
+def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.1) -> tuple[Data, Data, Data]:
+    """Hide edges of a graph for validation and test, by PyG's ``RandomLinkSplit``, which takes no seed.
+
+    The three graphs differ in ``edge_index``, what may be known there: the training edges for training and validation,
+    those and the validation edges for test. Encode them after the split, not before: an encoding of the whole graph
+    knows the hidden edges.
+
+    Args:
+        data: an undirected graph, each edge listed once in either direction, no self-loops; not changed.
+        seed: decides the draw; the global generators are left as they were.
+        val, test: shares of the edges to hide.
+
+    Returns:
+        Graphs with pairs of nodes ``edge_label_index`` ``[2, num_pairs]`` and ``edge_label``, 1 for a hidden edge and 0
+        for as many pairs without an edge. The training graph has its own edges alone: draw other pairs anew in each
+        step, from all pairs, since those without an edge in the whole graph would tell where hidden edges are not.
+
+    Raises:
+        TypeError: if ``data`` is not a ``Data``, or ``seed`` no integer.
+        ValueError: if a share is not between 0 and 1 or nothing is left for training, or the edges are of another form.
+    """
+    if not isinstance(data, Data):
+        raise TypeError(f"data must be one graph as Data, got {type(data).__name__}")
+    if not isinstance(seed, int):
+        raise TypeError(f"seed must be an integer, got {seed!r}")
+    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
+        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val} and {test}")
+    edge_index = cast(Tensor, data.edge_index)
+    faults = {
+        "edges in one direction alone": not is_undirected(edge_index, num_nodes=data.num_nodes),
+        "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),
+        "self-loops": contains_self_loops(edge_index),
+    }
+    if any(faults.values()):
+        found = ", ".join(what for what, is_there in faults.items() if is_there)
+        raise ValueError(
+            f"edge_index must list each edge once in either direction, without self-loops, got {found}; apply "
+            "RemoveSelfLoops() and ToUndirected() of torch_geometric.transforms"
+        )
+    split = RandomLinkSplit(val, test, is_undirected=True, add_negative_train_samples=False)
+    python_state = random.getstate()
+    devices = [edge_index.device] if edge_index.is_cuda else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        random.seed(seed)  # PyG draws pairs without an edge from here
+        try:
+            return cast(tuple[Data, Data, Data], split(data))
+        finally:
+            random.setstate(python_state)
 
 
 def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:

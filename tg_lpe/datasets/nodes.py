@@ -12,20 +12,25 @@ from torch_geometric.utils import coalesce, to_undirected
 MAX_ENTRIES = 2**32
 """Entries of ``x``, which is written out, at most: 16 GiB."""
 
-_ARRAYS = ("edge_index", "x_indptr", "x_indices", "x_shape", "y")
+_ARRAYS = ("edge_index", "y")
+_SPARSE = ("x_indptr", "x_indices", "x_shape")
+_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     """Reads one graph, such as Amazon Photo or Coauthor CS; nothing is unpickled.
 
     Args:
-        path: an ``.npz`` archive with ``edge_index`` ``[2, num_edges]``, class ``y`` ``[num_nodes]``, and the features
-            as a sparse CSR matrix: ``x_indptr``, ``x_indices``, ``x_shape``, and ``x_data`` unless all values are one.
+        path: an ``.npz`` archive with ``edge_index`` ``[2, num_edges]`` and class ``y`` ``[num_nodes]``. Features, if
+            there are some, are ``x`` ``[num_nodes, num_features]``, or a sparse CSR matrix: ``x_indptr``,
+            ``x_indices``, ``x_shape``, and ``x_data`` unless all values are one. Published splits, if there are some,
+            are boolean ``train_mask``, ``val_mask`` and ``test_mask``, ``[num_splits, num_nodes]`` or ``[num_nodes]``.
         undirected: whether to list every edge in both directions. Duplicate edges are dropped either way.
 
     Returns:
-        ``x`` float32 ``[num_nodes, num_features]``, ``edge_index`` int64, sorted by row, then column, ``y`` int64.
-        :func:`tg_lpe.data.random_node_masks` draws a split.
+        ``edge_index`` int64, sorted by row, then column, ``y`` int64, ``x`` float32 ``[num_nodes, num_features]`` where
+        there are features, and the masks as in PyG: ``[num_nodes]`` of one split, ``[num_nodes, num_splits]`` of
+        several. :func:`tg_lpe.data.random_node_masks` draws a split.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -42,30 +47,77 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
-    edge_index, indptr, indices, shape, y = (_whole_numbers(path, name, arrays[name]) for name in _ARRAYS)
+    edge_index, y = (_whole_numbers(path, name, arrays[name]) for name in _ARRAYS)
+    if "x" in arrays and any(name in arrays for name in _SPARSE):
+        raise ValueError(f"{path}: x and {', '.join(_SPARSE)} are two forms of the features, got both")
+    x = None
+    if "x" in arrays:
+        x = _dense_features(path, arrays["x"])
+    elif any(name in arrays for name in _SPARSE):
+        x = _sparse_features(path, arrays)
+    num_nodes = y.numel() if x is None else len(x)
+    if y.shape != (num_nodes,):
+        raise ValueError(f"{path}: {num_nodes} nodes need y [{num_nodes}]; got {tuple(y.shape)}")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or not _within(edge_index, num_nodes):
+        raise ValueError(f"{path}: edge_index must be [2, num_edges] with entries in 0..{num_nodes - 1}")
+    make = to_undirected if undirected else coalesce
+    data = Data(x=x, edge_index=make(edge_index, num_nodes=num_nodes), y=y)
+    if x is None:
+        data.num_nodes = num_nodes
+    for name in _MASKS if any(name in arrays for name in _MASKS) else ():
+        data[name] = _mask(path, name, arrays, num_nodes)
+    return data
+
+
+def _dense_features(path: Path, x: np.ndarray) -> torch.Tensor:
+    """Features that are written out, as float32."""
+    if x.dtype.kind not in "biuf" or x.ndim != 2:
+        raise ValueError(f"{path}: x must be numbers [num_nodes, num_features], got {x.dtype} {x.shape}")
+    return torch.from_numpy(x.astype(np.float32))
+
+
+def _sparse_features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor:
+    """Write out the features of a CSR matrix."""
+    missing = [name for name in _SPARSE if name not in arrays]
+    if missing:
+        raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
+    indptr, indices, shape = (_whole_numbers(path, name, arrays[name]) for name in _SPARSE)
     if shape.shape != (2,):
         raise ValueError(f"{path}: x_shape must be num_nodes and num_features, got {shape.tolist()}")
     num_nodes, num_features = shape.tolist()
-    if indptr.shape != (num_nodes + 1,) or y.shape != (num_nodes,) or int(indptr[-1]) != indices.numel():
+    if indptr.shape != (num_nodes + 1,) or int(indptr[-1]) != indices.numel():
         raise ValueError(
-            f"{path}: {num_nodes} rows of x need x_indptr [{num_nodes + 1}] that ends in the length of x_indices, and "
-            f"y [{num_nodes}]; got {tuple(indptr.shape)}, {indices.numel()} indices and {tuple(y.shape)}"
+            f"{path}: {num_nodes} rows of x need x_indptr [{num_nodes + 1}] that ends in the length of x_indices; got "
+            f"{tuple(indptr.shape)} and {indices.numel()} indices"
         )
     if int(indptr[0]) != 0 or bool((indptr.diff() < 0).any()):
         raise ValueError(f"{path}: x_indptr must begin with 0 and not decrease, got {_brief(indptr)}")
-    if edge_index.dim() != 2 or edge_index.size(0) != 2 or not _within(edge_index, num_nodes):
-        raise ValueError(f"{path}: edge_index must be [2, num_edges] with entries in 0..{num_nodes - 1}")
     if not _within(indices, num_features):
         raise ValueError(f"{path}: x_indices must lie in 0..{num_features - 1}")
     if not 0 <= num_nodes * num_features <= MAX_ENTRIES:
         raise ValueError(f"{path}: x must have at most {MAX_ENTRIES:,} entries, got {num_nodes} x {num_features}")
-    data = arrays.get("x_data", np.ones(len(indices), np.float32))
-    if data.shape != (len(indices),) or data.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: x_data must be {len(indices)} numbers, got {data.dtype} {data.shape}")
-    x, values = torch.zeros(num_nodes, num_features), torch.from_numpy(data.astype(np.float32))
-    x[torch.repeat_interleave(torch.arange(num_nodes), indptr.diff()), indices] = values
-    make = to_undirected if undirected else coalesce
-    return Data(x=x, edge_index=make(edge_index, num_nodes=num_nodes), y=y)
+    values = arrays.get("x_data", np.ones(len(indices), np.float32))
+    if values.shape != (len(indices),) or values.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: x_data must be {len(indices)} numbers, got {values.dtype} {values.shape}")
+    x = torch.zeros(num_nodes, num_features)
+    x[torch.repeat_interleave(torch.arange(num_nodes), indptr.diff()), indices] = torch.from_numpy(
+        values.astype(np.float32)
+    )
+    return x
+
+
+def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) -> torch.Tensor:
+    """Nodes of one part of each published split, bool ``[num_nodes]`` or ``[num_nodes, num_splits]``."""
+    mask = arrays.get(name)
+    first = arrays.get(_MASKS[0])
+    is_bool = mask is not None and mask.dtype == np.bool_ and mask.ndim in (1, 2) and mask.shape[-1] == num_nodes
+    if mask is None or first is None or not is_bool or mask.shape != first.shape:
+        form = "none" if mask is None else f"{mask.dtype} {mask.shape}"
+        raise ValueError(
+            f"{path}: {name} must be bool [{num_nodes}] or [num_splits, {num_nodes}], as all of {', '.join(_MASKS)}, "
+            f"got {form}"
+        )
+    return torch.from_numpy(mask[0] if mask.ndim == 2 and len(mask) == 1 else mask.T.copy())
 
 
 def _whole_numbers(path: Path, name: str, array: np.ndarray) -> torch.Tensor:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import check_count
 from tg_lpe.checkpoints.registry import Registry
 
 
@@ -111,6 +112,31 @@ def average_precision(scores: Tensor, labels: Tensor) -> float | None:
     true_positives = positives.cumsum(0).double()
     precision = true_positives / (true_positives + negatives.cumsum(0))
     return float((precision * positives).sum() / num_positives)
+
+
+def hits_at(scores: Tensor, labels: Tensor, k: int) -> float | None:
+    """Share of the positives that score above the k-th best negative, as ogb's ``hits@k`` of link prediction.
+
+    Args:
+        scores: ``[num_labels]``, higher for positives.
+        labels: 0 or 1, ``[num_labels]``.
+        k: rank of the negative to beat; all positives are hits if there are fewer.
+
+    Returns:
+        The share; ``None`` if the labels are of one class; NaN if a score is NaN.
+
+    Raises:
+        ValueError: if ``k`` is less than 1.
+    """
+    check_count("k", k)
+    positives, negatives = scores[labels == 1], scores[labels != 1]
+    if not positives.numel() or not negatives.numel():
+        return None
+    if bool(scores.isnan().any()):
+        return float("nan")
+    if k > negatives.numel():
+        return 1.0
+    return float((positives > negatives.topk(k).values[-1]).double().mean())
 
 
 def accuracy(classes: Tensor, labels: Tensor) -> float | None:

@@ -1,0 +1,366 @@
+"""Node classification and link prediction: what each encoding adds to one model.
+
+    python benchmarks/nodes.py --data DIR [--tasks NAME ...] [--encodings NAME ...] [--seeds 0 1 2] [--quick]
+
+DIR holds email, cora, citeseer, photo, cs and tolokers as .npz; tasks whose file is absent are skipped. CLUSTER and
+PATTERN are drawn from seed 0, 1,000 graphs for training. Runs that the JSON file has are not repeated.
+
+Splits: the published one of cora and citeseer; number SEED of tolokers' ten; email, photo and cs 60/20/20 from the
+seed. For links, 5 % of the edges are hidden for validation and 10 % for test, with as many pairs without an edge;
+encoding and messages see the training edges alone, in all three parts.
+
+Encodings have 16 columns and are computed once. A model reads them beside the features: a binary matrix with rows of
+length one; of tolokers columns of variance one; of CLUSTER and PATTERN one-hot; without features the logarithm of the
+degree. Columns of encodings are divided by their root mean square, after their mean is taken away unless their sign
+is arbitrary. "positions, edges" reads also their inner products and squared distances at the edges. Signs are drawn
+anew in each step where there are many graphs; on one graph, whose nodes are those of the test, they stay as they are.
+
+The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
+neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual, then a net of one hidden
+layer, which gives scores of classes, or vectors whose inner products are scores of links. On one graph there are two
+layers, the sum is a mean, dropout is 0.5, and Adam has a rate of 0.01 and weight decay 5e-4; training stops 50 epochs
+after the best one. On CLUSTER and PATTERN there are four layers, the sum is divided by the mean degree of the training
+set, batches have 16 graphs, the rate is one-cycle up to 0.003, and classes are weighted by their frequency. The test
+set is read once, at the best epoch of validation. Time is of one thread, beside other work.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from _arguments import Parser
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import RemoveSelfLoops
+
+from tg_lpe import AddPositionalEncoding, LinearTransformerPE
+from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.data import random_link_split, random_node_masks
+from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
+from tg_lpe.datasets.nodes import load_node_graph
+from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
+from tg_lpe.nn.probes import draw_signs
+from tg_lpe.training.metrics import METRICS, hits_at
+from tg_lpe.training.run_folder import environment
+
+K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 50, 16
+
+ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
+    "none": None,
+    "random walks": lambda: AddPositionalEncoding(RandomWalk(K, 0)),
+    "gram-k16": lambda: LinearTransformerPE(K, attr_name="pe"),
+    "eigenvectors": lambda: AddPositionalEncoding(LaplacianEigenvectors(K, 0)),
+    "positions": lambda: AddPositionalEncoding(Positions(K, 0)),
+    "positions, edges": lambda: AddPositionalEncoding(Positions(K), edge_attr_name="edge_pe"),
+}
+SIGNED = ("eigenvectors", "positions", "positions, edges")
+"""Encodings whose columns have arbitrary signs."""
+
+
+class Task(NamedTuple):
+    """One data set and what is predicted on it."""
+
+    kind: str
+    source: str
+    epochs: int
+    metric: str = "accuracy"
+    has_features: bool = True
+
+
+TASKS = {
+    "email": Task("nodes", "email", 200, has_features=False),
+    "cora, no features": Task("nodes", "cora", 200, has_features=False),
+    "citeseer, no features": Task("nodes", "citeseer", 200, has_features=False),
+    "cora": Task("nodes", "cora", 200),
+    "citeseer": Task("nodes", "citeseer", 200),
+    "email, links": Task("links", "email", 200, "roc_auc", has_features=False),
+    "cora, links": Task("links", "cora", 200, "roc_auc"),
+    "photo": Task("nodes", "photo", 150),
+    "tolokers": Task("nodes", "tolokers", 150, "roc_auc"),
+    "cs": Task("nodes", "cs", 60),
+    "cs, links": Task("links", "cs", 60, "roc_auc"),
+    "CLUSTER": Task("graphs", "cluster", 20, "balanced_accuracy"),
+    "PATTERN": Task("graphs", "pattern", 20, "balanced_accuracy"),
+}
+
+
+class SymmetricProduct(torch.autograd.Function):
+    """The product with a symmetric sparse matrix, which is that of its gradient too."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, matrix: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        return matrix @ h
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.matrix @ grad, None
+
+
+Neighbours = tuple[list[Tensor], Tensor | float]
+"""The edges as symmetric matrices, of ones and of each edge channel, and what their sums are multiplied by."""
+
+
+def neighbours_of(data: Data, mean_degree: float | None = None) -> Neighbours:
+    """The matrices of sorted edges; sums become means, or are divided by one number for all nodes."""
+    row, col = data.edge_index
+    degree = torch.bincount(row, minlength=data.num_nodes)
+    pointers = F.pad(degree.cumsum(0), (1, 0))
+    values = [torch.ones(len(row)), *(data.edge_pe.T.contiguous() if "edge_pe" in data else ())]
+    size = (data.num_nodes, data.num_nodes)
+    matrices = [torch.sparse_csr_tensor(pointers, col, v, size, check_invariants=False) for v in values]
+    return matrices, 1 / mean_degree if mean_degree else 1 / degree.clamp(min=1).unsqueeze(1)
+
+
+class Layer(nn.Module):
+    """A linear map of the node itself, and one of each sum over its neighbours."""
+
+    def __init__(self, num_matrices: int, dropout: float) -> None:
+        super().__init__()
+        self.own = nn.Linear(CHANNELS, CHANNELS)
+        self.others = nn.ModuleList(nn.Linear(CHANNELS, CHANNELS, bias=False) for _ in range(num_matrices))
+        self.norm, self.dropout = nn.BatchNorm1d(CHANNELS), nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, neighbours: Neighbours) -> Tensor:
+        """Channels of the nodes, ``[num_nodes, 64]``."""
+        total, (matrices, scale) = self.own(h), neighbours
+        for linear, matrix in zip(self.others, matrices, strict=True):
+            total = total + linear(SymmetricProduct.apply(h, matrix) * scale)
+        return h + self.dropout(self.norm(total).relu())
+
+
+class Model(nn.Module):
+    """Channels of the nodes, and a head that makes scores of classes of them, or the factors of scores of pairs."""
+
+    def __init__(self, widths: tuple[int, int], num_matrices: int, layers: int, dropout: float, out: int) -> None:
+        super().__init__()
+        self.features, self.encoding = (nn.Linear(width, CHANNELS, bias=False) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(Layer(num_matrices, dropout) for _ in range(layers))
+        self.head = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, out))
+
+    def forward(self, x: Tensor, pe: Tensor, neighbours: Neighbours) -> Tensor:
+        """Channels of the nodes, before the head, ``[num_nodes, 64]``."""
+        h = self.dropout(x @ self.features.weight.T + self.encoding(pe)).relu()  # x may be sparse
+        for layer in self.layers:
+            h = layer(h, neighbours)
+        return h
+
+
+def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
+    """The graphs with standardised columns ``pe``, one of zeros for "none", and the seconds of encoding them."""
+    make, start = ENCODINGS[name], time.perf_counter()
+    if make is None:
+        return [copy.copy(data).update({"pe": torch.zeros(data.num_nodes, 1)}) for data in given], 0.0
+    encoded = make().encode_dataset(given, progress=False)
+    seconds = time.perf_counter() - start
+    for attribute in ("pe", "edge_pe") if "edge_pe" in encoded[0] else ("pe",):
+        values = torch.cat([data[attribute] for data in encoded])
+        mean = values.mean(0) if attribute == "pe" and name not in SIGNED else 0.0
+        root = (values - mean).square().mean(0).sqrt().clamp(min=1e-6) * (K**0.5 if attribute == "pe" else 1)
+        for data in encoded:
+            data[attribute] = (data[attribute] - mean) / root
+    return encoded, seconds
+
+
+def features_of(data: Data, has_features: bool) -> Tensor:
+    """What the model reads at each node beside the encoding."""
+    if not has_features:
+        degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes).float().log1p().unsqueeze(1)
+        return (degree - degree.mean()) / degree.std()
+    if bool(((data.x == 0) | (data.x == 1)).all()):
+        return F.normalize(data.x).to_sparse_csr()
+    return (data.x - data.x.mean(0)) / data.x.std(0).clamp(min=1e-6) / data.x.size(1) ** 0.5
+
+
+def fit(
+    model: Model,
+    epochs: int,
+    losses: Callable[[], Iterator[Tensor]],
+    evaluate: Callable[[str], dict[str, float]],
+    one_cycle_steps: int | None = None,
+) -> dict[str, Any]:
+    """Train, and give the figures of the epoch that is best on the validation set; the first of them decides."""
+    rate, decay = (0.003, 0.0) if one_cycle_steps else (0.01, 5e-4)
+    optimizer = torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, one_cycle_steps + 1) if one_cycle_steps else None
+    best: dict[str, Any] = {"epoch": 0}
+    for epoch in range(epochs):
+        model.train()
+        for loss in losses():
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+        model.eval()
+        with torch.no_grad():
+            figures = evaluate("val")
+        if epoch == 0 or next(iter(figures.values())) > next(iter(best["validation"].values())):
+            best, weights = {"epoch": epoch, "validation": figures}, copy.deepcopy(model.state_dict())
+        if epoch - best["epoch"] >= PATIENCE:
+            break
+    model.load_state_dict(weights)
+    with torch.no_grad():
+        return best | {"test": evaluate("test"), "num_parameters": sum(p.numel() for p in model.parameters())}
+
+
+def nodes(data: Data, task: Task, seed: int) -> dict[str, Any]:
+    """Classify the nodes of one graph."""
+    if "train_mask" not in data:
+        data = random_node_masks(data, seed)
+    masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
+    masks = {part: mask if mask.dim() == 1 else mask[:, seed] for part, mask in masks.items()}
+    x, neighbours = features_of(data, task.has_features), neighbours_of(data)
+    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.5, int(data.y.max()) + 1)
+
+    def score(part: str) -> Tensor:
+        return model.head(model(x, data.pe, neighbours)[masks[part]])
+
+    def losses() -> Iterator[Tensor]:
+        yield F.cross_entropy(score("train"), data.y[masks["train"]])
+
+    def evaluate(part: str) -> dict[str, float]:
+        scores = score(part)
+        found = scores[:, 1] - scores[:, 0] if task.metric == "roc_auc" else scores.argmax(1)
+        return {task.metric: METRICS[task.metric](found, data.y[masks[part]]).mean}
+
+    return fit(model, task.epochs, losses, evaluate)
+
+
+def links(splits: tuple[Data, Data, Data], task: Task, seed: int) -> dict[str, Any]:
+    """Tell pairs with a hidden edge from pairs without; only the first graph, which is encoded, is read."""
+    data, pairs = splits[0], dict(zip(("train", "val", "test"), splits, strict=True))
+    x, neighbours = features_of(data, task.has_features), neighbours_of(data)
+    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.5, CHANNELS)
+    generator = torch.Generator().manual_seed(seed)
+
+    def score(ends: Tensor) -> Tensor:
+        h = model.head(model(x, data.pe, neighbours))
+        return (h[ends[0]] * h[ends[1]]).sum(1)
+
+    def losses() -> Iterator[Tensor]:
+        ends = data.edge_label_index
+        other = torch.randint(data.num_nodes, ends.shape, generator=generator)
+        labels = (torch.arange(2 * ends.size(1)) < ends.size(1)).float()
+        yield F.binary_cross_entropy_with_logits(score(torch.cat([ends, other], dim=1)), labels)
+
+    def evaluate(part: str) -> dict[str, float]:
+        scores, labels = score(pairs[part].edge_label_index), pairs[part].edge_label
+        return {"roc_auc": METRICS["roc_auc"](scores, labels).mean, f"hits@{HITS}": hits_at(scores, labels, HITS)}
+
+    return fit(model, task.epochs, losses, evaluate)
+
+
+def graphs(splits: dict[str, list[Data]], task: Task, seed: int, signed: bool) -> dict[str, Any]:
+    """Classify the nodes of many graphs."""
+    train = Batch.from_data_list(splits["train"])
+    mean_degree = train.edge_index.size(1) / train.num_nodes
+    width, counts = int(train.x.max()) + 1, torch.bincount(train.y)
+    num_matrices = 1 + (train.edge_pe.size(1) if "edge_pe" in train else 0)
+    model = Model((width, train.pe.size(1)), num_matrices, 4, 0.0, len(counts))
+    generator = torch.Generator().manual_seed(seed)
+    loader = DataLoader(splits["train"], BATCH, shuffle=True, generator=generator)
+    weight = len(train.y) / (len(counts) * counts)
+
+    def score(batch: Batch, pe: Tensor) -> Tensor:
+        return model.head(model(F.one_hot(batch.x, width).float(), pe, neighbours_of(batch, mean_degree)))
+
+    def losses() -> Iterator[Tensor]:
+        for batch in loader:
+            pe = batch.pe * draw_signs(batch.num_graphs, K, generator)[batch.batch] if signed else batch.pe
+            yield F.cross_entropy(score(batch, pe), batch.y, weight)
+
+    def evaluate(part: str) -> dict[str, float]:
+        batches = list(DataLoader(splits[part], BATCH))
+        found = torch.cat([score(batch, batch.pe).argmax(1) for batch in batches])
+        return {task.metric: METRICS[task.metric](found, torch.cat([batch.y for batch in batches])).mean}
+
+    return fit(model, task.epochs, losses, evaluate, task.epochs * len(loader))
+
+
+def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) -> Iterator[dict[str, Any]]:
+    """One run for each seed, encoded once unless the seed decides the edges."""
+    task = TASKS[name] if not quick else TASKS[name]._replace(epochs=2)
+    if task.kind == "graphs":
+        loaded = load_block_model(task.source, 0, 32 if quick else 1000)
+        parts = {part: list(getattr(loaded, part)) for part in ("train", "val", "test")}
+        encoded, encoding_seconds = encode([*parts["train"], *parts["val"], *parts["test"]], encoding)
+        for graph in encoded:
+            graph.y = graph.y.long()
+        listed = iter(encoded)
+        splits = {part: [next(listed) for _ in found] for part, found in parts.items()}
+    else:
+        graph = cluster_graphs(1, 0)[0] if quick else load_node_graph(folder / f"{task.source}.npz")
+        graph = RemoveSelfLoops()(graph)
+        if quick:
+            graph.x, graph.y = F.one_hot(graph.x).float(), graph.y % 2
+        if task.kind == "nodes":
+            (data,), encoding_seconds = encode([graph], encoding)
+    for seed in seeds:
+        torch.manual_seed(seed)
+        start = time.perf_counter()
+        if task.kind == "graphs":
+            figures = graphs(splits, task, seed, encoding in SIGNED)
+        elif task.kind == "nodes":
+            figures = nodes(data, task, seed)
+        else:
+            train, val, test = random_link_split(graph, seed)
+            (train,), encoding_seconds = encode([train.sort()], encoding)
+            start = time.perf_counter()
+            figures = links((train, val, test), task, seed)
+        yield figures | {"seed": seed, "seconds": time.perf_counter() - start, "encoding_seconds": encoding_seconds}
+
+
+def summary(name: str, encoding: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and spread over the runs of an encoding on a task."""
+    row: dict[str, Any] = {"data": name, "encoding": encoding, "epochs": TASKS[name].epochs}
+    for metric in found[0]["test"]:
+        values = [run["test"][metric] for run in found]
+        row[metric] = statistics.fmean(values)
+        row[f"{metric}_std"] = statistics.stdev(values) if len(values) > 1 else None
+    row |= {key: statistics.fmean(run[key] for run in found) for key in ("seconds", "encoding_seconds")}
+    return row | {"num_parameters": found[0]["num_parameters"], "runs": found}
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--data", metavar="DIR", type=Path, default=Path("nodes"), help="(default: %(default)s)")
+    parser.add_argument("--tasks", nargs="+", metavar="NAME", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--encodings", nargs="+", metavar="NAME", choices=list(ENCODINGS), default=list(ENCODINGS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="(default: 0 1 2)")
+    parser.add_argument("--quick", action="store_true", help="two epochs on small graphs that are drawn")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/nodes.json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    file = Path(args.json)
+    rows = {(row["data"], row["encoding"]): row for row in (read_json(file)["results"] if file.exists() else ())}
+    for name in args.tasks:
+        path = args.data / f"{TASKS[name].source}.npz"
+        if TASKS[name].kind != "graphs" and not args.quick and not path.is_file():
+            print(f"{name}: skipped, there is no file {path}", file=sys.stderr)
+            continue
+        for encoding in args.encodings:
+            done = rows[name, encoding]["runs"] if (name, encoding) in rows else []
+            seeds = [seed for seed in args.seeds if seed not in {run["seed"] for run in done}]
+            for run in runs(name, encoding, seeds[:1] if args.quick else seeds, args.data, args.quick) if seeds else ():
+                done = [*done, run]
+                print(name, encoding, run, file=sys.stderr, flush=True)
+                rows[name, encoding] = summary(name, encoding, done)
+                order = [(task, one) for task in TASKS for one in ENCODINGS if (task, one) in rows]
+                write_json(file, {"results": [rows[key] for key in order], "machine": environment()})
+    if not rows:
+        sys.exit("no task was run")
+
+
+if __name__ == "__main__":
+    main()
