@@ -1,11 +1,12 @@
-"""The graphs of :mod:`tg_lpe.testing` for all tests, and an encoder as a user writes one."""
+"""The graphs of :mod:`tg_lpe.testing` for all tests, a dataset of a list, and an encoder as a user writes one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
 
 from tg_lpe import Encoder, Encoding, Incidence
 from tg_lpe.testing.graphs import (
@@ -29,6 +30,7 @@ __all__ = [
     "Degrees",
     "Batched",
     "Graph",
+    "Stored",
     "assert_same_gradients",
     "batch_of",
     "corner_cases",
@@ -64,3 +66,11 @@ class Degrees(Encoder):
         node = self.scale * graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
         edge = node[graph.edge_index].sum(0) * (graph.edge_index[0] != graph.edge_index[1]).unsqueeze(1)
         return Encoding(node, edge)
+
+
+class Stored(InMemoryDataset):
+    """A dataset in memory made of a list."""
+
+    def __init__(self, graphs: Sequence[Data], transform: Callable[[Data], Data] | None = None) -> None:
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(list(graphs))

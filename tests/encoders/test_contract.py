@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from tg_lpe.encoders import (
     ResistiveEmbedding,
     load_encoder,
 )
-from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+from tg_lpe.transforms import AddResistiveEmbeddingPE
 
 RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 
@@ -73,13 +72,6 @@ def test_arguments_that_json_cannot_hold_are_not_dropped(tmp_path: Path) -> None
         model.config_dict()
 
 
-def test_sequences_are_normalised() -> None:
-    encoder = HeatKernel(range(1, 4))  # type: ignore[arg-type]
-    assert json.loads(json.dumps(encoder.config_dict()))["times"] == [1.0, 2.0, 3.0]
-    assert encoder.without_edges().out_channels == 3
-    assert AddPositionalEncoding(encoder)(ring()).pe.shape == (4, 3)
-
-
 def test_without_edges_copies_every_tensor() -> None:
     encoder = Activated()
     encoder.net[0].requires_grad_(False)
@@ -96,55 +88,6 @@ def test_without_edges_copies_every_tensor() -> None:
     with torch.no_grad():
         slim.net[2].weight.zero_()
     assert bool(encoder.net[2].weight.any()), "copies, not the same tensors"
-
-
-def test_reset_reaches_nets_and_tells_of_bare_parameters() -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        fresh, encoder = Activated(), Activated()
-        torch.manual_seed(5)
-        encoder.reset_parameters()
-        encoder.own = nn.Parameter(torch.zeros(3))
-        with pytest.raises(NotImplementedError, match="reset_parameters"):
-            encoder.reset_parameters()
-    assert torch.equal(encoder.net[0].weight, fresh.net[0].weight)
-    assert torch.equal(encoder.net[2].bias, fresh.net[2].bias)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"probes": "random"},
-        {"probes": "learned", "max_nodes": 5},
-        {"probes": "features", "num_node_types": 3},
-        {"probes": "features", "in_channels": 2},
-        {"diagonal": False, "update_incidence": True},
-        {"normalize": False, "independent_scaling": False},
-    ],
-)
-def test_a_linear_transformer_is_reset(options: dict[str, Any]) -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        fresh, encoder = LinearTransformer(4, **options), LinearTransformer(4, **options)
-        with torch.no_grad():
-            for parameter in encoder.parameters():
-                parameter.add_(1.0)
-        torch.manual_seed(5)
-        encoder.reset_parameters()
-    for (name, values), expected in zip(encoder.named_parameters(), fresh.parameters(), strict=True):
-        assert torch.equal(values, expected), name
-
-
-def test_a_frozen_linear_transformer_is_reset() -> None:
-    encoder = LinearTransformer(4).freeze()
-    before = encoder(None, RING).node
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        encoder.reset_parameters()
-    expected = LinearTransformer(4)
-    expected.load_state_dict(encoder.state_dict())
-    assert not torch.equal(encoder(None, RING).node, before)
-    torch.testing.assert_close(encoder(None, RING).node, expected(None, RING).node.detach())
 
 
 def test_a_linear_transformer_in_a_model_that_is_trained_again() -> None:
@@ -321,39 +264,3 @@ def test_appending_to_x_keeps_its_precision() -> None:
 def test_arguments_out_of_range_are_refused(make: Callable[[], Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make()
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: AddPositionalEncoding(Degrees(), "pe_index"), ValueError, "attr_name"),
-        (lambda: AddPositionalEncoding(Degrees(), edge_attr_name="batch_pe"), ValueError, "edge_attr_name='batch_pe'"),
-        (lambda: AddPositionalEncoding(Degrees(), 3), TypeError, "attr_name must"),
-        (lambda: AddHeatKernelPE(attr_name="a", edge_attr_name="a"), ValueError, "differ, got 'a' for both"),
-        (lambda: AddEffectiveResistance(attr_name=None), TypeError, "attr_name must"),
-    ],
-)
-def test_names_of_attributes_are_checked(make: Callable[[], Any], error: type, message: str) -> None:
-    with pytest.raises(error, match=message):
-        make()
-
-
-def test_one_graph_is_no_dataset() -> None:
-    with pytest.raises(TypeError, match="encode_dataset takes"):
-        AddPositionalEncoding(Degrees()).encode_dataset(ring())
-
-
-def test_pairs_of_a_batch_are_taken_apart() -> None:
-    transform = AddEffectiveResistance("all")
-    graphs = [ring(), Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3), Data(edge_index=RING, num_nodes=4)]
-    for got, expected in zip(
-        transform(Batch.from_data_list(graphs)).to_data_list(), map(transform, graphs), strict=True
-    ):
-        assert torch.equal(got.effective_resistance_index, expected.effective_resistance_index)
-        torch.testing.assert_close(got.effective_resistance, expected.effective_resistance)
-
-
-def test_eigenvalues_of_a_batch_are_taken_apart() -> None:
-    transform = AddLaplacianEigenvectors(2, eigenvalue_attr_name="eigenvalues")
-    batch = transform(Batch.from_data_list([ring(), ring()]))
-    assert torch.equal(batch[1].eigenvalues, batch.eigenvalues[1:])

@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, from_networkx
+from helpers import Graph, corner_cases, from_networkx
 from scipy.linalg import expm
 
 from tg_lpe import Encoder, Encoding, GramTransformer, Incidence, LinearTransformer
@@ -20,10 +20,8 @@ from tg_lpe.encoders import (
     RandomWalk,
     ResistiveEmbedding,
     ShortestPath,
+    make_encoder,
 )
-from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
-from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.nn._util import pair_forms
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 
@@ -401,26 +399,6 @@ class TestRandomLinearTransformer(EncoderTestCase):
         return LinearTransformer(k=2, num_loops=1)
 
 
-# What training used.
-
-
-def test_training_reads_the_numbers_that_it_did() -> None:
-    """Eigenvectors of the normalised Laplacian in float32, and sign-invariant forms of these at edges."""
-    parts = [Graph(g.num_nodes, g.edges, [1.0] * len(g.edges)) for g in corner_cases()]
-    batched = batch_of(parts)
-    graph = Incidence(**batched.arguments(weighted=False))
-    encoder = LaplacianEigenvectors(6)
-    node, edge = encoder.encode(graph)
-    expected = laplacian_eigenvectors(graph, 6)[0].float()
-    assert torch.equal(node, expected) and torch.equal(edge, pair_forms(expected, batched.edge_index))
-    assert (encoder.out_channels, encoder.edge_out_channels) == (6, 12)
-    walk = RandomWalk(16)
-    nodes, edges = random_walk_probabilities(graph, 16)
-    found = walk.encode(graph)
-    assert torch.equal(found.node, nodes.float()) and walk.edge_out_channels == 16
-    assert torch.equal(found.edge, graph.spread_to_directed(edges).float())
-
-
 def test_random_signs() -> None:
     encoder, graph = LaplacianEigenvectors(3), Incidence(*GRAPH.both_ways()[:1], 6)
     fixed = encoder.encode(graph)
@@ -467,3 +445,15 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
 def test_refusals(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["GramTransformer", "LinearTransformer", "LPE", "PPGN", "SPE", "SpectralKernel"])
+def test_autocast_changes_no_bit(name: str) -> None:
+    """Within a model in half precision as well."""
+    encoder = make_encoder({"class": name}).eval()
+    graph = Incidence(*GRAPH.both_ways()[:1], 6)
+    expected = encoder.encode(graph)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder.encode(graph)
+    assert torch.equal(found.node, expected.node)
+    assert found.edge is expected.edge is None or torch.equal(found.edge, expected.edge)

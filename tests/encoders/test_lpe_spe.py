@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from typing import Any
 
 import networkx as nx
@@ -15,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
-from tg_lpe.encoders import LPE, SPE, spe
-from tg_lpe.graph.eigenspaces import bottom_eigenvectors, outer_eigenvectors, whole_eigenspaces
+from tg_lpe import Encoder, Encoding, Incidence
+from tg_lpe.encoders import LPE, SPE
+from tg_lpe.graph.eigenspaces import outer_eigenvectors, whole_eigenspaces
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 M = 5
@@ -161,22 +160,6 @@ class TestSPEWithManyEigenpairs(TestSPE):
     test_gradients = None
 
 
-def test_gradients_of_chunks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder: Any = randomize_(SPE(4, M, num_filters=3)).double()
-    graph = incidence(GRAPH, from_networkx(nx.barbell_graph(4, 3)), Graph(1, [], []))
-
-    def gradients() -> tuple[Tensor, list[Tensor]]:
-        encoder.zero_grad()
-        node = encoder.encode(graph).node
-        node.square().sum().backward()
-        return node.detach(), [parameter.grad.clone() for parameter in encoder.parameters()]
-
-    expected = gradients()
-    for chunk in (500, 30, 1):
-        monkeypatch.setattr(spe, "CHUNK", chunk)
-        torch.testing.assert_close(gradients(), expected, rtol=1e-10, atol=1e-10)
-
-
 @few
 @given(data=st.data())
 def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
@@ -214,16 +197,6 @@ def test_whole_eigenspaces(graph: Graph) -> None:
         np.testing.assert_allclose(vectors @ vectors.T, basis[:, :kept] @ basis[:, :kept].T, atol=1e-6)
 
 
-def test_an_eigenspace_that_is_cut_is_left_out() -> None:
-    complete = incidence(from_networkx(nx.complete_graph(5)))
-    for k, kept in ((1, 1), (2, 1), (4, 1), (5, 5), (6, 5)):
-        vectors, values = whole_eigenspaces(complete, k)
-        assert vectors.shape == (5, k) and int(values.isfinite().sum()) == kept
-        assert not vectors[:, kept:].any()
-    isolated = whole_eigenspaces(incidence(Graph(4, [], [])), 3, normalization=None)
-    assert not isolated[0].any() and isolated[1].isnan().all()
-
-
 def test_random_signs_of_lpe() -> None:
     encoder: Any = randomize_(LPE(16, 3)).double().eval()
     graph = incidence(GRAPH, GRAPH)
@@ -238,77 +211,6 @@ def test_random_signs_of_lpe() -> None:
     drawn = {tuple(encode(seed)[:6].flatten().tolist()) for seed in range(60)}
     assert len(drawn) == 8, "each column has its own sign"
     assert any(not torch.equal(out[:6], out[6:]) for out in map(encode, range(5))), "each graph has its own signs"
-
-
-def test_training_draws_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same graph has other encodings in two steps of a training, and the same in two evaluations."""
-    from torch_geometric.data import Data
-
-    from tg_lpe.data import GraphSplits
-    from tg_lpe.training import TrainConfig, build_model, make_task, train
-
-    seen: dict[bool, list[Tensor]] = {True: [], False: []}
-    encode = LPE.encode_nodes
-
-    def watched(self: LPE, graph: Incidence, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        seen[torch.is_grad_enabled()].append(node.detach().clone())
-        return encode(self, graph, node, values, absent)
-
-    monkeypatch.setattr(LPE, "encode_nodes", watched)
-    index, _ = GRAPH.both_ways()
-    data = [Data(edge_index=index, num_nodes=6, y=torch.tensor([0.5]))]
-    splits = GraphSplits.of(data, data, data, level="graph")
-    task = make_task({"name": "regression"})
-    model = build_model(splits.spec, task, {"class": "LPE", "out_channels": 4, "num_eigenpairs": 3}, hidden_channels=8)
-    train(model, splits, task, TrainConfig(epochs=8, precision="float32"), progress=False)
-    assert len({tuple(node.flatten().tolist()) for node in seen[True]}) > 2
-    plain = bottom_eigenvectors(incidence(Graph(6, GRAPH.edges, [1.0] * 7)), 3)[0].float()
-    assert torch.equal(seen[False][0], plain)
-
-
-def test_epsilon_tells_columns_of_a_repeated_eigenvalue_apart_in_float32() -> None:
-    ring = incidence(from_networkx(nx.cycle_graph(6)))
-    for epsilon, apart in ((1e-4, True), (1e-12, False)):
-        largest = 0.0
-        for seed in range(3):
-            torch.manual_seed(seed)
-            encoder = LPE(8, 6, epsilon=epsilon).eval()
-            found = encoder.precompute(ring)
-            names = [f"graph_eigenvalues_{encoder.kind}", f"node_spectrum_{encoder.kind}"]
-            values, vectors = (found[name].clone() for name in names)
-            values[0, 1:3] = values[0, 1:3].mean()
-            swapped = vectors[:, [0, 2, 1, 3, 4, 5]]
-            with torch.no_grad():
-                first, second = (
-                    encoder.encode(ring, precomputed=dict(zip(names, (values, some), strict=True))).node
-                    for some in (vectors, swapped)
-                )
-            largest = max(largest, float((first - second).abs().max()))
-        assert (largest > 1e-6) == apart
-
-
-def test_absent_eigenpairs_add_nothing() -> None:
-    small = incidence(from_networkx(nx.path_graph(4)))
-    many, exact = LPE(5, 9), LPE(5, 4)
-    with torch.no_grad():
-        exact.load_state_dict({**many.state_dict(), "epsilon": many.epsilon[:4]})
-        torch.testing.assert_close(many.encode(small).node, exact.encode(small).node)
-    more, all_ = SPE(5, 9, num_filters=3), SPE(5, 4, num_filters=3)
-    all_.load_state_dict(more.state_dict())
-    with torch.no_grad():
-        torch.testing.assert_close(more.encode(small).node, all_.encode(small).node)
-
-
-@pytest.mark.parametrize("cls", [LPE, SPE])
-def test_full_precision_under_autocast(cls: type[LPE] | type[SPE]) -> None:
-    model = GraphTransformer(encoder=cls(4, M), hidden_channels=8, heads=2, num_layers=1).eval()
-    index, _ = GRAPH.both_ways()
-    graph = Incidence(index, 6)
-    assert model.encoder is not None
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        inside = model.encoder.encode(graph).node
-    with torch.no_grad():
-        assert torch.equal(inside, model.encoder.encode(graph).node)
 
 
 @pytest.mark.parametrize(
@@ -354,24 +256,3 @@ def test_edge_weights_get_no_gradient(cls: type[LPE] | type[SPE]) -> None:
     assert torch.autograd.grad(node.sin().sum(), weight, allow_unused=True)[0] is None
     assert node.requires_grad
     torch.testing.assert_close(encoder(None, index, edge_weight=weight.detach(), num_nodes=5).node, node)
-
-
-@pytest.mark.parametrize("trained", [False, True])
-def test_sums_over_anchors_are_not_kept(monkeypatch: pytest.MonkeyPatch, trained: bool) -> None:
-    """Otherwise memory would grow with the cube of the number of nodes."""
-    monkeypatch.setattr(spe, "CHUNK", 1)
-    alive: list[int] = []
-    parts: list[weakref.ref[torch.Tensor]] = []
-    computed = spe._anchor_sums
-
-    def watched(*given: Any) -> torch.Tensor:
-        alive.append(sum(part() is not None for part in parts))
-        part = computed(*given)
-        parts.append(weakref.ref(part))
-        return part
-
-    monkeypatch.setattr(spe, "_anchor_sums", watched)
-    encoder, ring = SPE(4, 8), torch.tensor([[*range(40)], [*range(1, 40), 0]])
-    with torch.set_grad_enabled(trained):
-        encoder(None, ring)
-    assert len(alive) == 40 and max(alive) <= 3

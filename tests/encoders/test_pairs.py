@@ -11,7 +11,7 @@ from networkx import barbell_graph, random_regular_graph
 from torch import Tensor
 
 from tg_lpe import Encoder, Encoding, GramTransformer, Incidence
-from tg_lpe.encoders import PPGN, gram_transformer
+from tg_lpe.encoders import PPGN
 from tg_lpe.encoders.base import check_encoder, checked_pairs
 
 RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
@@ -120,15 +120,6 @@ def test_gradients_of_pairs() -> None:
     assert torch.autograd.gradcheck(of, (weight, *values))
 
 
-def test_what_other_read_outs_give_does_not_change() -> None:
-    results = []
-    for more in ({}, {"pair_out_channels": 3}):
-        torch.manual_seed(0)
-        results.append(GramTransformer(3, 2, 2, 4, **more)(None, RING, num_nodes=6))
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-    assert "pair_out_channels=3" in repr(GramTransformer(3, pair_out_channels=3))
-
-
 def test_who_encodes_no_pairs_says_so() -> None:
     graph = Incidence(RING, 6)
     for encoder in (GramTransformer(3), Degrees()):
@@ -156,16 +147,6 @@ def test_what_is_no_pair_is_refused(encoder: Encoder) -> None:
         encoder.encode_pairs(two, [[0], [1]])
 
 
-@pytest.mark.parametrize("encoder", [plain(), PPGN(2, 2, 3)], ids=["GramTransformer", "PPGN"])
-def test_encodings_with_pairs_are_both(encoder: Encoder) -> None:
-    graph, pairs = Incidence(RING, 6), torch.tensor([[0, 3, 2, 2], [3, 0, 2, 1]])
-    with torch.no_grad():
-        encoding, found = encoder.encode_with_pairs(graph, pairs)
-        assert all(torch.equal(a, b) for a, b in zip(encoding, encoder.encode(graph), strict=True))
-        assert torch.equal(found, encoder.encode_pairs(graph, pairs))
-        assert torch.equal(found, encoder.encode_pairs(graph, pairs.int()))
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_pairs_change_nothing_in_the_encoding(options: dict) -> None:
     encoder = randomize_(
@@ -180,21 +161,6 @@ def test_pairs_change_nothing_in_the_encoding(options: dict) -> None:
     encoding, _ = encoder.encode_with_pairs(incidence, all_pairs(incidence), x, edge_attr)
     for got, expected in zip(encoding, encoder.encode(incidence, x, edge_attr), strict=True):
         assert relative_error(got, expected) < 1e-12
-
-
-def test_pairs_do_not_decide_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all pairs this graph is too large for exact orders; the encoding of its nodes stays exact."""
-    graph = Incidence(**batch_of([from_networkx(random_regular_graph(3, 40, seed=0))]).arguments())
-    encoder = plain(edge_out_channels=2)
-    exact = encoder.encode(graph)
-    monkeypatch.setattr(gram_transformer, "EXACT_NODES", 20)
-    monkeypatch.setattr(gram_transformer, "EXACT_WORK", 40 * (40 + 2 * 60) * encoder.num_layers)
-    monkeypatch.setattr(gram_transformer, "BALL_VISITS", 8)
-    pairs = all_pairs(graph)
-    encoding, found = encoder.encode_with_pairs(graph, pairs)
-    assert all(torch.equal(got, expected) for got, expected in zip(encoding, exact, strict=True))
-    diagonal = found[pairs[0] == pairs[1]]
-    assert not torch.allclose(diagonal, encoding.node[pairs[0][pairs[0] == pairs[1]]])  # estimated
 
 
 class Wrong(Degrees):

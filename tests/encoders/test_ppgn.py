@@ -15,8 +15,7 @@ from torch.nn import functional
 from torch_geometric.data import Data
 
 from tg_lpe import Encoder, Incidence
-from tg_lpe.encoders import PPGN, ppgn
-from tg_lpe.models import TupleTransformer
+from tg_lpe.encoders import PPGN
 from tg_lpe.testing import EncoderTestCase
 from tg_lpe.theory import wl
 
@@ -87,25 +86,6 @@ def test_pairs_are_entries(graph: Graph) -> None:
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-9, atol=1e-9)
 
 
-def test_buckets_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = randomize_(PPGN()).double()
-    batch = incidence(*(from_networkx(nx.cycle_graph(n)) for n in (3, 9, 4, 30, 5)))
-    expected = encoder.encode(batch)
-    monkeypatch.setattr(ppgn, "MAX_PAIRS", 1)
-    for got, known in zip(encoder.encode(batch), expected, strict=True):
-        torch.testing.assert_close(got, known, rtol=1e-12, atol=1e-12)
-
-
-def test_autocast_changes_nothing() -> None:
-    encoder, batch = randomize_(PPGN(pair_out_channels=2)), incidence(from_networkx(nx.petersen_graph()))
-    pairs = torch.tensor([[0, 3], [1, 3]])
-    expected = *encoder.encode(batch), encoder.encode_pairs(batch, pairs)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = *encoder.encode(batch), encoder.encode_pairs(batch, pairs)
-    for got, known in zip(found, expected, strict=True):
-        assert torch.equal(got, known)
-
-
 def test_it_tells_apart_what_2_fwl_does() -> None:
     encoder = randomize_(PPGN(4, 0, hidden_channels=8)).double()
     rook = nx.convert_node_labels_to_integers(nx.line_graph(nx.complete_bipartite_graph(4, 4)))
@@ -162,11 +142,3 @@ def test_an_edge_of_weight_zero_is_none() -> None:
         zero = encoder.encode(Incidence(index, 3, edge_weight=torch.tensor([1.0, 2.0, 0.0]))).node
         without = encoder.encode(Incidence(index[:, :2], 3, edge_weight=torch.tensor([1.0, 2.0]))).node
     assert torch.equal(zero, without)
-
-
-def test_a_model_computes_the_pairs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, features = [], PPGN._features
-    monkeypatch.setattr(PPGN, "_features", lambda self, graph: calls.append(0) or features(self, graph))
-    model = TupleTransformer(encoder=PPGN(2, 0, 3, hidden_channels=4), hidden_channels=8, heads=2, num_layers=1)
-    model(None, torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
-    assert len(calls) == 1

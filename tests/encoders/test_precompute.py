@@ -24,7 +24,6 @@ from tg_lpe.encoders import (
     ResistiveEmbedding,
     SpectralEncoder,
     SpectralKernel,
-    precompute,
 )
 from tg_lpe.encoders.precompute import call_on, precomputed_of, store_precomputed
 
@@ -47,8 +46,7 @@ def dataset(weighted: bool = False) -> GraphDataset:
 
 @pytest.mark.parametrize("name", ["LaplacianEigenvectors", "RandomWalk", "HeatKernel", "EffectiveResistance"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_stored_or_not_the_encoding_is_the_same(name: str, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompute, "CHUNK", 3)  # two batches
+def test_stored_or_not_the_encoding_is_the_same(name: str, weighted: bool) -> None:
     plain, encoder = dataset(weighted), ENCODERS[name]()
     before = set(plain[0].keys())
     stored = store_precomputed(encoder, plain)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import Graph, from_networkx, randomize_
-from networkx import barbell_graph, gnp_random_graph, random_regular_graph
+from networkx import barbell_graph, gnp_random_graph
 from safetensors.torch import load_file
 from torch import Tensor
 from torch_geometric.data import Data
@@ -89,15 +89,6 @@ def test_uncorrelated_with_variance_one(make: Callable[[], Encoder]) -> None:
         np.testing.assert_allclose(np.cov(found.T, bias=True), expected, atol=1e-6)
         components = (plain - plain.mean(0)) @ axes[:, kept] / variances[kept] ** 0.5
         np.testing.assert_allclose(found @ found.T, components @ components.T, rtol=1e-5, atol=1e-5)
-
-
-def test_channels_without_variance_are_dropped() -> None:
-    """A walk is never back after one step, and on regular graphs two steps are the same everywhere."""
-    regular = [data_of(from_networkx(random_regular_graph(3, 8, seed=seed))) for seed in range(4)]
-    whitened = Whitened(RandomWalk(4)).double().fit(regular)
-    deviations = rows_of(whitened, regular)[0].std(0)
-    np.testing.assert_allclose(deviations, [1, 1, 0, 0], atol=1e-8)
-    assert bool(rows_of(whitened, TRAINING)[0][:, 2:].any()) is False
 
 
 def test_statistics_do_not_depend_on_how_the_set_is_written_down() -> None:
@@ -189,15 +180,6 @@ def test_a_training_fits_on_the_training_part(tmp_path: Path) -> None:
         model, GraphSplits.of(labelled(rest, 0), splits.val, splits.test, level="graph"), task, config, progress=False
     )
     assert torch.equal(model.encoder.node_mean, fitted)
-
-
-def test_random_signs_have_no_mean() -> None:
-    """A training draws signs of eigenvectors: its statistics are those over the draws."""
-    many = TRAINING * 40
-    drawn = Whitened(LaplacianEigenvectors(3)).double().fit(many, generator=torch.Generator().manual_seed(0))
-    again = Whitened(LaplacianEigenvectors(3)).double().fit(many, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(drawn.node_map, again.node_map)
-    assert float(drawn.node_mean.abs().max()) < 0.02
 
 
 def test_an_encoding_that_is_not_finite() -> None:

@@ -97,7 +97,6 @@ def test_a_path_by_hand() -> None:
     assert path.degree(torch.empty(0)).tolist() == [5.0, 2.0, 3.0]
     assert path.laplacian_diagonal(torch.empty(0)).tolist() == [13.0, 4.0, 9.0]
     assert path.frobenius_norm(LIKE).item() == pytest.approx(26**0.5, rel=1e-15)
-    assert repr(path) == "Graph(num_nodes=3, num_edges=2, num_graphs=1, conductance=float32)"
 
 
 def test_number_of_nodes_is_found() -> None:
@@ -235,24 +234,6 @@ def test_parallel_edges_are_added_or_averaged(data, undirected: bool, weighted: 
             torch.testing.assert_close(graph.conductance.double(), expected, rtol=1e-12, atol=0)
 
 
-def test_mean_is_over_both_directions() -> None:
-    index = torch.tensor([[0, 1, 0], [1, 0, 1]])
-    graph = Incidence(index, edge_weight=torch.tensor([1.0, 2.0, 6.0]), reduce="mean")
-    assert graph.conductance.tolist() == [3.0]
-
-
-def test_sums_of_many_parallel_edges_agree_to_rounding() -> None:
-    weight = normal(3000, dtype=torch.float32).abs()
-    index = torch.tensor([[0], [1]]).repeat(1, 3000)
-    order = torch.randperm(3000, generator=torch.Generator().manual_seed(0))
-    graph = Incidence(
-        torch.cat([index, index.flip(0)], 1), edge_weight=torch.cat([weight, weight[order]]), reduce="add"
-    )
-    expected = weight.double().sum().float().view(1)
-    rounding = 6000 * torch.finfo(torch.float32).eps  # of a float32 sum of as many terms
-    torch.testing.assert_close(graph.conductance, expected, rtol=rounding, atol=0)
-
-
 def test_weights_that_cannot_be_merged() -> None:
     index, weight = torch.tensor([[0, 1, 0], [1, 0, 1]]), torch.tensor([1.0, 2.0, 6.0])
     with pytest.raises(ValueError, match="reduce="):
@@ -264,16 +245,6 @@ def test_weights_that_cannot_be_merged() -> None:
             Incidence(index, edge_weight=torch.tensor([1.0, -2.0, 6.0]), reduce=reduce)
     with pytest.raises(ValueError, match="reduce must"):
         Incidence(index, reduce="max")
-
-
-@pytest.mark.parametrize("reduce", ["add", "mean"])
-def test_gradients_of_merged_weights(reduce: str) -> None:
-    index = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 2, 0, 2]])
-
-    def of(weight):
-        return Incidence(index, edge_weight=weight, reduce=reduce).laplacian(normal(3, 2))
-
-    assert torch.autograd.gradcheck(of, [(normal(5).abs() + 0.1).requires_grad_()])
 
 
 def test_edge_keys_beyond_int32() -> None:
@@ -318,24 +289,6 @@ def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[flo
     # Differences and sums stay those of the edges between nodes.
     assert relative_error(operator.differences(x), graph.incidence().T @ x.numpy()) < 1e-12
     assert relative_error(operator.sums(y), graph.incidence() @ y.numpy()) < 1e-12
-
-
-def test_ground_of_a_path_by_hand() -> None:
-    path = Incidence(torch.tensor([[1, 2], [0, 0]]), ground=torch.tensor([4.0, 0.0, 9.0]))
-    assert path.dense().tolist() == [[-1.0, -1.0, 2.0, 0, 0], [1.0, 0.0, 0, 0, 0], [0.0, 1.0, 0, 0, 3.0]]
-    assert path.laplacian(torch.eye(3)).tolist() == [[6.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 10.0]]
-    assert path.degree(torch.empty(0)).tolist() == [4.0, 1.0, 4.0]
-    assert path.frobenius_norm(LIKE).item() == pytest.approx(17**0.5, rel=1e-15)
-    eigenvalues = torch.linalg.eigvalsh(path.laplacian(torch.eye(3, dtype=F64)))
-    assert eigenvalues[0] > 0.1, "a component that has one is regular"
-    assert repr(path) == "Graph(num_nodes=3, num_edges=2, num_graphs=1, conductance=unit, grounded)"
-
-
-def test_ground_of_a_batch_is_counted_by_graph() -> None:
-    parts = [Graph(2, [(0, 1)], [2.0]), Graph(0, [], []), Graph(1, [], []), Graph(2, [], [])]
-    q = torch.tensor([1.0, 0.0, 5.0, 0.0, 0.0], dtype=F64)
-    norms = Incidence(**batch_of(parts).arguments(), ground=q).frobenius_norm(LIKE)
-    torch.testing.assert_close(norms, torch.tensor([5.0, 1.0, 5.0, 1.0], dtype=F64).sqrt(), rtol=1e-15, atol=0)
 
 
 @pytest.mark.parametrize("product", ["laplacian", "degree", "laplacian_diagonal", "frobenius_norm"])
@@ -425,15 +378,6 @@ def test_undirected_index_and_merging(data: st.DataObject) -> None:
         spread = incidence.spread_to_directed(merged)
         assert [row.tolist() for row in spread] == [merged[c].tolist() if c >= 0 else [0.0, 0.0] for c in expected]
         assert relative_error(incidence.merge_directed(spread), merged) < 1e-14
-
-
-def test_directed_edges_of_a_batch() -> None:
-    index = torch.tensor([[1, 0, 3, 3, 4], [0, 1, 3, 4, 3]])
-    graph = Incidence(index, batch=torch.tensor([0, 0, 1, 1, 1]))
-    assert graph.undirected_index.tolist() == [0, 0, -1, 1, 1]
-    assert graph.merge_directed(torch.tensor([1.0, 2.0, 9.0, 4.0, 8.0])).tolist() == [1.5, 6.0]
-    assert graph.spread_to_directed(torch.tensor([[7], [8]])).flatten().tolist() == [7, 7, 0, 8, 8]
-    assert Incidence(index[:, 2:3], 5).spread_to_directed(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]]
 
 
 def test_gradients_of_merging_and_spreading() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +11,9 @@ import torch
 from ops_support import needs_cpu
 
 from tg_lpe import Incidence
-from tg_lpe.encoders import EffectiveResistance, HeatKernel, RandomWalk
+from tg_lpe.encoders import EffectiveResistance, HeatKernel
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
-from tg_lpe.graph.elimination import Elimination
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
@@ -76,43 +74,20 @@ def test_agrees_with_dense_algebra(name: str, method: str) -> None:
     np.testing.assert_allclose(nodes, (resistance * same).sum(1) / same.sum(1), rtol=1e-9, atol=1e-9)
 
 
-def work_of(monkeypatch: pytest.MonkeyPatch, graph: Incidence, times: tuple[float, ...]) -> int:
-    """Columns that are multiplied by the sparse matrix."""
-    count = 0
-    original = progress.tqdm
-
-    class Counted(original):  # type: ignore[misc, valid-type]
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            nonlocal count
-            count += options["total"]
-            super().__init__(*arguments, **options)
-
-    monkeypatch.setattr(progress, "tqdm", Counted)
-    heat_kernel_entries(graph, times, method="iterative")
-    return count
-
-
-def test_more_times_take_no_more_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = random_graph(500)
-    assert work_of(monkeypatch, graph, (16.0,)) == work_of(monkeypatch, graph, (0.5, 1.0, 2.0, 4.0, 8.0, 16.0))
-
-
-def test_fronts_that_are_alike_become_one() -> None:
-    """They were copied one by one: 13 times the entries of the largest."""
-    (part,) = (part for group in Components(random_graph(2000)).groups[-1:] for part in group.each())
-    found = Elimination(part.size, part.tail, part.head, part.weights)
-    assert sum(len(front.every) ** 2 for front in found.fronts) < 8 * found.largest**2
-
-
+@pytest.mark.parametrize("hubs", [0, 2])
 @pytest.mark.parametrize("steps", [4, 9])
-def test_walks_within_reach_of_half_the_steps(steps: int) -> None:
+def test_walks_within_reach_of_half_the_steps(steps: int, hubs: int) -> None:
+    """A few hubs, around which there is much, are columns by themselves."""
     graph = random_graph(3000, weighted=True)
+    if hubs:
+        spokes = torch.stack([torch.arange(2000) % hubs, torch.arange(1000, 3000)])
+        graph = Incidence(torch.cat([torch.stack([graph.tail, graph.head]), spokes], 1), 3000)
     expected = random_walk_probabilities(graph, steps, method="iterative")
     for got, truth in zip(random_walk_probabilities(graph, steps), expected, strict=True):
         torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
 
 
-def test_what_takes_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_says_so() -> None:
     """Before it starts: as an error, the warning ends it."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -120,9 +95,6 @@ def test_what_takes_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
             encoder.precompute(random_graph(200))
         with pytest.raises(UserWarning, match="smaller times"):
             HeatKernel().precompute(random_graph(40000))
-    monkeypatch.setattr(progress, "WARNED_AFTER", 0.0)
-    with pytest.warns(UserWarning, match="ResistiveEmbedding"):
-        EffectiveResistance(method="iterative").precompute(random_graph(200))
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.02])
@@ -155,15 +127,3 @@ def test_walks_of_many_nodes_some_at_a_time() -> None:
     both = Incidence(torch.cat([index, index + 10000], 1), 20000)
     for got, once in zip(random_walk_probabilities(both, 3), random_walk_probabilities(half, 3), strict=True):
         assert torch.equal(got, torch.cat([once, once]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("encoder", "num_nodes", "seconds"),
-    [(HeatKernel(), 5000, 15), (EffectiveResistance(), 10000, 15), (RandomWalk(8), 20000, 15)],
-)
-def test_seconds_of_a_processor(encoder: Any, num_nodes: int, seconds: float) -> None:
-    """Of all threads together, which other processes hardly change."""
-    graph, start = random_graph(num_nodes), time.process_time()
-    encoder.precompute(graph)
-    assert time.process_time() - start < seconds

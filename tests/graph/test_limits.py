@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,7 @@ from helpers import Graph, from_networkx
 from torch import Tensor
 
 from tg_lpe import Incidence
-from tg_lpe.encoders import HeatKernel, RandomWalk
-from tg_lpe.graph import heat, resistance
+from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.random_walks import random_walk_probabilities
@@ -94,23 +92,6 @@ def test_resistances_do_not_depend_on_the_default_device() -> None:
     assert all(torch.equal(got, truth) for got, truth in zip(found, expected, strict=True))
 
 
-def test_resistances_at_edges_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = weighted(nx.complete_graph(60))
-    expected = effective_resistances(graph)
-    monkeypatch.setattr(resistance, "PAIR_VALUES", 2**10)
-    sizes = []
-    square = np.square
-
-    def recorded(values: np.ndarray) -> np.ndarray:
-        sizes.append(values.size)
-        return square(values)
-
-    monkeypatch.setattr(resistance.np, "square", recorded)
-    assert all(torch.equal(*pair) for pair in zip(effective_resistances(graph), expected, strict=True))
-    assert len(sizes) > 100
-    assert max(sizes) <= 60 * 59
-
-
 def test_random_walks_carry_no_gradient() -> None:
     """Whatever the method, which depends on the size of the graph."""
     index, weight = Graph(3, [(0, 1), (1, 2)], [1.0, 2.0]).both_ways()
@@ -118,19 +99,3 @@ def test_random_walks_carry_no_gradient() -> None:
     for method in ("dense", "iterative"):
         found = [*random_walk_probabilities(graph, 2, method=method), *RandomWalk(2, method=method).encode(graph)]
         assert not any(part.requires_grad for part in found if part is not None)
-
-
-def test_heat_kernels_at_edges_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heat, "EDGE_VALUES", 2**14)
-    graphs = [nx.complete_graph(60), nx.complete_graph(60)]
-    part = from_networkx(nx.disjoint_union_all(graphs))
-    graph = Incidence(part.edge_index(), part.num_nodes)
-    encoder = HeatKernel().double()
-    expected = heat_kernel_entries(graph, encoder.times, method="iterative")[1]
-    tracemalloc.start()
-    edge = encoder.encode(graph).edge
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert edge is not None
-    torch.testing.assert_close(edge, graph.spread_to_directed(expected), rtol=1e-9, atol=1e-12)
-    assert peak < 2**22, "all edges at once take 10 MiB"

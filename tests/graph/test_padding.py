@@ -155,14 +155,3 @@ def test_edge_positions(parts: list[Graph], options: dict[str, int]) -> None:
     if padded.buckets:
         rows = [numbers.mT.reshape(-1, 1) for numbers in nodes]
         assert padded.unpad_rows(rows).flatten().tolist() == list(range(graph.num_nodes))
-
-
-def test_matrices_by_positions_are_the_laplacians_off_the_diagonal() -> None:
-    batched = batch_of([from_networkx(nx.path_graph(n), lambda i: 1.0 + i) for n in (3, 9, 4, 30, 5, 29)])
-    graph = Incidence(**batched.arguments())
-    padded = PaddedBatch(graph, max_padding=1.25)
-    assert len(padded.buckets) == 4, "sizes 30 and 29, 9, 5 and 4, 3"
-    dense = padded.dense_laplacians(torch.ones(graph.num_nodes, dtype=torch.float64))
-    for where, matrix in zip(padded.edge_positions(), dense, strict=True):
-        off = torch.diag_embed(matrix.diagonal(dim1=1, dim2=2)) - matrix
-        assert torch.equal(where.dense(graph.conductance[where.edges].unsqueeze(0)), off)

@@ -8,15 +8,14 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, fewer, from_networkx, graphs, normal, relative_error
+from helpers import Graph, few, fewer, from_networkx, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from ops_support import bases, dtypes, needs_cpu
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from tg_lpe import GramTransformer, Incidence
-from tg_lpe.ops import cpu, estimates
+from tg_lpe.ops import estimates
 from tg_lpe.ops.cpu.estimates import estimated_polynomials
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs
@@ -164,80 +163,6 @@ def test_a_graph_whose_layers_leave_the_caches() -> None:
             near(got, expected, 2e-5)
 
 
-@needs_cpu
-@bases
-@fewer
-@given(buckets, st.randoms(use_true_random=False))
-def test_the_order_of_the_edges_does_not_matter(basis: str, parts: list[Graph], random: Any) -> None:
-    stack = Stack(parts)
-    nodes, edges = stack.compiled(basis, 6, 9)
-    order = list(range(stack.tail.numel()))
-    random.shuffle(order)
-    stack.tail, stack.head, stack.adjacency = stack.head[order], stack.tail[order], stack.adjacency[:, order]
-    got = stack.compiled(basis, 6, 9)
-    near(got[0], nodes, 1e-12)
-    near(got[1], edges[order], 1e-12)
-
-
-def model_of(**options: Any) -> GramTransformer:
-    torch.manual_seed(0)
-    model = GramTransformer(None, None, 2, 5, probes="rademacher", num_probes=11, **options)
-    return model.double()
-
-
-@needs_cpu
-@bases
-@fewer
-@given(st.lists(st.one_of(graphs(), st.sampled_from(corner_cases())), min_size=1, max_size=5))
-def test_the_model_with_and_without(basis: str, parts: list[Graph]) -> None:
-    """Buckets whose graphs are in another order than the batch, and of different sizes."""
-    batched = batch_of(parts)
-    for edge_out_channels in (2, 0):
-        model = model_of(basis=basis)
-        model.edge_out_channels = edge_out_channels
-        graph = Incidence(**batched.arguments())
-        with torch.no_grad():
-            got = model.gram(graph)
-            with cpu.switched_off():
-                expected = model.gram(graph)
-        for mine, theirs in zip(got, expected, strict=True):
-            near(mine, theirs, 1e-12)
-
-
-@needs_cpu
-@bases
-@fewer
-@given(st.lists(st.one_of(graphs(min_nodes=1), st.sampled_from(corner_cases())), min_size=1, max_size=5))
-def test_a_graph_alone_is_the_graph_in_any_batch(basis: str, parts: list[Graph]) -> None:
-    model, batched = model_of(basis=basis), batch_of(parts)
-    with torch.no_grad():
-        nodes, edges = model.gram(Incidence(**batched.arguments(weighted=False)))
-        edges = edges.split([len(part.edges) for part in parts])
-        for part, node, edge in zip(parts, batched.split(nodes), edges, strict=True):
-            alone = model.gram(Incidence(part.edge_index(), part.num_nodes))
-            assert torch.equal(node, alone[0]) and torch.equal(edge, alone[1])
-
-
-def test_gradients_fit_the_values() -> None:
-    model, graph = model_of(), Incidence(wide().edge_index())
-
-    def value(model: GramTransformer) -> Tensor:
-        nodes, edges = model.gram(graph)
-        return nodes.square().sum() + edges.pow(3).sum()
-
-    assert model.conductances.ground is not None
-    table, step = model.conductances.ground.table, 1e-5
-    (grad,) = torch.autograd.grad(value(model), table)
-    with torch.no_grad():
-        for filter_ in range(2):
-            table[0, filter_] += step
-            above = value(model)
-            table[0, filter_] -= 2 * step
-            below = value(model)
-            table[0, filter_] += step
-            assert abs(float((above - below) / (2 * step) - grad[0, filter_])) < 1e-6 * float(grad.abs().max())
-
-
 @pytest.mark.usefixtures("backend")
 def test_graphs_of_several_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="num_rows must"):
@@ -285,12 +210,6 @@ def test_without_rows_edges_or_filters() -> None:
         assert nodes.shape == (num_rows, 5 * num_filters) and edges.shape == (0, 5 * num_filters)
         expected = [0.0, -1.0, 0.0, 1.0, 0.0] * num_filters  # T_t(0), estimated without error
         assert torch.equal(nodes, torch.tensor(expected).expand(num_rows, -1))
-
-
-@needs_cpu
-def test_the_absent_library_says_so() -> None:
-    with cpu.switched_off(), pytest.raises(RuntimeError, match="switched off"):
-        Stack([wide()]).compiled("power", 2, 2)
 
 
 @pytest.mark.usefixtures("backend")

@@ -134,17 +134,6 @@ def test_what_a_backend_supports() -> None:
     assert not layer_ops.supports(phi.half(), 3) and not layer_ops.supports(phi.to("meta"), 3)
 
 
-def test_gradients_without_a_backend_come_from_torch() -> None:
-    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
-    w = torch.ones(2).double().requires_grad_()
-    phi = normal(3, 8)
-    for model, own in ((model_of({}), graph.with_conductances(w)), (model_of({"diagonal": False}), graph)):
-        model.requires_grad_(True)
-        assert model.encode(own, probes=phi).node.requires_grad and not model._has_backend(own, phi)
-    (grad,) = torch.autograd.grad(model_of({}).encode(graph.with_conductances(w), probes=phi).node.pow(3).sum(), w)
-    assert grad.abs().min() > 0
-
-
 @needs_cpu
 def test_malformed_calls_are_refused() -> None:
     model, graph = model_of({}), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -280,19 +269,6 @@ def test_gradients_of_random_batches(options: dict[str, Any], parts: list[Graph]
         gradients(model, got, phi), gradients(model, model._run_fixed(graph, phi), phi), strict=True
     ):
         assert float((ours - torchs).abs().max()) < 1e-7 * max(scale, 1.0)
-
-
-@pytest.mark.parametrize("options", GRADIENTS, ids=str)
-def test_gradcheck(options: dict[str, Any]) -> None:
-    batch = batch_of([graph for graph in corner_cases() if 1 < graph.num_nodes < 12])
-    model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted=False))
-    phi = model.probes(graph, None, None).clone().requires_grad_()
-    parameters = tuple(model.parameters())
-
-    def encode(phi: Tensor, *_: Tensor) -> Tensor:
-        return model.encode(graph, probes=phi).node
-
-    assert torch.autograd.gradcheck(encode, (phi, *parameters), atol=1e-6, fast_mode=True)
 
 
 @needs_cpu

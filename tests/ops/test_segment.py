@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -24,7 +23,6 @@ from tg_lpe.ops.segment import (
     without_torch_scatter,
 )
 
-needs_scatter = pytest.mark.skipif(not has_torch_scatter(), reason="torch-scatter is not installed or switched off")
 DTYPES = (torch.float32, torch.float64)
 indices = st.integers(1, 6).flatmap(
     lambda groups: st.tuples(st.lists(st.integers(0, groups - 1), max_size=12), st.just(groups))
@@ -80,14 +78,6 @@ def test_sums_of_rows_by_number(case, cuts, dtype) -> None:
 
 
 @few
-@given(indices)
-def test_pointers_count_empty_groups(case) -> None:
-    index, groups = case
-    ptr = group_pointers(torch.tensor(sorted(index), dtype=torch.int64), groups)
-    assert ptr.tolist() == [sum(i < g for i in index) for g in range(groups + 1)]
-
-
-@few
 @given(indices, st.sampled_from(DTYPES))
 def test_segment_sum_of_sorted_rows(backend, case, dtype) -> None:
     index, groups = sorted(case[0]), case[1]
@@ -121,33 +111,12 @@ def test_the_backward_pass_of_a_sum_keeps_no_rows(backend) -> None:
     assert kept and not any(x.is_floating_point() for x in kept)
 
 
-@needs_scatter
-@few
-@given(indices, st.sampled_from(DTYPES))
-def test_both_backends_agree_forward_and_backward(case, dtype) -> None:
-    index, groups = case
-    results = []
-    for context in (nullcontext, without_torch_scatter):
-        with context():
-            rows = RowGroups(torch.tensor(index, dtype=torch.int64), groups)
-            x = normal(groups, 3, dtype=dtype).requires_grad_()
-            out = rows.sum(rows.gather(x) * normal(len(index), 3, seed=2, dtype=dtype))
-            (grad,) = torch.autograd.grad((out**2).sum(), x)
-            results.append((out.detach(), grad))
-    torch.testing.assert_close(results[0], results[1])
-
-
 def test_no_rows_and_no_groups(backend) -> None:
     empty = torch.zeros(0, dtype=torch.int64)
     assert RowGroups(empty, 3).sum(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]] * 3
     assert RowGroups(empty, 3).mean(torch.zeros(0, 2)).tolist() == [[0.0, 0.0]] * 3
     assert RowGroups(empty, 0).sum(torch.zeros(0, 2)).shape == (0, 2)
     assert RowGroups(empty, 3).gather(torch.ones(3, 2)).shape == (0, 2)
-
-
-def test_half_precision_falls_back(backend) -> None:
-    rows = RowGroups(torch.tensor([1, 0, 1]), 2)
-    assert rows.sum(torch.ones(3, 1, dtype=torch.bfloat16)).tolist() == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -157,14 +126,6 @@ def test_long_sums_in_half_precision(backend, shape, dtype) -> None:
     src, index = torch.ones(shape, dtype=dtype), torch.zeros(2000, dtype=torch.int64)
     for found in (scatter_sum(src, index, 1), segment_sum(src, torch.tensor([0, 2000]), index)):
         assert found.dtype == dtype and bool((found == 2000).all())
-
-
-def test_arguments_are_not_changed(backend) -> None:
-    index, src = torch.tensor([2, 0, 1]), normal(3, 2)
-    index_before, src_before = index.clone(), src.clone()
-    rows = RowGroups(index, 3)
-    rows.sum(src), rows.mean(src), rows.gather(src)
-    assert torch.equal(index, index_before) and torch.equal(src, src_before)
 
 
 def test_environment_variable_switches_torch_scatter_off() -> None:
