@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, Encoder, GraphTransformer
+from tg_lpe import Encoder
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
-from tg_lpe.encoders import ENCODERS, load_encoder
+from tg_lpe.encoders import ENCODERS
 from tg_lpe.testing import EncoderTestCase
 from tg_lpe.training import EigenvectorPretraining, PretrainConfig, TrainConfig, build_model, train
 
@@ -94,27 +94,6 @@ def graphs(count: int, seed: int = 0) -> list[Data]:
         label = (torch.bincount(edge_index[1], minlength=size) > 1).float().sum()
         result.append(Data(edge_index=edge_index, num_nodes=size, x=torch.ones(size, 1), y=label.view(1)))
     return result
-
-
-def test_as_a_transform(own: ModuleType) -> None:
-    encoder = own.DegreeTable(3)
-    (graph,) = graphs(1)
-    degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
-    data = AddPositionalEncoding(encoder, edge_attr_name="edge_pe")(graph)
-    assert torch.equal(data.pe, encoder.rows.weight[degree].detach())
-    assert torch.equal(data.edge_pe, data.pe[graph.edge_index[0]] + data.pe[graph.edge_index[1]])
-
-
-def test_saved_and_loaded(own: ModuleType, tmp_path: Path) -> None:
-    encoder = own.DegreeTable(3, largest=5)
-    encoder.save_pretrained(tmp_path / "encoder")
-    loaded = load_encoder(tmp_path / "encoder")
-    assert type(loaded) is own.DegreeTable and torch.equal(loaded.rows.weight, encoder.rows.weight)
-    model = GraphTransformer(in_channels=1, encoder=encoder, hidden_channels=8, num_layers=1)
-    model.save_pretrained(tmp_path / "model")
-    again = GraphTransformer.from_pretrained(tmp_path / "model")
-    (graph,) = graphs(1)
-    assert torch.equal(again(graph.x, graph.edge_index), model.eval()(graph.x, graph.edge_index))
 
 
 def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from torch_geometric.data import Data
 import tg_lpe
 from tg_lpe.cli import main
 from tg_lpe.data import DataSpec, GraphSplits
-from tg_lpe.models import make_model
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
 
@@ -108,11 +107,6 @@ def test_what_it_lacks_is_refused(own: ModuleType) -> None:
         build_model(splits.spec, nodes, model="OwnModel")
     with pytest.raises(ValueError, match="model must"):
         build_model(splits.spec, task, model="Unknown")
-
-
-def test_a_configuration_without_a_class_is_a_graph_transformer() -> None:
-    model = make_model({"num_node_types": 3, "hidden_channels": 8, "num_layers": 1})
-    assert type(model) is tg_lpe.GraphTransformer
 
 
 def test_registered_classes_are_models() -> None:

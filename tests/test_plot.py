@@ -8,8 +8,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-import numpy as np
 import pytest
 import torch
 from helpers import corner_cases, few, graphs
@@ -119,54 +117,12 @@ def test_every_graph_is_drawn(encoder: Encoder) -> None:
             assert picture.png.startswith(PNG)
 
 
-def test_a_graph_gives_the_same_file_again() -> None:
-    """Channels may be numpy's integers."""
-    pytest.importorskip("matplotlib")
-    first, second = (plot.graph(RING, RandomWalk(4), channels=np.arange(2)) for _ in range(2))  # type: ignore[arg-type]
-    assert first.svg == second.svg and first.channels == (0, 1)
-
-
 @few
 @given(graph=graphs(min_nodes=1))
 def test_layouts_are_finite_and_distinct(graph) -> None:  # type: ignore[no-untyped-def]
     at = plot.stress_layout(graph.edge_index(), graph.num_nodes)
     assert at.shape == (graph.num_nodes, 2) and bool(at.isfinite().all())
     assert float((torch.cdist(at, at) + torch.eye(graph.num_nodes) * 9).min()) > 0.05
-
-
-@pytest.mark.parametrize("graph", [nx.path_graph(7), nx.cycle_graph(8), nx.grid_2d_graph(4, 5)], ids=str)
-def test_distances_of_the_layout_follow_those_in_the_graph(graph: nx.Graph) -> None:
-    """The stress is within a tenth of that of networkx's own layout, scaled as well as it can be."""
-    graph = nx.convert_node_labels_to_integers(graph)
-    n = graph.number_of_nodes()
-    expected = torch.tensor(nx.floyd_warshall_numpy(graph)).clamp(min=1)  # the diagonal has no weight below
-    placed = torch.tensor(np.array([place for _, place in sorted(nx.kamada_kawai_layout(graph).items())]))
-    shares = [
-        torch.cdist(at, at) / expected for at in (plot.stress_layout(torch.tensor(list(graph.edges)).T, n), placed)
-    ]
-    off_diagonal = ~torch.eye(n, dtype=torch.bool)
-    ours, theirs = (share[off_diagonal] for share in shares)
-    theirs = theirs * theirs.sum() / theirs.square().sum()
-    assert float((ours - 1).square().mean()) < 1.1 * float((theirs - 1).square().mean()) + 1e-3
-
-
-def test_the_encoder_of_a_run_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rdkit")
-    (tmp_path / "own.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}.5\n" for n in range(1, 12)))
-    run, other = str(tmp_path / "run"), str(tmp_path / "none")
-    train = ["train", str(tmp_path / "own.csv"), "--target", "y", "--epochs", "1", "--model.hidden_channels", "8"]
-    train += ["--quiet", "--cache", str(tmp_path)]
-    assert main([*train, "--encoder.out_channels", "3", "--encoder.num_layers", "2", "--out", run]) == 0
-    assert main([*train, "--encoder", "none", "--out", other]) == 0
-    zoo.load(run).save(tmp_path / "saved")
-    pictures = [tmp_path / "0.svg", tmp_path / "1.svg"]
-    for name, picture in zip((run, str(tmp_path / "saved")), pictures, strict=True):
-        assert main(["show", "CCO", "--encoder", name, "--channels", "2", "--out", str(picture)]) == 0
-    assert pictures[0].read_bytes() == pictures[1].read_bytes()
-    assert main(["show", "CCO", "--encoder", "transformer-zinc", "--channels", "0", "--out", str(pictures[0])]) == 0
-    capsys.readouterr()
-    assert main(["show", "CCO", "--encoder", other]) == 1
-    assert f"{other} holds a model without an encoder" in capsys.readouterr().err
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

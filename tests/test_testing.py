@@ -82,13 +82,6 @@ def test_catches_an_encoding_that_changes_its_shape() -> None:
         assert_permutation_equivariant(sometimes, EDGES, 6)
 
 
-def test_a_graph_without_edges() -> None:
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    assert_permutation_equivariant(GramTransformer(3, 2, num_layers=2), none, 3)
-    with pytest.raises(AssertionError, match="relabelling"):
-        assert_permutation_equivariant(LinearTransformer(k=2), none, 3)
-
-
 def test_catches_edge_order_and_orientation() -> None:
     def first_edge(edge_index, num_nodes):
         return torch.nn.functional.one_hot(edge_index.min(0).values[:1], num_nodes).float().T

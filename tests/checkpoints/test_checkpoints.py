@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -15,12 +14,9 @@ from helpers import randomize_
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-import tg_lpe.checkpoints.checkpoint
 from tg_lpe import GraphTransformer, LinearTransformer, zoo
 from tg_lpe.checkpoints.checkpoint import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, CheckpointMixin, module_digest
 from tg_lpe.checkpoints.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
-from tg_lpe.encoders import load_encoder
-from tg_lpe.models import MODELS
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
 OPTIONS = [
@@ -109,26 +105,10 @@ print(module_digest(model), LinearTransformerPE(k=2, encoder=model))
     assert run.stdout.strip() == f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}"
 
 
-def test_files_are_json_and_safetensors(saved: Path) -> None:
-    assert sorted(p.name for p in saved.iterdir() if p.name != "README.md") == [CONFIG, WEIGHTS]
-    config = json.loads((saved / CONFIG).read_text())
-    assert config["class"] == "LinearTransformer" and config["k"] == 4 and len(config[DIGEST]) == 64
-    weights = load_file(saved / WEIGHTS)
-    assert set(weights) == set(LinearTransformer(k=4).state_dict())
-
-
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
 def test_an_incomplete_checkpoint_is_named(saved: Path, name: str) -> None:
     (saved / name).unlink()
     with pytest.raises(ValueError, match=f"{saved.name} is incomplete: {name} is missing"):
-        LinearTransformer.from_pretrained(saved)
-
-
-@pytest.mark.parametrize("size", [0, 7, 100, -1])
-def test_truncated_weights_are_refused(saved: Path, size: int) -> None:
-    content = (saved / WEIGHTS).read_bytes()
-    (saved / WEIGHTS).write_bytes(content[:size])
-    with pytest.raises(ValueError, match=r"was truncated or altered"):
         LinearTransformer.from_pretrained(saved)
 
 
@@ -192,78 +172,12 @@ def test_saving_replaces_what_was_there(saved: Path) -> None:
     assert sorted(p.name for p in saved.iterdir()) == ["README.md", CONFIG, WEIGHTS]
 
 
-def test_a_failed_save_leaves_the_old_checkpoint(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {p.name: p.read_bytes() for p in saved.iterdir()}
-
-    def full_disk(*args: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(tg_lpe.checkpoints.checkpoint, "write_json", full_disk)
-    with pytest.raises(OSError, match="no space"):
-        LinearTransformer(k=4).save_pretrained(saved)
-    assert {p.name: p.read_bytes() for p in saved.iterdir()} == before
-
-
 def test_a_save_between_the_two_files_is_noticed(saved: Path, tmp_path: Path) -> None:
     # Weights are replaced first: a reader in between sees a digest that does not match, never a mixture.
     randomize_(LinearTransformer(k=4), seed=5).save_pretrained(tmp_path / "new")
     (tmp_path / "new" / WEIGHTS).replace(saved / WEIGHTS)
     with pytest.raises(ValueError, match="truncated or altered"):
         LinearTransformer.from_pretrained(saved)
-
-
-def test_pushing_names_the_repository_after_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(LinearTransformer, "push_to_hub", lambda self, repo_id, **kwargs: seen.append(repo_id))
-    LinearTransformer(k=2).save_pretrained(tmp_path / "my-encoder", push_to_hub=True)
-    LinearTransformer(k=2).save_pretrained(tmp_path / "my-encoder", push_to_hub=True, repo_id="me/other")
-    assert seen == ["my-encoder", "me/other"]
-
-
-def test_digest_tells_every_weight_bit_and_every_option() -> None:
-    torch.manual_seed(0)
-    model = LinearTransformer(k=3)
-    seen = {module_digest(model)}
-    assert module_digest(copy.deepcopy(model)) in seen
-    for name, tensor in model.state_dict().items():
-        other = copy.deepcopy(model)
-        flat = other.state_dict()[name].view(-1)
-        flat.view(torch.int32)[-1] ^= 1  # the last bit of the last entry, through shared memory
-        assert (flat != tensor.view(-1)).sum() == 1
-        seen.add(module_digest(other))
-    assert len(seen) == 1 + len(model.state_dict())
-    options = [{"normalize": False}, {"num_loops": 2}, {"seed": 1}, {"update_incidence": True}]
-    options += [{"degree_scaling": False}, {"diagonal": False}, {"independent_scaling": False}]
-    for option in options:
-        other = LinearTransformer(k=3, **option)
-        other.load_state_dict(
-            {
-                n: v if n not in (s := model.state_dict()) or s[n].shape != v.shape else s[n]
-                for n, v in other.state_dict().items()
-            }
-        )
-        seen.add(module_digest(other))
-    assert len(seen) == 1 + len(model.state_dict()) + len(options)
-
-
-def test_digest_sees_buffers_and_dtypes() -> None:
-    norm = nn.BatchNorm1d(2)
-    before = module_digest(norm)
-    norm.running_mean[0] = 1e-30
-    assert module_digest(norm) != before
-    linear = nn.Linear(2, 2)
-    assert (
-        len({module_digest(copy.deepcopy(linear).to(d)) for d in (torch.float32, torch.float64, torch.bfloat16)}) == 3
-    )
-
-
-def test_zoo_names_exist_and_unknown_ones_are_refused() -> None:
-    for name in zoo.names():
-        assert (zoo.path(name) / CONFIG).is_file() and (zoo.path(name) / WEIGHTS).is_file()
-        if zoo.card(name)["class"] not in MODELS:
-            load_encoder(name)
-    with pytest.raises(ValueError, match="no checkpoint named 'nothing'"):
-        zoo.path("nothing")
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import Stored
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import AddPositionalEncoding
 from tg_lpe.data import (
     DataSpec,
-    GraphDataset,
     GraphSplits,
     TargetSpec,
     random_link_split,
@@ -24,7 +24,7 @@ from tg_lpe.data import (
     random_split,
 )
 from tg_lpe.data.splits import split_indices
-from tg_lpe.data.storage import is_collated, whole
+from tg_lpe.data.storage import is_collated
 from tg_lpe.datasets.block_models import cluster_graphs
 from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
 
@@ -40,12 +40,6 @@ def graph(nodes: int = 3, **changes: Any) -> Data:
     }
     merged = {**parts, **changes}
     return Data(**{name: value for name, value in merged.items() if value is not None})
-
-
-class Stored(InMemoryDataset):
-    def __init__(self, graphs: list[Data], transform: Any = None) -> None:
-        super().__init__(None, transform)
-        self.data, self.slices = self.collate(graphs)
 
 
 @pytest.mark.parametrize("store", [list, Stored])
@@ -90,19 +84,6 @@ def test_sizes_of_several_integer_columns() -> None:
 def test_sizes_that_are_not_clear(datasets: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataSpec.of(*datasets)
-
-
-def test_sizes_that_are_given() -> None:
-    """For features that cannot be told from the data, or of which not every category occurs."""
-    one_hot = [graph(x=torch.tensor([[0, 1], [1, 0], [1, 1]]))] * 3
-    with pytest.raises(ValueError, match="or write the DataSpec yourself"):
-        GraphSplits.of(*([part] for part in one_hot))
-    spec = DataSpec(num_node_types=(2, 2), num_edge_types=4)
-    assert GraphSplits.of(*([part] for part in one_hot), spec=spec).spec == spec
-    masked = Data(x=one_hot[0].x, edge_index=EDGES, y=torch.zeros(3))
-    for number, part in enumerate(("train_mask", "val_mask", "test_mask")):
-        masked[part] = torch.arange(3) == number
-    assert GraphSplits.of_masks(masked, spec=spec).spec == spec
 
 
 def test_what_is_no_dataset_of_graphs() -> None:
@@ -156,16 +137,6 @@ def test_a_shape_that_fits_both_levels_asks() -> None:
     assert GraphSplits.of(longer, graphs, graphs).target.level == "node"
 
 
-def test_nothing_of_the_callers_changes() -> None:
-    graphs = [graph(y=torch.tensor([1])), graph(y=torch.tensor([0]))]
-    dataset = Stored(graphs)
-    before = dataset._data.y.clone()
-    splits = GraphSplits.of(dataset, graphs, graphs)
-    assert torch.equal(dataset._data.y, before) and dataset._data.y.dtype == torch.int64
-    assert graphs[0].y.dtype == torch.int64 and splits.train._data.y.dtype == torch.float32
-    assert splits.train._data.x is dataset._data.x
-
-
 def test_whole_numbers_stay_exact() -> None:
     graphs = [graph(y=torch.tensor([2**24 + 1])), graph(y=torch.tensor([0]))]
     assert GraphSplits.of(graphs, graphs, graphs).labels("train").tolist() == [[2**24 + 1], [0]]
@@ -178,15 +149,6 @@ def test_without_labels() -> None:
     graphs = [graph(y=None), graph(4, y=None)]
     splits = GraphSplits.of(graphs, graphs, graphs)
     assert splits.target.columns == () and splits.labels("train").shape == (2, 0)
-
-
-def test_selections_are_read_as_selected() -> None:
-    dataset = Stored([graph(nodes, y=torch.tensor([float(nodes)])) for nodes in (3, 4, 5, 6)])
-    splits = GraphSplits.of(dataset[torch.tensor([3, 0])], dataset[1:2], dataset[2:3])
-    assert splits.labels("train").flatten().tolist() == [6, 3] and splits.labels("val").item() == 4
-    assert splits.spec.max_nodes == 6
-    described = json.loads(json.dumps(splits.describe()))
-    assert described["num_train"] == 2 and described["target"]["columns"] == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -333,20 +295,6 @@ def test_node_masks_of_each_class() -> None:
         random_node_masks(data, 3, 0.2, 5)
     with pytest.raises(TypeError, match="seed must"):
         random_node_masks(data, "a", 1, 2)  # type: ignore[arg-type]
-
-
-def test_whole() -> None:
-    dataset = Stored([graph(3), graph(4)])
-    assert whole(dataset) is dataset
-    assert [data.num_nodes for data in whole(dataset[1:])] == [4]
-    own = GraphDataset.from_data_list([graph(3), graph(4)])
-    assert own.whole() is own and len(own[:1].whole()) == 1 and len(GraphDataset.from_data_list([graph()])) == 1
-
-
-def test_description_of_one_graph_counts_labelled_nodes() -> None:
-    data = Data(x=torch.ones(10, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.arange(10) % 2)
-    described = GraphSplits.of_masks(random_node_masks(data, 0)).describe()
-    assert [described[f"num_labelled_{part}"] for part in ("train", "val", "test")] == [6, 2, 2]
 
 
 def edge_set(edge_index: Tensor) -> set[tuple[int, int]]:

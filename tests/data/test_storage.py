@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from helpers import Graph, few, graphs, normal
+from helpers import Graph, Stored, few, graphs, normal
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Batch, Data
 
 from tg_lpe.data import DataSpec, GraphDataset
 from tg_lpe.data.storage import (
@@ -20,14 +18,6 @@ from tg_lpe.data.storage import (
     with_edge_attribute,
     with_node_attribute,
 )
-
-
-class Stored(InMemoryDataset):
-    """An in-memory dataset made of a list."""
-
-    def __init__(self, graphs: list[Data], transform=None) -> None:
-        super().__init__(None, transform)
-        self.data, self.slices = self.collate(graphs)
 
 
 def as_data(graph: Graph, seed: int = 0, **more) -> Data:
@@ -91,16 +81,6 @@ def test_rows_that_match_the_nodes_by_coincidence() -> None:
     assert node_slices(Stored(by_edge)).tolist() == [0, 2, 4]
 
 
-def test_what_may_be_read_from_storage() -> None:
-    graphs = [as_data(Graph(3, [(0, 1)], [1.0])) for _ in range(4)]
-    dataset = Stored(graphs)
-    assert is_collated(dataset) and is_collated(Stored(graphs[:1]))
-    assert not is_collated(dataset[1:3])
-    assert not is_collated(Stored(graphs, transform=lambda data: data))
-    assert not is_collated(graphs)
-    assert not is_collated(Stored([Data(x=torch.zeros(2, 1)) for _ in range(2)]))
-
-
 @few
 @given(lists)
 def test_a_new_attribute_on_a_copy_that_shares_the_rest(parts: list[Graph]) -> None:
@@ -138,21 +118,6 @@ def test_a_new_edge_attribute_follows_the_edges(parts: list[Graph]) -> None:
     assert "edge_pe" not in dataset._data and (dataset.slices is None or "edge_pe" not in dataset.slices)
     batch = Batch.from_data_list([result[i] for i in range(len(result))])
     assert torch.equal(batch.edge_pe, values), "stacked, nothing added to the values"
-
-
-def test_a_collated_dataset_can_be_split_saved_and_stacked(tmp_path: Path) -> None:
-    dataset = Stored([as_data(Graph(n, [(0, 1)], [2.0])) for n in (2, 3, 5, 4)])
-    result = with_node_attribute(dataset, "pe", torch.arange(14.0).unsqueeze(1))
-    assert [d.pe.flatten().tolist() for d in result[1:3]] == [[2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0, 9.0]]
-    assert torch.equal(result.copy([3])[0].pe.flatten(), torch.tensor([10.0, 11.0, 12.0, 13.0]))
-    torch.save((result._data.to_dict(), result.slices), tmp_path / "processed.pt")
-
-
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_one_graph_is_stored_without_slices(size: int) -> None:
-    only = [as_data(Graph(4, [(0, 1), (2, 3)], [1.0, 2.0]))]
-    assert Stored(only).slices is None
-    check_chunks(Stored(only), only, size, ("x", "edge_weight"))
 
 
 def path_of(size: int, **more) -> Data:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch_geometric.utils import is_undirected, to_dense_adj
 
-from tg_lpe.data import GraphSplits
 from tg_lpe.datasets import cluster_graphs, pattern_graphs
 from tg_lpe.datasets.block_models import BLOCK_MODEL_SIZES, BLOCK_MODELS, load_block_model
 
@@ -69,25 +68,6 @@ def test_pattern():
     # Of all pairs outside the pattern, a share of E[sum s^2] / E[(sum s)^2] = 0.231 lies in one block.
     outside, _ = densities(graphs, lambda data: (data.y.unsqueeze(1) + data.y) == 0)
     assert abs(outside - (0.35 + 0.15 * 0.231)) < 0.01
-
-
-def test_patterns_return():
-    """More graphs than patterns, so some share one: same features, same edges inside, in another order."""
-
-    def key(data):
-        inside = data.y == 1
-        degree = to_dense_adj(data.edge_index, max_num_nodes=data.num_nodes)[0][inside][:, inside].sum(1)
-        return tuple(sorted(zip(data.x[inside].tolist(), degree.tolist(), strict=True)))
-
-    keys = [key(data) for data in pattern_graphs(150, 1)]
-    assert 40 < len(set(keys)) <= 100
-
-
-@MODELS
-def test_splits_of_nodes(name):
-    graphs = BLOCK_MODELS[name](6, 0)
-    splits = GraphSplits.of(graphs[:4], graphs[4:5], graphs[5:])
-    assert splits.target.level == "node" and splits.spec.num_node_types in (3, 7)
 
 
 @MODELS

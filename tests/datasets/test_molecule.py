@@ -79,15 +79,6 @@ def test_what_a_string_says_beside_the_molecule_does_not_decide(spelled: str, sm
     assert solubility_terms(molecule) == pytest.approx(solubility_terms(smiles))
 
 
-def test_radicals_of_an_extended_string_are_read() -> None:
-    assert molecule_module.graph(molecule_module.parse("CC |^1:0|")).atom_types == ["C H2", "C"]
-
-
-def test_benzene_is_kekulised() -> None:
-    data = smiles_to_data("c1ccccc1", VOCABULARY)
-    assert sorted(data.edge_attr.tolist()) == [1] * 6 + [2] * 6
-
-
 def test_kekule_structure_is_the_first_in_order() -> None:
     def double_bonds(smiles: str) -> list[tuple[int, int]]:
         graph = molecule_module.graph(Chem.MolFromSmiles(smiles))
@@ -126,33 +117,6 @@ def as_networkx(data: Data) -> nx.Graph:
     return graph
 
 
-@pytest.mark.parametrize("smiles", SPELLED)
-def test_canonical_features_of_ogb_do_not_depend_on_the_spelling(smiles: str) -> None:
-    pytest.importorskip("ogb")
-    molecule = Chem.MolFromSmiles(smiles)
-    kinds = set()
-    mapped = Chem.Mol(molecule)
-    for atom in mapped.GetAtoms():
-        atom.SetAtomMapNum(mapped.GetNumAtoms() - atom.GetIdx())
-    random_order = (s for m in (molecule, mapped) for s in Chem.MolToRandomSmilesVect(m, 30, randomSeed=1))
-    for spelling in sorted({smiles, *random_order}):
-        read = molecule_module.parse(spelling)
-        atoms, bonds = molecule_module.ogb_graph(read, canonical=True)
-        symbols = [atom.GetAtomicNum() - 1 for atom in read.GetAtoms()]
-        assert atoms[::9] == symbols and len(bonds) == 5 * read.GetNumBonds(), "in the order of the string"
-        kinds.add(tuple(sorted(tuple(atoms[first : first + 9]) for first in range(0, len(atoms), 9))))
-    assert len(kinds) == 1
-
-
-def test_kekule_search_gives_up_in_favour_of_rdkit(monkeypatch: pytest.MonkeyPatch) -> None:
-    molecule = Chem.MolFromSmiles("Cc1ccccc1Cl")
-    reference = Chem.Mol(molecule)
-    Chem.Kekulize(reference, clearAromaticFlags=True)
-    monkeypatch.setattr(molecule_module, "_MAX_STEPS", 2)
-    expected = [int(bond.GetBondTypeAsDouble()) for bond in reference.GetBonds()]
-    assert [kind for *_, kind in molecule_module.graph(molecule).bonds] == expected
-
-
 @pytest.mark.parametrize(
     "smiles",
     [
@@ -176,21 +140,6 @@ def test_kekule_structure_keeps_valences(smiles: str) -> None:
     assert orders == [sum(bond.GetBondTypeAsDouble() for bond in atom.GetBonds()) for atom in reference.GetAtoms()]
 
 
-def test_stereochemistry_of_a_double_bond_is_dropped() -> None:
-    cis, trans = smiles_to_data(r"C/C=C\C", VOCABULARY), smiles_to_data("C/C=C/C", VOCABULARY)
-    assert all(torch.equal(cis[key], trans[key]) for key in ("x", "edge_index", "edge_attr"))
-
-
-def test_corner_cases_of_size() -> None:
-    atom = smiles_to_data("C", VOCABULARY)
-    assert (atom.num_nodes, atom.edge_index.shape, atom.edge_attr.shape) == (1, (2, 0), (0,))
-    assert atom.edge_index.dtype == torch.int64
-    salt = smiles_to_data("CC(=O)[O-].C[NH+](C)C.C", VOCABULARY)
-    graph = nx.Graph(salt.edge_index.t().tolist())
-    graph.add_nodes_from(range(salt.num_nodes))
-    assert nx.number_connected_components(graph) == 3
-
-
 @pytest.mark.parametrize(
     ("smiles", "message"),
     [
@@ -205,21 +154,6 @@ def test_unusable_smiles_say_why(smiles: str, message: str, capfd: pytest.Captur
     with pytest.raises(ValueError, match=message):
         smiles_to_data(smiles, VOCABULARY)
     assert capfd.readouterr().err == ""
-
-
-def test_wrong_argument_types() -> None:
-    with pytest.raises(TypeError, match="must be a string, got int"):
-        smiles_to_data(3, VOCABULARY)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="AtomVocabulary, got list"):
-        smiles_to_data("C", ["C"])  # type: ignore[arg-type]
-
-
-def test_rdkit_log_is_silenced_only_meanwhile(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="cannot read"):
-        smiles_to_data("C1CC", VOCABULARY)
-    assert capfd.readouterr().err == ""
-    assert Chem.MolFromSmiles("C1CC") is None
-    assert "ring" in capfd.readouterr().err
 
 
 def test_target_from_its_terms() -> None:
@@ -245,42 +179,6 @@ def test_synthetic_accessibility_is_rdkits_own(monkeypatch: pytest.MonkeyPatch) 
     import sascorer
 
     assert ours == sascorer.calculateScore(molecule)
-
-
-def test_target_leaves_the_molecule_alone() -> None:
-    molecule = Chem.MolFromSmiles("c1ccc2[nH]ccc2c1")
-    before = molecule.ToBinary()
-    molecule_module.graph(molecule)
-    assert molecule.ToBinary() == before
-    assert all(atom.GetIsAromatic() for atom in molecule.GetAtoms())
-
-
-def test_target_errors() -> None:
-    with pytest.raises(ValueError, match="'C1CC'"):
-        constrained_solubility("C1CC", "zinc")
-    with pytest.raises(TypeError, match="got int"):
-        constrained_solubility(5, "zinc")
-    with pytest.raises(ValueError, match="no atoms"):
-        constrained_solubility(Chem.MolFromSmiles(""), "zinc")
-    with pytest.raises(ValueError, match=r"'moses'.*'zinc', 'qm9'"):
-        constrained_solubility("C", "moses")
-    with pytest.raises(TypeError, match="got 3"):
-        constrained_solubility("C", 3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="sa_std must"):
-        SolubilityNormalization(0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-
-
-def test_measured_normalization() -> None:
-    measured = SolubilityNormalization.from_terms([(1.0, 4.0, 0.0), (3.0, 4.0, 0.0)])
-    assert measured == SolubilityNormalization(2.0, 1.0, 4.0, 1.0, 0.0, 1.0)
-    with pytest.raises(ValueError, match="got none"):
-        SolubilityNormalization.from_terms([])
-
-
-def test_constant_term_is_not_blown_up_by_rounding() -> None:
-    measured = SolubilityNormalization.from_terms([(0.1, 0.7, 0.0)] * 7)
-    assert measured(0.1, 0.7, 0.0) == pytest.approx(0.0, abs=1e-12)
-    assert (measured.logp_std, measured.sa_std) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -315,10 +213,6 @@ def test_longest_ring_against_networkx(seed: int) -> None:
 def test_radical_repair(smiles: str, repaired: str) -> None:
     molecule = molecule_module.parse(smiles, repair_radicals=True)
     assert Chem.MolToSmiles(molecule) == Chem.CanonSmiles(repaired)
-
-
-def test_without_repair_nothing_is_rewritten() -> None:
-    assert molecule_module.parse("N#N.C[CH2]").GetNumAtoms() == 4
 
 
 def test_vocabulary_round_trips_and_orders() -> None:

@@ -38,12 +38,6 @@ def test_features_edges_and_classes(archive: Path) -> None:
     assert load_node_graph(archive, undirected=False).edge_index.tolist() == [[0, 1, 3], [1, 2, 4]]
 
 
-def test_values_of_features(tmp_path: Path) -> None:
-    np.savez(tmp_path / "graph.npz", **ARRAYS, x_data=np.arange(1.0, 8.0))
-    expected = scipy.sparse.csr_matrix((np.arange(1.0, 8.0), X.indices, X.indptr), X.shape).toarray()
-    assert np.array_equal(load_node_graph(tmp_path / "graph.npz").x.numpy(), expected)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -17,7 +17,6 @@ from tg_lpe.datasets.molecules import (
     SkippedMolecule,
     SolubilityNormalization,
     constrained_solubility,
-    from_pyg,
     load_molecules,
     read_molecules,
 )
@@ -68,12 +67,6 @@ def test_several_columns_and_missing_labels(write_folder: Write, tmp_path: Path)
     assert len(list((tmp_path / "cache").iterdir())) == 1
     load(folder, tmp_path, targets=["expt", "toxic"])
     assert len(list((tmp_path / "cache").iterdir())) == 2
-
-
-def test_no_labels(write_folder: Write, tmp_path: Path) -> None:
-    splits = load(three(write_folder, TABLE), tmp_path, targets=())
-    assert len(splits.train) == 5 and splits.target.columns == () and splits.labels("train").shape == (5, 0)
-    assert bool(splits.train.y.isnan().all())
 
 
 def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
@@ -161,12 +154,6 @@ def test_ogbs_features_are_those_of_smiles2graph(write_folder: Write, tmp_path: 
     assert splits.train[0].validate() and len(splits.train[1:3]) == 2
 
 
-def test_ogbs_features_with_the_computed_target(write_folder: Write, tmp_path: Path) -> None:
-    splits = load(three(write_folder, TABLE), tmp_path, features="ogb", computed="solubility", normalization="zinc")
-    expected = [constrained_solubility(text, "zinc") for text in ("CCO", "CN", "c1ccccc1", "C#N", "CCCC")]
-    assert splits.train.y.tolist() == pytest.approx(expected, rel=1e-6)
-
-
 def moleculenet_split(scaffolds: list[str]) -> tuple[list[int], list[int], list[int]]:
     """DeepChem's ScaffoldSplitter, written down from its definition."""
     groups: dict[str, list[int]] = {}
@@ -245,21 +232,6 @@ def test_a_scaffold_that_most_molecules_share_is_named(tmp_path: Path) -> None:
         load(path, tmp_path, split="scaffold")
 
 
-def test_a_named_column_of_pygs_datasets() -> None:
-    from torch_geometric.data import Data
-
-    graph = Data(
-        x=torch.tensor([[0], [2]]),
-        edge_index=torch.tensor([[0, 1], [1, 0]]),
-        edge_attr=torch.tensor([1, 1]),
-        y=torch.tensor([[0.5, 1.5]]),
-    )
-    splits = from_pyg([graph], [graph], [graph], target=1)
-    assert splits.target == TargetSpec(("y1",)) and splits.spec == DataSpec(
-        num_node_types=3, num_edge_types=4, max_nodes=2
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "columns", "usable", "missing"),
@@ -290,15 +262,6 @@ def test_lines_with_other_than_the_headers_cells(
     (tmp_path / "short.csv").write_text("smiles,y,z\nCCO,1,2,,\nCC,1\nCCC,2\n", encoding="utf-8")
     assert len(read_molecules(tmp_path / "short.csv", progress=False)[0]) == 3, "empty cells at the end move nothing"
     assert "short.csv: 2 lines have fewer cells than the header" in caplog.text
-
-
-def test_description_says_how_the_data_was_divided(write_folder: Write, tmp_path: Path) -> None:
-    (tmp_path / "one.smi").write_text("".join(f"{'C' * n}O\n" for n in range(1, 31)), encoding="utf-8")
-    file = tmp_path / "one.smi"
-    for _ in range(2):  # as read, then from the cache
-        assert load(file, tmp_path, targets=(), seed=3).describe()["split"] == {"kind": "random", "seed": 3}
-    folder = three(write_folder, TABLE)
-    assert load(folder, tmp_path, targets=["expt"]).describe()["split"] == {"kind": "given"}
 
 
 def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:

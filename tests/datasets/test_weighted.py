@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe.datasets import random_incidences, random_weighted_graph
-from tg_lpe.datasets.synthetic import complete_edges, csl_edges, random_conductances, random_regular_edges
+from tg_lpe.datasets.synthetic import csl_edges, random_regular_edges
 
 EDGES = {"complete": 45, "csl": 20}
 kinds = pytest.mark.parametrize("kind", sorted(EDGES))
@@ -54,13 +54,6 @@ def test_a_seed_decides_the_graph(kind: str) -> None:
     assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
 
 
-def test_resistances_are_log_uniform() -> None:
-    logs = random_conductances((4000,), generator()).log()
-    assert -2 <= logs.min() < -1.98 and 1.98 < logs.max() <= 2
-    quartiles = torch.quantile(logs, torch.tensor([0.25, 0.5, 0.75]).double())
-    assert (quartiles - torch.tensor([-1.0, 0.0, 1.0])).abs().max() < 0.1
-
-
 @kinds
 def test_incidence_matrices(kind: str) -> None:
     b = random_incidences(kind, 20, generator())
@@ -77,24 +70,6 @@ def test_incidence_matrices(kind: str) -> None:
     assert logs.abs().max() <= 2 and logs.unique().numel() == logs.numel()
 
 
-def test_skips_are_drawn_evenly() -> None:
-    b = random_incidences("csl", 400, generator())
-    linked = (b[:, 0] != 0).unsqueeze(1) & (b[:, 1:] != 0)
-    neighbours = linked.any(2)  # of node 0 among nodes 1..9
-    for skip, at in ((2, 2), (4, 4)):  # 8 is 2 the other way round, 6 is 4
-        share = float(neighbours[:, at - 1].double().mean())
-        assert share == pytest.approx(0.5, abs=0.1), skip
-    only = random_weighted_graph("csl", generator(), skips=(3,))
-    assert nx.is_isomorphic(networkx_of(only.edge_index, only.edge_weight, 10), nx.circulant_graph(10, [1, 3]))
-
-
-@pytest.mark.parametrize("n", [2, 5, 17])
-def test_complete_edges(n: int) -> None:
-    edges = complete_edges(n)
-    assert edges.shape == (2, n * (n - 1) // 2) and (edges[0] < edges[1]).all()
-    assert len(set(map(tuple, edges.T.tolist()))) == edges.size(1)
-
-
 @pytest.mark.parametrize(("n", "skip"), [(10, 2), (10, 8), (41, 9), (7, 3)])
 def test_csl_edges(n: int, skip: int) -> None:
     edges = csl_edges(n, skip)
@@ -106,25 +81,6 @@ def test_csl_edges(n: int, skip: int) -> None:
 def test_refuses_links_that_coincide(n: int, skip: int) -> None:
     with pytest.raises(ValueError, match=f"skip={skip} on a circle of {n} nodes are not {2 * n} different edges"):
         csl_edges(n, skip)
-
-
-@kinds
-@pytest.mark.parametrize("n", [6, 11])
-def test_other_sizes(kind: str, n: int) -> None:
-    skips = (2,)
-    data = random_weighted_graph(kind, generator(), n, skips)
-    edges = n * (n - 1) // 2 if kind == "complete" else 2 * n
-    assert data.num_nodes == n and data.num_edges == 2 * edges
-    assert random_incidences(kind, 3, generator(), n, skips).shape == (3, n, edges)
-
-
-def test_refuses_other_kinds() -> None:
-    for make in (
-        lambda: random_weighted_graph("cycle", generator()),
-        lambda: random_incidences("cycle", 2, generator()),
-    ):
-        with pytest.raises(ValueError, match="kind must"):
-            make()
 
 
 def test_random_regular_graphs_are_expanders() -> None:

@@ -140,18 +140,6 @@ def test_10825_edges_that_are_listed_several_times_are_counted() -> None:
     np.testing.assert_allclose(pe.numpy(), return_probabilities(matrix, 6), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("normalization", [None, "sym", "rw"])
-def test_eigenvalues_are_returned(normalization: str | None) -> None:
-    data = graph(nx.lollipop_graph(4, 5))
-    matrix = laplacian(data)
-    if normalization is not None:
-        scale = np.diag(matrix) ** -0.5
-        matrix = scale[:, None] * matrix * scale
-    options: dict[str, Any] = {"normalization": normalization, "eigenvalue_attr_name": "eigenvalues"}
-    values = AddLaplacianEigenvectors(3, **options)(data).eigenvalues
-    np.testing.assert_allclose(values[0].numpy(), np.linalg.eigvalsh(matrix)[1:4], rtol=1e-4)
-
-
 def test_the_repr_tells_a_changed_k() -> None:
     """PyG compares it to notice that a dataset on disk was made by another transform."""
     for make in (

@@ -135,13 +135,6 @@ def test_the_graph_given_is_not_changed(hetero: str) -> None:
     assert set(batch._slice_dict["user"]) == {"x"}
 
 
-def test_a_list_is_encoded_one_by_one() -> None:
-    transform = AddHeatKernelPE(hetero="whole")
-    graphs = [films(4, 3), films(3, 5)]
-    for got, data in zip(transform.encode_dataset(graphs, progress=False), graphs, strict=True):
-        same_stores(got, transform(data))
-
-
 def test_refused_unless_the_argument_says_how() -> None:
     for make in TRANSFORMS:
         transform = make()
@@ -178,15 +171,6 @@ def test_graphs_that_cannot_be_encoded() -> None:
     data["user", "likes", "user"].edge_weight = torch.ones(1)
     with pytest.raises(ValueError, match="edge_index"):
         whole(data)
-
-
-def test_weights_that_are_named_must_be_there() -> None:
-    transform, data = AddHeatKernelPE(attr_name="pe", edge_weight="rate", hetero="edge_type"), films()
-    for call in (transform, lambda graph: transform.encode_dataset([graph], progress=False)):
-        with pytest.raises(ValueError, match="edge_weight"):
-            call(data)
-    data[KNOWS].rate = data[KNOWS].edge_weight
-    assert transform(data)["user"].pe_user__knows__user.shape == (4, 6)
 
 
 @pytest.mark.parametrize("hetero", ["whole", "edge_type"])

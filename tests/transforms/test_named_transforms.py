@@ -14,17 +14,14 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES
-from helpers import Graph, from_networkx, normal, relative_error
-from scipy.linalg import expm
+from helpers import Graph, Stored, normal, relative_error
 from torch import Tensor
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import BaseTransform, Compose
+from torch_geometric.transforms import BaseTransform
 
-from tg_lpe import Incidence, theory
 from tg_lpe.data import GraphDataset
-from tg_lpe.encoders import EffectiveResistance, HeatKernel, LaplacianEigenvectors, ResistiveEmbedding
-from tg_lpe.testing import assert_permutation_equivariant
+from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.transforms import (
     AddEffectiveResistance,
     AddHeatKernelPE,
@@ -73,15 +70,6 @@ def written(transform: BaseTransform, attr: str, data: Data) -> Tensor:
     return transform(data)[attr]
 
 
-def encoder(transform: BaseTransform, attr: str):
-    """The transform as :func:`assert_permutation_equivariant` calls it."""
-
-    def encode(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> Tensor:
-        return written(transform, attr, Data(edge_index=edge_index, edge_weight=edge_weight, num_nodes=num_nodes))
-
-    return encode
-
-
 # What is written.
 
 
@@ -105,12 +93,6 @@ def test_a_named_transform_is_its_encoder_with_its_defaults(named, encoder, opti
         assert ours[name].default == theirs[name].default, name
 
 
-def test_resistances_of_edges_are_those_of_the_encoder() -> None:
-    data = data_of(SPECTRUM)
-    encoded = AddPositionalEncoding(EffectiveResistance(), edge_attr_name="edge_pe")(data).edge_pe
-    assert torch.equal(AddEffectiveResistance()(data).effective_resistance, encoded.squeeze(1))
-
-
 def test_effective_resistances() -> None:
     data, graph = data_of(SPECTRUM), SPECTRUM.networkx()
     exact = nx.resistance_distance(graph, weight="weight", invert_weight=False)
@@ -128,120 +110,6 @@ def test_resistances_between_components() -> None:
     assert data.effective_resistance.tolist() == pytest.approx(
         [0, 0.25, math.inf, 0.25, 0, math.inf, *[math.inf] * 2, 0]
     )
-
-
-def test_heat_kernels() -> None:
-    data, times = data_of(SPECTRUM), (0.0, 0.5, 4.0)
-    out = AddHeatKernelPE(times, "pe", "entries")(data)
-    kernels = np.stack([expm(-s * SPECTRUM.laplacian()) for s in times], -1)
-    np.testing.assert_allclose(out.pe, np.einsum("iit->it", kernels), atol=1e-6)
-    np.testing.assert_allclose(out.entries, [kernels[u, v] for u, v in data.edge_index.T.tolist()], atol=1e-6)
-    looped = Data(edge_index=torch.tensor([[0, 1, 1], [1, 1, 0]]), num_nodes=2)
-    assert not AddHeatKernelPE(edge_attr_name="entries")(looped).entries[1].any()
-
-
-def test_eigenvectors() -> None:
-    data, laplacian = data_of(SPECTRUM), torch.from_numpy(SPECTRUM.laplacian())
-    degree = laplacian.diagonal()
-    matrices = {
-        None: laplacian,
-        "sym": laplacian / (degree.sqrt().unsqueeze(1) * degree.sqrt()),
-        "rw": laplacian / degree.unsqueeze(1),
-    }
-    for normalization, matrix in matrices.items():
-        spectrum = np.sort(np.linalg.eigvals(matrix.numpy()).real)[1:]
-        for which, expected in (("bottom", spectrum[:3]), ("top", spectrum[::-1][:3])):
-            transform = AddLaplacianEigenvectors(3, which, normalization=normalization, eigenvalue_attr_name="values")
-            out = transform(data)
-            assert out["values"].shape == (1, 3)
-            np.testing.assert_allclose(out["values"][0], expected, atol=1e-12)
-            v = out.laplacian_eigenvectors
-            np.testing.assert_allclose(matrix @ v, v * out["values"], atol=1e-12)
-            np.testing.assert_allclose(torch.linalg.vector_norm(v, dim=0), np.ones(3), atol=1e-12)
-
-
-def projector(transform: AddLaplacianEigenvectors, data: Data) -> Tensor:
-    v = transform(data).laplacian_eigenvectors
-    return v @ v.mT
-
-
-METHODS = ("dense", "iterative")
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", [SPECTRUM, CASES[0].graph, CASES[5].graph, CASES[7].graph, Graph(3, [], [])], ids=str)
-def test_every_method_computes_the_same(method: str, case: Graph) -> None:
-    data = data_of(case)
-    for build, attr, tolerance in (
-        (AddEffectiveResistance, "effective_resistance", 1e-9),
-        (lambda **more: AddEffectiveResistance("all", **more), "effective_resistance", 1e-9),
-        (lambda **more: AddHeatKernelPE((0.0, 0.7, 5.0), **more), "heat_kernel_pe", 1e-6),
-        (lambda **more: AddResistiveEmbeddingPE(3, **more), "resistive_embedding_pe", 1e-7),
-    ):
-        got, expected = build(method=method)(data)[attr], build()(data)[attr]
-        finite = expected.isfinite()
-        assert torch.equal(got.isfinite(), finite) and got.shape == expected.shape
-        assert relative_error(got[finite], expected[finite]) < tolerance
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("which", ["bottom", "top"])
-@pytest.mark.parametrize("case", [SPECTRUM, CASES[5].graph, CASES[7].graph, CASES[8].graph], ids=str)
-def test_every_method_finds_the_same_eigenspace(method: str, which: str, case: Graph) -> None:
-    data, options = data_of(case), {"normalization": None, "eigenvalue_attr_name": "values"}
-    transform = AddLaplacianEigenvectors(3, which, method=method, **options)
-    expected = AddLaplacianEigenvectors(3, which, **options)(data)["values"]
-    torch.testing.assert_close(transform(data)["values"], expected, rtol=1e-8, atol=1e-8)
-    values = np.linalg.eigvalsh(case.laplacian())[case.num_components() :]
-    values = values if which == "bottom" else values[::-1]
-    if abs(values[2] - values[3]) > 1e-3:
-        torch.testing.assert_close(
-            projector(transform, data),
-            projector(AddLaplacianEigenvectors(3, which, normalization=None), data),
-            rtol=0,
-            atol=1e-5,
-        )
-
-
-def test_a_long_path() -> None:
-    """A path of 300 nodes: its resistances are distances, its eigenvalues known."""
-    path = from_networkx(nx.path_graph(300))
-    data = data_of(path)
-    assert relative_error(AddEffectiveResistance()(data).effective_resistance, np.ones(598)) < 1e-12
-    out = AddLaplacianEigenvectors(8, normalization=None, eigenvalue_attr_name="values")(data)
-    expected = [2 - 2 * np.cos(np.pi * j / 300) for j in range(1, 9)]
-    assert relative_error(out["values"][0], np.array(expected)) < 1e-9
-    pe = AddResistiveEmbeddingPE(4096)(data).resistive_embedding_pe
-    assert float((pe[0] - pe[-1]).square().sum()) == pytest.approx(299, rel=0.15)
-    assert AddHeatKernelPE()(data).heat_kernel_pe.isfinite().all()
-
-
-def test_weights_over_ten_orders() -> None:
-    weights = [10.0 ** (number % 11 - 5) for number in range(40)]
-    tree = from_networkx(nx.random_labeled_tree(41, seed=2), lambda number: weights[number])
-    data = data_of(tree)
-    edges = AddEffectiveResistance()(data).effective_resistance
-    # In a tree each edge is the only path between its ends.
-    np.testing.assert_allclose(edges * data.edge_weight, np.ones(80), rtol=1e-9)
-    cycle = from_networkx(nx.cycle_graph(40), lambda number: weights[number])
-    every = AddEffectiveResistance("all", "r")(data_of(cycle))
-    r = every.r.view(40, 40).numpy()
-    # Two paths around, in parallel.
-    around = {edge: 1 / w for edge, w in zip(cycle.edges, cycle.weights, strict=True)}
-    path = [around[u, u + 1] for u in range(39)]
-    there = np.array([[math.fsum(path[min(u, v) : max(u, v)]) for v in range(40)] for u in range(40)])
-    np.testing.assert_allclose(r, there * (1 - there / math.fsum(around.values())), rtol=1e-8)
-    for transform in (AddLaplacianEigenvectors(4), AddHeatKernelPE(), AddResistiveEmbeddingPE(3)):
-        out = transform(data_of(cycle))
-        assert all(value.isfinite().all() for value in out.to_dict().values() if torch.is_tensor(value))
-
-
-class Stored(InMemoryDataset):
-    """A dataset made of a list."""
-
-    def __init__(self, graphs: list[Data]) -> None:
-        super().__init__(None)
-        self.data, self.slices = self.collate(graphs)
 
 
 def test_whole_datasets() -> None:
@@ -289,19 +157,6 @@ def test_data_are_not_changed(name: str) -> None:
     assert torch.equal(transform(data)[attr], out[attr])
 
 
-@every_node_transform
-def test_without_a_name_it_goes_beside_the_features(name: str) -> None:
-    transform, attr = NODE_TRANSFORMS[name]()
-    beside = copy.copy(transform)
-    beside.attr_name = None
-    data = data_of(SPECTRUM, x=normal(6, 2))
-    pe = written(transform, attr, data)
-    assert torch.equal(beside(data).x, torch.cat([data.x, pe], 1)) and data.x.size(1) == 2
-    assert torch.equal(beside(data_of(SPECTRUM)).x, pe)
-    typed = beside(data_of(SPECTRUM, x=torch.arange(6))).x
-    assert torch.equal(typed[:, 0], torch.arange(6.0)) and typed.size(1) == 1 + pe.size(1)
-
-
 def test_weights_by_name_or_none() -> None:
     data = data_of(SPECTRUM)
     unit = Data(edge_index=data.edge_index, num_nodes=6)
@@ -319,77 +174,6 @@ def test_weights_by_name_or_none() -> None:
 
 
 # Another way to write the graph down.
-
-
-@pytest.mark.parametrize("case", [CASES[1], CASES[5], CASES[7], CASES[10]], ids=lambda case: case.name)
-def test_heat_kernels_follow_their_nodes(case) -> None:
-    transform = AddHeatKernelPE()
-    graph = case.graph
-    assert_permutation_equivariant(
-        encoder(transform, "heat_kernel_pe"),
-        graph.edge_index(),
-        graph.num_nodes,
-        edge_weight=graph.edge_weight(),
-        rtol=1e-7,
-        atol=1e-7,
-    )
-
-
-def permuted(graph: Graph, seed: int) -> tuple[Graph, Tensor]:
-    label = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
-    moved = [tuple(sorted(label[list(edge)].tolist())) for edge in graph.edges]
-    order = sorted(range(len(moved)), key=lambda number: moved[number])
-    return Graph(graph.num_nodes, [moved[i] for i in order], [graph.weights[i] for i in order]), label
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_resistances_follow_their_nodes(seed: int) -> None:
-    for case in CASES:
-        moved, label = permuted(case.graph, seed)
-        n = case.num_nodes
-        before, after = (AddEffectiveResistance("all")(data_of(g)).effective_resistance for g in (case.graph, moved))
-        got, expected = after.view(n, n)[label][:, label], before.view(n, n)
-        finite = expected.isfinite()
-        assert torch.equal(got.isfinite(), finite) and relative_error(got[finite], expected[finite]) < 1e-9
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("which", ["bottom", "top"])
-def test_spans_of_eigenvectors_follow_their_nodes(which: str, seed: int) -> None:
-    moved, label = permuted(SPECTRUM, seed)
-    projectors = []
-    for graph in (SPECTRUM, moved):
-        v = AddLaplacianEigenvectors(3, which)(data_of(graph)).laplacian_eigenvectors
-        projectors.append(v @ v.mT)
-    assert relative_error(projectors[1][label][:, label], projectors[0]) < 1e-5
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_resistive_embeddings_follow_their_directions(seed: int) -> None:
-    """``sqrt(L^+)`` moves with the nodes; the random directions depend on the node index."""
-    moved, label = permuted(SPECTRUM, seed)
-    before, after = (theory.resistive_embedding(data_of(g), tolerance=1e-9) for g in (SPECTRUM, moved))
-    assert relative_error(after[label][:, label], before) < 1e-8
-    columns = [AddResistiveEmbeddingPE(3)(data_of(g)).resistive_embedding_pe for g in (SPECTRUM, moved)]
-    start = torch.linalg.lstsq(before, columns[0]).solution
-    assert relative_error(before @ start, columns[0]) < 1e-6
-    other = torch.linalg.lstsq(after, columns[1]).solution
-    assert relative_error(other - other.mean(0), start - start.mean(0)) < 1e-6, "the same directions by index"
-
-
-@every_transform
-def test_neither_order_nor_direction_nor_repetition_of_edges_matters(name: str) -> None:
-    transform, attr = TRANSFORMS[name]()
-    once = Data(edge_index=SPECTRUM.edge_index(), edge_weight=SPECTRUM.edge_weight(), num_nodes=6)
-    expected = written(transform, attr, once)
-    order = torch.tensor([3, 6, 0, 2, 5, 1, 4])
-    flip = torch.tensor([True, False, True, True, False, False, True])
-    index = torch.where(flip, once.edge_index.flip(0), once.edge_index)[:, order]
-    index, weight = torch.cat([index, index[:, :3]], 1), torch.cat([once.edge_weight[order]] * 2)[:10]
-    got = written(transform, attr, Data(edge_index=index, edge_weight=weight, num_nodes=6))
-    if name == "edges":
-        expected = torch.cat([expected[order], expected[order][:3]])
-    assert torch.equal(got, expected)
 
 
 # Batches.
@@ -422,53 +206,7 @@ def test_loaders_collate_what_was_written(name: str) -> None:
     assert all(torch.equal(own[attr], data[attr]) for own, data in zip(again, graphs, strict=True))
 
 
-def test_loaders_shift_the_pairs_of_all_resistances() -> None:
-    transform = AddEffectiveResistance("all")
-    graphs = sample()
-    (batch,) = DataLoader([transform(data) for data in graphs], batch_size=len(graphs))
-    together = transform(Batch.from_data_list(graphs))
-    assert torch.equal(batch.effective_resistance_index, together.effective_resistance_index)
-    pairs = batch.effective_resistance_index
-    assert torch.equal(batch.batch[pairs[0]], batch.batch[pairs[1]])
-    own = batch.to_data_list()[1]
-    assert torch.equal(own.effective_resistance_index, transform(graphs[1]).effective_resistance_index)
-
-
 # Corner cases.
-
-
-@every_transform
-@pytest.mark.parametrize("number", range(6))
-def test_every_kind_of_graph(name: str, number: int) -> None:
-    transform, attr = TRANSFORMS[name]()
-    data = sample()[number]
-    out = written(transform, attr, data)
-    rows = {"edges": data.num_edges, "all": data.num_nodes**2}.get(name, data.num_nodes)
-    assert out.size(0) == rows and not out.isnan().any()
-
-
-@pytest.mark.parametrize("method", ["auto", "dense", "iterative"])
-@pytest.mark.parametrize("which", ["bottom", "top"])
-@pytest.mark.parametrize("n", [1, 2, 4, 5])
-def test_more_eigenvectors_than_nodes(method: str, which: str, n: int) -> None:
-    data = data_of(from_networkx(nx.path_graph(n)))
-    out = AddLaplacianEigenvectors(4, which, method=method, eigenvalue_attr_name="values")(data)
-    v, count = out.laplacian_eigenvectors, min(4, n - 1)
-    assert v.shape == (n, 4) and not v[:, count:].any()
-    assert out["values"][0, count:].isnan().all() and out["values"][0, :count].isfinite().all()
-    assert relative_error(v[:, :count].mT @ v[:, :count], np.eye(count)) < 1e-10
-
-
-@pytest.mark.parametrize("method", ["auto", "iterative"])
-def test_the_null_space_is_left_out(method: str) -> None:
-    case = CASES[7]
-    out = AddLaplacianEigenvectors(4, normalization=None, eigenvalue_attr_name="values", method=method)(
-        data_of(case.graph)
-    )
-    assert float(out["values"].min()) > 0.5 * case.lambda_min
-    null = torch.from_numpy(case.vectors[:, : case.null].copy())
-    assert float((null.mT @ out.laplacian_eigenvectors).abs().max()) < 1e-6
-    assert AddResistiveEmbeddingPE(2)(data_of(Graph(3, [], []))).resistive_embedding_pe.abs().max() == 0
 
 
 # Arguments.
@@ -522,12 +260,6 @@ def test_repr_tells_every_argument(build, changes: dict) -> None:
     for name, value in changes.items():
         assert f"{name}={value!r}" in changed[name]
     assert repr(build()) == repr(build()) == repr(pickle.loads(pickle.dumps(build())))
-
-
-def test_functional_names_compose_with_others() -> None:
-    out = Compose([AddHeatKernelPE(), AddEffectiveResistance()])(data_of(SPECTRUM))
-    assert "heat_kernel_pe" in out and "effective_resistance" in out
-    assert repr(AddHeatKernelPE(times=[1, 2])) == repr(AddHeatKernelPE(times=(1.0, 2.0)))
 
 
 def test_refuses_arguments_that_mean_nothing() -> None:
@@ -699,14 +431,6 @@ def test_refuses_data_without_edges_to_read(name: str) -> None:
         transform(Data(x=normal(3, 2)))
     with pytest.raises(ValueError, match="edge_index must"):
         transform(Data(edge_index=torch.tensor([[0], [2]]), num_nodes=2))
-
-
-def test_transforms_write_what_incidences_mean() -> None:
-    graph = Incidence(SPECTRUM.edge_index(), 6, edge_weight=SPECTRUM.edge_weight())
-    torch.testing.assert_close(
-        AddEffectiveResistance()(data_of(SPECTRUM)).effective_resistance[:7],
-        theory.effective_resistance(graph, "edges"),
-    )
 
 
 def test_a_resistance_of_edges_may_have_edge_in_its_name() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Degrees
+from helpers import Degrees, Stored
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
@@ -17,14 +17,6 @@ from tg_lpe.encoders import LPE, RandomWalk, Whitened, load_encoder
 from tg_lpe.testing import assert_permutation_equivariant
 
 PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
-
-
-class Stored(InMemoryDataset):
-    """A dataset made of a list."""
-
-    def __init__(self, graphs: list[Data]) -> None:
-        super().__init__()
-        self.data, self.slices = self.collate(graphs)
 
 
 def graphs() -> list[Data]:
