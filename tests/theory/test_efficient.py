@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import numpy as np
@@ -126,36 +125,6 @@ def test_lemmas_written_out_as_the_paper_prints_them() -> None:
     assert torch.equal(flow.w_r[0], torch.cat([torch.cat([zero, zero], 1), torch.cat([0.25 * eye, zero], 1)]))
 
 
-def test_a_factor_of_zero_or_below() -> None:
-    """``alpha_r = -1`` removes the graph and ``-3`` flips all edges, with normalisation too."""
-    case = CASES[0]
-    for alpha, expected in ((-1.0, 0.0), (-3.0, -1.0)):
-        model = EfficientTransformer(2, 2, 1, normalize_incidence=True)
-        with torch.no_grad():
-            model.alpha_r.fill_(alpha)
-        phi = normal(10, 2)
-        factor, _ = model.run(case.incidence, phi)
-        dense, _ = model.run(case.b, phi)
-        assert relative_error(factor * case.b, dense) < 1e-14
-        assert float(factor.detach() * case.b.norm()) == pytest.approx(expected, abs=1e-14)
-
-
-def test_new_ones_change_nothing() -> None:
-    model, case = EfficientTransformer(2, 4, 3), CASES[1]
-    b, phi = model.run(case.b, normal(10, 4))
-    assert torch.equal(b, case.b) and torch.equal(phi, normal(10, 4))
-    assert {p.dtype for p in model.parameters()} == {torch.float64}
-
-
-@pytest.mark.parametrize("width", [2, 4])
-def test_the_output_is_the_last_columns(width: int) -> None:
-    model, case, psi = loaded(2, width, 2), CASES[3], normal(10, 2)
-    phi = model.embed(psi)
-    assert phi.shape == (10, width) and torch.equal(phi[:, :2], psi) and not phi[:, 2:].any()
-    assert torch.equal(model(case.b, psi), model.run(case.b, phi)[1][:, -2:])
-    assert torch.equal(list(model.trace(case.b, phi))[-1][0], model.run(case.b, phi)[0])
-
-
 def test_gradients() -> None:
     w = [value.requires_grad_() for value in random_weights((), 4)]
     b, phi = (0.5 * normal(3, 5, seed=50)).requires_grad_(), (0.5 * normal(3, 4, seed=51)).requires_grad_()
@@ -184,19 +153,6 @@ def test_gradients_through_the_edges() -> None:
                 assert float((grads[1][name] - expected).abs().max()) < 1e-11 * size, (name, absent)
 
 
-def test_nothing_is_changed_and_float_works() -> None:
-    model, case, psi = loaded(2, 4, 2, normalize_phi="columns"), CASES[2], normal(10, 2)
-    before, state = (case.b.clone(), psi.clone()), copy.deepcopy(model.state_dict())
-    expected = model(case.b, psi)
-    assert torch.equal(case.b, before[0]) and torch.equal(psi, before[1]) and expected.requires_grad
-    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-    got = model.float()(case.b.float(), psi.float())
-    assert got.dtype == torch.float32 and relative_error(got, expected) < 1e-4
-    single = c.electric_flow(2, 20, 0.05).float()(case.incidence, case.demands(2).float())
-    assert single.dtype == torch.float32
-    assert relative_error(single, c.electric_flow(2, 20, 0.05)(case.b, case.demands(2))) < 1e-5
-
-
 @pytest.mark.parametrize("blockwise", [False, True])
 def test_round_trip(tmp_path: Path, blockwise: bool) -> None:
     options = {"normalize_phi": "columns", "normalize_incidence": True, "blockwise": blockwise}
@@ -205,25 +161,6 @@ def test_round_trip(tmp_path: Path, blockwise: bool) -> None:
     again, b = EfficientTransformer.from_pretrained(tmp_path), CASES[0].b
     assert torch.equal(again(b, normal(10, 2)), model(b, normal(10, 2)))
     assert repr(again) == repr(model) and again.schedule == [1, 0, 1]
-
-
-def test_a_batch_is_one_graph_of_several_components() -> None:
-    parts, psi = [CASES[3], CASES[8]], normal(24, 2)
-    index = torch.cat([parts[0].graph.edge_index(), parts[1].graph.edge_index() + 10], 1)
-    weight = torch.cat([case.graph.edge_weight() for case in parts])
-    batch = torch.tensor([0] * 10 + [1] * 14)
-    model = loaded(2, 4, 2, alpha_v=False)
-    with torch.no_grad():
-        model.w_q.zero_()  # columns of different graphs are not compared
-    together = model(Incidence(index, 24, edge_weight=weight, batch=batch), psi).split([10, 14])
-    for case, got, own in zip(parts, together, psi.split([10, 14]), strict=True):
-        assert relative_error(got, model(case.incidence, own)) < 1e-13
-
-
-@pytest.mark.parametrize(("k", "width"), [(0, 0), (2, 3), (-1, -1), (2, 1)])
-def test_refuses_other_widths(k: int, width: int) -> None:
-    with pytest.raises(ValueError, match=f"width must be k or 2 k .* got k={k} and width={width}"):
-        EfficientTransformer(k, width, 1)
 
 
 def test_refuses_what_does_not_fit() -> None:

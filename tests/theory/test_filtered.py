@@ -94,27 +94,12 @@ def test_a_batch_of_small_and_large_graphs() -> None:
             assert relative_error(values[number], found[0]) < 1e-8
 
 
-def test_without_edges_every_vector_will_do() -> None:
-    vectors, values = c.laplacian_eigenvectors(Incidence(torch.zeros(2, 0, dtype=torch.int64), 1100), 3)
-    assert relative_error(vectors.mT @ vectors, torch.eye(3)) < 1e-12 and bool((values == 0).all())
-
-
 def test_a_missing_gap_is_reported() -> None:
     star = incidence(from_networkx(nx.star_graph(1100)))
     with pytest.warns(UserWarning, match="rounding allows no more"):
         vectors, values = c.laplacian_eigenvectors(star, 3)
     assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-8
     assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-7
-
-
-def test_a_tolerance_beyond_rounding_is_reported() -> None:
-    with pytest.warns(UserWarning, match="rounding allows no more"):
-        c.laplacian_eigenvectors(incidence(LARGE["weighted grid"]), 3, tolerance=1e-18)
-
-
-def test_more_layers_than_allowed() -> None:
-    with pytest.raises(ValueError, match="max_layers"):
-        c.laplacian_eigenvectors(incidence(LARGE["weighted grid"]), 3, max_layers=20)
 
 
 needs_cpu = pytest.mark.skipif(not cpu.is_available(), reason="the C++ part is absent or switched off")

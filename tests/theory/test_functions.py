@@ -24,11 +24,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import expm
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data
 
 from tg_lpe import Incidence
 from tg_lpe import theory as c
-from tg_lpe.theory.functions import FAST_FLOOR, heat_kernel_entries, incidence_of, resistance_pairs
+from tg_lpe.theory.functions import FAST_FLOOR, heat_kernel_entries, resistance_pairs
 
 EPS = 2.0**-52
 LOOPS = {
@@ -116,12 +116,6 @@ def test_effective_resistance_of_random_graphs(graph: Graph) -> None:
     assert_resistances(got, networkx_resistances(graph))
 
 
-@every_case
-def test_effective_resistance_of_known_graphs(case: Case) -> None:
-    assert_resistances(c.effective_resistance(case.incidence), networkx_resistances(case.graph))
-    assert_resistances(c.effective_resistance(case.incidence), resistances(case.graph))
-
-
 @pytest.mark.parametrize("number", range(len(corner_cases())))
 def test_effective_resistance_of_corner_cases(number: int) -> None:
     graph = corner_cases()[number]
@@ -132,24 +126,6 @@ def test_effective_resistance_of_corner_cases(number: int) -> None:
     expected = resistances(graph)
     got = np.asarray(c.effective_resistance(graph_of(graph)))
     assert_resistances(got / scale, expected / scale, allowed)
-
-
-@few
-@given(graphs(min_nodes=2, exponents=(-5.0, 5.0)))
-def test_effective_resistance_of_weights_over_ten_orders(graph: Graph) -> None:
-    """The error relative to the largest one is of the order of ``kappa eps``, ``kappa = lambda_max / lambda_min``."""
-    got, expected = np.asarray(c.effective_resistance(graph_of(graph))), resistances(graph)
-    finite = np.isfinite(expected)
-    assert np.array_equal(np.isinf(got), ~finite)
-    scale = max(expected[finite].max(), 1e-300)
-    assert np.abs(got[finite] - expected[finite]).max() <= (1e-9 + 20 * EPS * condition(graph)) * scale
-
-
-def test_a_series_of_resistors_adds_up() -> None:
-    path = WEIGHTED_PATH.graph
-    total = np.concatenate([[0.0], np.cumsum(1 / np.array(path.weights))])
-    expected = np.abs(total[:, None] - total[None])
-    assert_resistances(c.effective_resistance(graph_of(path)), expected, 1e-10)
 
 
 @few
@@ -183,13 +159,6 @@ def test_resistances_of_a_batch(parts: list[Graph]) -> None:
         offset += n
 
 
-def test_an_edge_of_weight_zero_is_absent() -> None:
-    index, weight = torch.tensor([[0, 1, 0, 0], [1, 2, 2, 3]]), torch.tensor([1.0, 1.0, 0.0, 0.0])
-    data = Data(edge_index=index, edge_weight=weight, num_nodes=4)
-    assert c.effective_resistance(data, "edges").tolist() == pytest.approx([1.0, 1.0, 2.0, math.inf])
-    assert c.effective_resistance(data)[3].tolist() == [math.inf, math.inf, math.inf, 0.0]
-
-
 def test_resistances_refuse_what_they_cannot_do() -> None:
     batch = Batch.from_data_list([data_of(case.graph) for case in CASES[:3]])
     with pytest.raises(ValueError, match="pairs must"):
@@ -198,23 +167,6 @@ def test_resistances_refuse_what_they_cannot_do() -> None:
         c.effective_resistance(batch)
     with pytest.raises(ValueError, match="tolerance must"):
         c.effective_resistance(CASES[0].incidence, tolerance=0.0)
-
-
-@pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])
-@every_case
-def test_resistances_are_as_accurate_as_asked_for(case: Case, tolerance: float) -> None:
-    got, expected = c.effective_resistance(case.incidence, tolerance=tolerance).numpy(), resistances(case.graph)
-    finite = np.isfinite(expected)
-    assert (np.abs(got[finite] - expected[finite]) <= tolerance * expected[finite] + 1e-13).all()
-
-
-@pytest.mark.parametrize("weight", [10.0, 0.1, 3.3, 7e-4, 170.0])
-@every_function
-def test_two_nodes_have_one_eigenvalue(name: str, weight: float) -> None:
-    """The lower and the upper bound are then equal up to rounding."""
-    pair = Graph(2, [(0, 1)], [weight])
-    assert LOOPS[name](data_of(pair)).isfinite().all()
-    assert c.effective_resistance(data_of(pair))[0, 1] == pytest.approx(1 / weight, rel=1e-13)
 
 
 # Potentials.
@@ -236,23 +188,6 @@ def test_potentials_of_random_graphs(graph: Graph, tolerance: float) -> None:
 
 def smallest(graph: Graph) -> float:
     return float(c.spectral_interval(graph_of(graph))[0])
-
-
-@every_case
-def test_potentials_of_known_graphs(case: Case) -> None:
-    demands = normal(case.num_nodes, 3)
-    phi = c.electric_potential(case.incidence, demands, 1e-8)
-    assert relative_error(phi, case.inverse @ demands) < 1e-6
-
-
-@fewer
-@given(st.lists(graphs(exponents=(-0.5, 0.5)), min_size=1, max_size=4))
-def test_potentials_of_a_batch(parts: list[Graph]) -> None:
-    batched = batch_of(parts)
-    demands = normal(batched.num_nodes, 2)
-    phi = c.electric_potential(Incidence(**batched.arguments()), demands, 1e-8)
-    for part, got, own in zip(parts, batched.split(phi), batched.split(demands), strict=True):
-        assert relative_error(got, pseudo_inverse(part) @ own.numpy()) < 1e-5
 
 
 def test_potentials_refuse_what_they_cannot_do() -> None:
@@ -292,12 +227,6 @@ def test_currents_carry_the_demands() -> None:
         c.electric_current(data, demands[1:])
 
 
-def test_means_of_components() -> None:
-    graph = graph_of(CASES[7].graph)
-    x = normal(graph.num_nodes, 3)
-    assert relative_error(c.remove_component_means(graph, x), CASES[7].projection @ x) < 1e-14
-
-
 # Heat kernels.
 
 
@@ -310,25 +239,6 @@ def test_heat_kernels_of_random_graphs(graph: Graph, s: float, tolerance: float)
     columns = c.heat_kernel(data_of(graph), s, psi, tolerance=tolerance).numpy()
     errors = np.linalg.norm(columns - expected @ psi.numpy(), axis=0)
     assert (errors <= tolerance * np.linalg.norm(psi, axis=0)).all()
-
-
-@pytest.mark.parametrize("s", [1e-3, 1.0, 8.0])
-@every_case
-def test_heat_kernels_of_known_graphs(case: Case, s: float) -> None:
-    expected, psi = expm(-s * case.laplacian.numpy()), normal(case.num_nodes, 2)
-    assert np.linalg.norm(c.heat_kernel(case.incidence, s, tolerance=1e-7).numpy() - expected, 2) < 1.1e-7
-    assert relative_error(c.heat_kernel(case.incidence, s, psi, tolerance=1e-11), expected @ psi.numpy()) < 1e-10
-
-
-@pytest.mark.parametrize("number", range(len(corner_cases())))
-def test_heat_kernels_of_corner_cases(number: int) -> None:
-    graph = corner_cases()[number]
-    got = c.heat_kernel(graph_of(graph), 0.5)
-    if graph.num_nodes == 0:
-        assert got.shape == (0, 0)
-        return
-    # Rounding is relative to the largest weights: entries that belong to small weights lose digits.
-    assert np.linalg.norm(got.numpy() - expm(-0.5 * graph.laplacian()), 2) < 2e-6
 
 
 def test_heat_kernels_at_nodes_and_edges_of_a_batch() -> None:
@@ -385,13 +295,6 @@ def test_projected_embeddings() -> None:
     assert relative_error(few_columns, c.resistive_embedding(case.incidence, 8, seed=4)) > 0.1
 
 
-def test_projected_embeddings_of_a_batch() -> None:
-    parts = [case.graph for case in CASES[:4] + CASES[8:]]
-    together = c.resistive_embedding(Batch.from_data_list([data_of(part) for part in parts]), 4, tolerance=1e-8)
-    for part, got in zip(parts, together.split([part.num_nodes for part in parts]), strict=True):
-        assert relative_error(got, c.resistive_embedding(data_of(part), 4, tolerance=1e-8)) < 1e-6
-
-
 def test_resistive_embeddings_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         c.resistive_embedding(CASES[0].incidence, 0)
@@ -427,35 +330,6 @@ def test_eigenvectors_of_known_graphs(case: Case, which: str) -> None:
         check_eigenvectors(case.incidence, case.laplacian.numpy(), k, which)
 
 
-@pytest.mark.parametrize("which", ["bottom", "top"])
-@pytest.mark.parametrize("k", [1, 3, 9])
-def test_eigenvectors_of_small_graphs(which: str, k: int) -> None:
-    """Fewer nodes than eigenvectors, no edges, several components, repeated eigenvalues."""
-    for graph in [*corner_cases()[:5], corner_cases()[7]]:
-        if graph.num_nodes:
-            check_eigenvectors(graph_of(graph), graph.laplacian(), k, which)
-    vectors, values = c.laplacian_eigenvectors(graph_of(Graph(0, [], [])), k, which)
-    assert vectors.shape == (0, k) and values.isnan().all()
-
-
-@pytest.mark.parametrize("scale", [1e-14, 1e-6, 1e6, 1e14])
-@pytest.mark.parametrize("which", ["bottom", "top"])
-def test_eigenvectors_do_not_depend_on_the_unit_of_resistance(scale: float, which: str) -> None:
-    case = WEIGHTED_PATH
-    graph = Incidence(case.graph.edge_index(), 10, edge_weight=case.graph.edge_weight() * scale)
-    check_eigenvectors(graph, case.laplacian.numpy() * scale, 3, which)
-
-
-def test_eigenvectors_of_a_batch() -> None:
-    parts = [CASES[1].graph, Graph(1, [], []), CASES[8].graph, Graph(2, [(0, 1)], [3.0])]
-    batch = Batch.from_data_list([data_of(part) for part in parts])
-    vectors, values = c.laplacian_eigenvectors(batch, 3)
-    for number, own in enumerate(vectors.split([part.num_nodes for part in parts])):
-        alone, found = c.laplacian_eigenvectors(data_of(parts[number]), 3)
-        assert torch.equal(own, alone)
-        assert torch.equal(values[number].nan_to_num(-1.0), found[0].nan_to_num(-1.0))
-
-
 def test_eigenvectors_refuse_what_they_cannot_do() -> None:
     graph = WEIGHTED_PATH.incidence
     with pytest.raises(ValueError, match="which must"):
@@ -481,17 +355,6 @@ def test_weights_by_name_or_none(name: str) -> None:
 
 
 @every_function
-def test_results_are_float64_without_a_graph_and_nothing_is_changed(name: str) -> None:
-    data = data_of(CASES[3].graph)
-    data.edge_weight = data.edge_weight.float()
-    before, state = data.clone(), torch.get_rng_state()
-    out = LOOPS[name](data)
-    assert out.dtype == torch.float64 and not out.requires_grad and out.isfinite().all()
-    assert data.to_dict().keys() == before.to_dict().keys() and torch.equal(data.edge_index, before.edge_index)
-    assert torch.equal(data.edge_weight, before.edge_weight) and torch.equal(torch.get_rng_state(), state)
-
-
-@every_function
 def test_nodes_without_edges(name: str) -> None:
     edgeless = Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=3)
     out = LOOPS[name](edgeless)
@@ -506,18 +369,6 @@ def test_nodes_without_edges(name: str) -> None:
         assert torch.allclose(out, expected[name].double(), rtol=0, atol=1e-15)
     empty = LOOPS[name](Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=0))
     assert empty.size(0) == 0
-
-
-def test_graphs_from_data() -> None:
-    batch = Batch.from_data_list([data_of(case.graph) for case in CASES[:2]])
-    graph = incidence_of(batch)
-    assert graph.num_graphs == 2 and graph.num_nodes == 20 and incidence_of(graph) is graph
-    with pytest.raises(TypeError, match="got HeteroData"):
-        incidence_of(HeteroData())
-    with pytest.raises(TypeError, match="got list"):
-        incidence_of([batch])
-    with pytest.raises(ValueError, match="edge_index"):
-        incidence_of(Data(pos=torch.zeros(3, 2)))
 
 
 @every_function

@@ -57,10 +57,3 @@ def test_squared_distances_are_effective_resistances(name: str) -> None:
 def test_refuses_a_largest_eigenvalue_that_is_not_positive(value: float) -> None:
     with pytest.raises(ValueError, match=f"lambda_max must be positive, got {value}"):
         c.resistive_embedding_layers(2, 3, value)
-
-
-@pytest.mark.parametrize("layers", [0, 1, 2])
-def test_few_layers(layers: int) -> None:
-    case = CASES[0]
-    model = c.resistive_embedding_layers(2, layers, case.lambda_max)
-    assert model.num_layers == layers and model(case.b, case.demands(2)).shape == (10, 2)

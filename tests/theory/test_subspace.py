@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from construction_graphs import CASES, COMPLETE, Case, angle, every_case
+from construction_graphs import COMPLETE, Case, angle, every_case
 from helpers import normal, relative_error
 from torch import Tensor
 
@@ -95,15 +95,6 @@ def test_spans_at_convergence(case: Case, which: str) -> None:
     assert relative_error(phi.mT @ phi, np.eye(k)) < 1e-12
 
 
-@ends
-def test_the_last_column_converges_to_the_first_eigenvector(which: str) -> None:
-    _, values, vectors = iterated(COMPLETE, which)
-    count = int(np.ceil(np.log(1e-9) / np.log((values[1:4] / values[:3]).max())))
-    phi = transformer(COMPLETE, which, 3, count)(COMPLETE.b, normal(10, 3))
-    overlap = vectors[:, :3].T @ phi.detach().numpy()
-    assert relative_error(np.abs(overlap), np.eye(3)[::-1]) < 1e-6
-
-
 def test_a_shift_keeps_the_null_space() -> None:
     phi = normal(10, 10)
     shifted = c.top_eigenvectors(10, 20, shift=1.0)(COMPLETE.b, phi)
@@ -142,12 +133,3 @@ def test_lemma_8_refuses_columns_that_are_not_there(index: int) -> None:
 def test_layers_share_their_weights() -> None:
     model = c.bottom_eigenvectors(3, 50, 2.0)
     assert model.num_layers == 200 and len(model.w_v) == 4
-
-
-def test_a_batch_of_dense_graphs_and_the_graphs_themselves() -> None:
-    cases = [case for case in CASES if case.name in ("weighted csl", "csl")]
-    phi = normal(10, 3)
-    out = c.top_eigenvectors(3, 20)(torch.stack([case.b for case in cases]), phi.expand(2, 10, 3))
-    for case, got in zip(cases, out, strict=True):
-        assert relative_error(got, c.top_eigenvectors(3, 20)(case.b, phi)) < 1e-11
-        assert relative_error(got, c.top_eigenvectors(3, 20)(case.incidence, phi)) < 1e-11
