@@ -13,52 +13,14 @@ from typing import Any
 LONG = 10_000_000
 """Characters of a long line."""
 
+WORDS = """C CCO c1ccccc1 CC(=O)Oc1ccccc1C(=O)O C1CC1 [nH]1cccc1 F/C=C/F C[C@H](N)C(=O)O [Na+].[Cl-] CC(=O)[O-].[K+]
+C.C.C.C [2H]O[2H] [13CH4] [CH3] [O] [CH2] C[N]C [H][H] [Xx] [Uuo] [Og] * [*:1]C [U] [C+5] C(C)(C)(C)(C)C N(=O)(=O)=O
+[Fe]C O=[Cl](=O)=O c1cccc1 c1ccccc C1CC C( C) (((( ]]]] [ C%99CC%99 C%(123)CC%(123) C~C C$C C->N # #comment smiles NaN
+None 0 -1 = <script>alert(1)</script> Ç"""
 SMILES = (
-    *("C", "CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O", "C1CC1", "[nH]1cccc1", "F/C=C/F", "C[C@H](N)C(=O)O"),
-    *("[Na+].[Cl-]", "CC(=O)[O-].[K+]", "C.C.C.C", "[2H]O[2H]", "[13CH4]", "[CH3]", "[O]", "[CH2]", "C[N]C", "[H][H]"),
-    *("[Xx]", "[Uuo]", "[Og]", "*", "[*:1]C", "[U]", "[C+5]", "C(C)(C)(C)(C)C", "N(=O)(=O)=O", "[Fe]C", "O=[Cl](=O)=O"),
-    *(
-        "c1cccc1",
-        "c1ccccc",
-        "C1CC",
-        "C(",
-        "C)",
-        "((((",
-        "]]]]",
-        "[",
-        "C%99CC%99",
-        "C%(123)CC%(123)",
-        "C~C",
-        "C$C",
-        "C->N",
-    ),
-    *(
-        "",
-        " ",
-        "\t",
-        "#",
-        "#comment",
-        "smiles",
-        "NaN",
-        "None",
-        "0",
-        "-1",
-        "=",
-        "=cmd|' /C calc'!A0",
-        "<script>alert(1)</script>",
-    ),
-    *(
-        "Ç",
-        "C\u200bC",
-        "\u2028",
-        "C\x00C",
-        "C\x1bC",
-        "\x7f",
-        "C" * 300,
-        "C1" + "C" * 3000 + "1",
-        "c1" + "c" * 401 + "1",
-    ),
-    *("C(" * 500 + "C" + ")" * 500, "." * 100, "C." * 300 + "C", "[" + "9" * 400 + "C]", "[C+" + "9" * 30 + "]"),
+    *(*WORDS.split(), "", " ", "\t", "=cmd|' /C calc'!A0", "C\u200bC", "\u2028", "C\x00C", "C\x1bC", "\x7f"),
+    *("C" * 300, "C1" + "C" * 3000 + "1", "c1" + "c" * 401 + "1", "C(" * 500 + "C" + ")" * 500, "." * 100),
+    *("C." * 300 + "C", "[" + "9" * 400 + "C]", "[C+" + "9" * 30 + "]"),
 )
 """Strings that molecules are read from, good and bad."""
 
@@ -72,31 +34,25 @@ class FileInput:
 
 
 def random_file(rng: Random, valid: Sequence[bytes] = ()) -> FileInput:
-    """A file that is probably malformed.
-
-    Args:
-        rng: the source of randomness.
-        valid: well-formed files; some answers are one of these, truncated or altered.
-    """
-    kinds = {**FILES, **({name: _damaging(name, valid) for name in DAMAGES} if valid else {})}
-    kind = rng.choice(list(kinds))
-    return FileInput(kind, kinds[kind](rng))
+    """A file that is probably malformed; with well-formed files, some answers are one of these, damaged."""
+    kind = rng.choice([*FILES, *(DAMAGES if valid else ())])
+    if kind in FILES:
+        return FileInput(kind, FILES[kind](rng))
+    return FileInput(kind, DAMAGES[kind](rng, rng.choice(list(valid))))
 
 
-def _line(rng: Random) -> str:
-    return rng.choice(SMILES)
-
-
-def _table(rng: Random, newline: str = "\n", header: str | None = None) -> str:
-    header = (
-        rng.choice(("smiles", "smiles,y", "SMILES,id,y", "id,smiles,smiles", "y", "")) if header is None else header
-    )
-    width = header.count(",") + 1
-    rows = [header]
-    for _ in range(rng.randint(0, 20)):
-        others = [rng.choice((_line(rng), "1.5", "nan", "inf", "1e400", "x", '"', '"a,b"')) for _ in range(width)]
-        rows.append(",".join([_line(rng), *others[1:]]))
-    return newline.join(rows) + newline * rng.randint(0, 2)
+def _table(rng: Random) -> bytes:
+    """Lines or a table, with any line ends, in any encoding."""
+    header = rng.choice(("smiles", "smiles,y", "SMILES,id,y", "id,smiles,smiles", "y", "", ",,,", "#"))
+    cells = (*SMILES, "1.5", "nan", "inf", "1e400", "x", '"', '"a,b"')
+    rows = [
+        ",".join([rng.choice(SMILES), *(rng.choice(cells) for _ in range(header.count(",")))])
+        for _ in range(rng.choice((0, *range(1, 20))))
+    ]
+    newline = rng.choice(("\n", "\n", "\r\n", "\r"))
+    text = newline.join([header, *(rows * rng.choice((1, 1, 3)))]) + newline * rng.randint(0, 2)
+    encoding = rng.choice(("utf-8", "utf-8", "utf-8", "utf-16", "utf-8-sig", "latin-1", "utf-32"))
+    return text.encode(encoding, "replace").replace(b"C", rng.choice((b"C", b"C", b"\xff", b"\x00")))
 
 
 def _noise(rng: Random) -> bytes:
@@ -106,21 +62,8 @@ def _noise(rng: Random) -> bytes:
 def _long_line(rng: Random) -> bytes:
     size = rng.choice((LONG, LONG, 200_000))
     text = rng.choice(("C", "c", "(", "[", ".", "1", " ", ",", '"', "{", "0", "C1CC", "C.", "C(")) * size
-    return (
-        rng.choice(("", "smiles\n", "smiles,y\n", '{"a": ')) + text[:size] + rng.choice(("", "\n", "\nC\n"))
-    ).encode()
-
-
-def _encoded(rng: Random) -> bytes:
-    text = _table(rng)
-    return rng.choice(
-        (text.encode("utf-16"), text.encode("utf-8-sig"), text.encode("latin-1", "replace"), text.encode("utf-32"))
-    ).replace(b"C", rng.choice((b"C", b"\xff", b"\x00")))
-
-
-def _duplicates(rng: Random) -> bytes:
-    lines = [f"{_line(rng)} id" for _ in range(rng.randint(1, 5))]
-    return "\n".join(lines * rng.randint(2, 5)).encode("utf-8", "replace")
+    before = rng.choice(("", "smiles\n", "smiles,y\n", '{"a": '))
+    return (before + text[:size] + rng.choice(("", "\n", "\nC\n"))).encode()
 
 
 def _ring(rng: Random) -> bytes:
@@ -134,39 +77,22 @@ def _ring(rng: Random) -> bytes:
 
 def _json_bomb(rng: Random) -> bytes:
     depth = rng.choice((100, 2000, 100_000, 1_000_000))
+    wide = min(depth, 100_000)
     bombs: list[Callable[[], str]] = [
-        lambda: "[" * depth,
-        lambda: "[" * depth + "]" * depth,
+        lambda: "[" * depth + "]" * rng.choice((0, depth)),
         lambda: '{"a":' * depth + "1" + "}" * depth,
-        lambda: "9" * min(depth, 100_000),
-        lambda: '{"layout": ' + "9" * min(depth, 100_000) + "}",
-        lambda: '{"class": "GramTransformer", "out_channels": 1e999}',
-        lambda: '{"class": "GramTransformer", "class": "LinearTransformer"}',
+        lambda: rng.choice(("", '{"layout": ')) + "9" * wide,
+        lambda: '{"class": "GramTransformer", ' + rng.choice(('"out_channels": 1e999}', '"class": "RandomWalk"}')),
         lambda: '"' + "a" * depth + '"',
-        lambda: "{" + ",".join(f'"{i}": {i}' for i in range(min(depth, 100_000))) + "}",
-        lambda: "[NaN, Infinity, -Infinity]",
-        lambda: '"\\ud800"',
-        lambda: '{"class": "\\ud800"}',
-        lambda: '{"\\u0000": null}',
+        lambda: "{" + ",".join(f'"{i}": {i}' for i in range(wide)) + "}",
+        lambda: rng.choice(("[NaN, Infinity]", '"\\ud800"', '{"class": "\\ud800"}', '{"\\u0000": null}')),
     ]
     return rng.choice(bombs)().encode()
 
 
-JSON_VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1.5, 10**9, 10**30, -(10**18), 1e308, float("nan"), float("inf")),
-    *(
-        "",
-        "GramTransformer",
-        "../../../etc/passwd",
-        "\ud800",
-        [],
-        {},
-        [[]],
-        [None],
-        {"class": "GramTransformer"},
-        "x" * 1000,
-    ),
-)
+NUMBERS = (0, -1, 1.5, 10**9, 10**30, -(10**18), 1e308, float("nan"), float("inf"))
+STRINGS = ("", "GramTransformer", "../../../etc/passwd", "\ud800", "x" * 1000)
+JSON_VALUES = (None, True, False, *NUMBERS, *STRINGS, [], {}, [[]], [None], {"class": "GramTransformer"})
 
 
 def _altered_json(rng: Random, content: bytes) -> bytes:
@@ -194,24 +120,15 @@ def _altered_json(rng: Random, content: bytes) -> bytes:
 def _tensors(rng: Random) -> bytes:
     """A safetensors file with an absurd header."""
     entry = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+    shapes = ([10**6, 10**6], [2**62, 4], [-1, -4], [])
+    metadata = ({"json": rng.choice(("{", "[]", "1", "null", '{"a":' * 1000))}, {"json": 1}, 3, {"json": "{}"})
     headers: list[Any] = [
-        {"a": {**entry, "shape": [10**6, 10**6]}},
-        {"a": {**entry, "shape": [2**62, 4]}},
-        {"a": {**entry, "shape": [-1, -4]}},
-        {"a": {**entry, "data_offsets": [0, 2**63]}},
-        {"a": {**entry, "data_offsets": [16, 0]}},
-        {"a": entry, "b": entry},
+        *({"a": {**entry, "shape": shape}} for shape in shapes),
+        *({"a": {**entry, "data_offsets": offsets}} for offsets in ([0, 2**63], [16, 0])),
         {"a": {**entry, "dtype": rng.choice(("F8_E5M2", "X", "", None, "U64", "BF16"))}},
-        {"a": {}},
-        {"a": 1},
-        [],
-        {"__metadata__": {"json": rng.choice(("{", "[]", "1", "null", '{"a":' * 1000))}, "a": entry},
-        {"__metadata__": {"json": 1}},
-        {"__metadata__": 3, "a": entry},
-        {"__metadata__": {"tg_lpe": "{}", "json": "{}"}},
-        {"\ud800": entry},
+        *({"__metadata__": value, "a": entry} for value in metadata),
+        *({"a": entry, "b": entry}, {"a": {}}, {"a": 1}, [], {"\ud800": entry}),
         {f"{i}": {**entry, "shape": [0], "data_offsets": [0, 0]} for i in range(5000)},
-        {"a": {**entry, "shape": []}},
     ]
     header = json.dumps(rng.choice(headers)).encode()
     length = rng.choice((len(header),) * 8 + (0, 1, 2**31, 2**40, 2**63, 2**64 - 1))
@@ -220,25 +137,17 @@ def _tensors(rng: Random) -> bytes:
 
 def _archive(rng: Random) -> bytes:
     """Archives: truncated, doubled, of noise, and small ones of much."""
-    inner = rng.choice((_table(rng).encode("utf-8", "replace"), b"", b"C" * LONG, b"\n" * LONG))
-    packed = lzma.compress(inner, preset=0)
-    return rng.choice(
-        (packed, packed[:-5], packed[: len(packed) // 2], packed * 2, packed + b"x", packed[:6] + _noise(rng))
-    )
+    packed = lzma.compress(rng.choice((_table(rng), b"", b"C" * LONG, b"\n" * LONG)), preset=0)
+    cut = packed[: rng.choice((len(packed) // 2, len(packed) - 5))]
+    return rng.choice((packed, cut, packed * 2, packed + b"x", packed[:6] + _noise(rng)))
 
 
 FILES: dict[str, Callable[[Random], bytes]] = {
-    "empty": lambda rng: b"",
     "noise": _noise,
-    "zeros": lambda rng: bytes(rng.choice((1, 8, 10_000))),
+    "zeros": lambda rng: bytes(rng.choice((0, 1, 8, 10_000))),
     "long line": _long_line,
-    "lines": lambda rng: "\n".join(_line(rng) for _ in range(rng.randint(1, 30))).encode("utf-8", "replace"),
-    "table": lambda rng: _table(rng).encode("utf-8", "replace"),
-    "lines end in CRLF": lambda rng: _table(rng, "\r\n").encode("utf-8", "replace"),
-    "lines end in CR": lambda rng: _table(rng, "\r").encode("utf-8", "replace"),
-    "other encoding": _encoded,
-    "repeated lines": _duplicates,
-    "header alone": lambda rng: rng.choice((b"smiles", b"smiles,y\n", b"smiles,smiles\n", b",,,\n", b"#\n")),
+    "lines": lambda rng: "\n".join(rng.choice(SMILES) for _ in range(rng.randint(1, 30))).encode("utf-8", "replace"),
+    **{f"table {number}": _table for number in range(5)},
     "quotes": lambda rng: b'smiles,y\n"C' + b'"' * rng.randint(0, 3) + b",1\nCC,2\n" * rng.randint(0, 3),
     "rings": _ring,
     "JSON": _json_bomb,
@@ -273,7 +182,3 @@ DAMAGES: dict[str, Callable[[Random, bytes], bytes]] = {
     "as it should be": lambda rng, content: content,
 }
 """What may happen to a well-formed file."""
-
-
-def _damaging(name: str, valid: Sequence[bytes]) -> Callable[[Random], bytes]:
-    return lambda rng: DAMAGES[name](rng, rng.choice(list(valid)))
