@@ -217,7 +217,12 @@ class Summed(nn.Module):
 
 def transformer(encoder: Encoder | None) -> nn.Module:
     return GraphTransformer(
-        encoder=encoder, hidden_channels=32, heads=4, num_layers=4, pooling="sum", out_channels=CHANNELS
+        encoder=encoder,
+        hidden_channels=32,
+        heads=4,
+        num_layers=4,
+        readout={"pooling": "sum"},
+        out_channels=CHANNELS,
     )
 
 
@@ -238,7 +243,7 @@ def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_l
         num_layers=num_layers,
         out_channels=CHANNELS,
         attention=attention,
-        pooling="sum",
+        readout={"pooling": "sum"},
     )
     for module in model.modules():
         if isinstance(module, nn.Linear):

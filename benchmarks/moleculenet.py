@@ -53,7 +53,7 @@ ROWS = {
 }
 """Options of the training from scratch, and of the one on ZINC."""
 
-MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.dropout", "0.1"]
+MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.attention_options.dropout", "0.1"]
 UNSCALED = ["--task.mean", "[0]", "--task.std", "[1]"]  # as in the runs of the table
 LOOP = ["--lr", "5e-4", "--batch_size", "32", "--precision", "float32"]
 

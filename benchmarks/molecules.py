@@ -69,9 +69,9 @@ ABLATIONS: dict[str, list[str]] = {
     f"{GRAM}, frozen": [*START, "--encoder_lr", "0"],
     f"{GRAM}, frozen, nodes alone": [*START, "--encoder_lr", "0", *NODES_ALONE],
     f"{GRAM}, nodes alone": [*START, *NODES_ALONE],
-    f"{GRAM}, no norm": [*START, "--model.pe_norm", "false"],
-    f"{GRAM}, mean pooling": [*START, "--model.pooling", "mean"],
-    f"{GRAM}, sum pooling": [*START, "--model.pooling", "sum"],
+    f"{GRAM}, no norm": [*START, "--model.pe_options.norm", "false"],
+    f"{GRAM}, mean pooling": [*START, "--model.readout.pooling", "mean"],
+    f"{GRAM}, sum pooling": [*START, "--model.readout.pooling", "sum"],
     f"{GRAM}, encoder_lr 0.001": [*START, "--encoder_lr", "0.001"],
     f"{GRAM}, encoder_lr 0.03": [*START, "--encoder_lr", "0.03"],
     f"{NOT_PRETRAINED}, fixed conductances": [*FRESH, *FIXED],
@@ -82,8 +82,8 @@ ABLATIONS: dict[str, list[str]] = {
     f"{NOT_PRETRAINED}, Chebyshev": [*FRESH, "--encoder.basis", "chebyshev"],
     "random-walk, nodes alone": [*WALK, *NODES_ALONE],
     "laplacian, nodes alone": [*LAPLACIAN, *NODES_ALONE],
-    "random-walk, no norm": [*WALK, "--model.pe_norm", "false"],
-    "laplacian, no norm": [*LAPLACIAN, "--model.pe_norm", "false"],
+    "random-walk, no norm": [*WALK, "--model.pe_options.norm", "false"],
+    "laplacian, no norm": [*LAPLACIAN, "--model.pe_options.norm", "false"],
 }
 WITHOUT_FEATURES: dict[str, list[str]] = {
     f"{NOT_PRETRAINED}, fixed conductances": [*FRESH, *FIXED],
@@ -101,8 +101,8 @@ SMALL: dict[str, list[str]] = {
 """104 channels stay below the 500,000 parameters of published comparisons."""
 
 SUMMED: dict[str, list[str]] = {
-    "random-walk, sum pooling": [*WALK, "--model.pooling", "sum"],
-    "GramTransformer, not pretrained, all 64 channels, sum pooling": [*GRAM_CLASS, "--model.pooling", "sum"],
+    "random-walk, sum pooling": [*WALK, "--model.readout.pooling", "sum"],
+    "GramTransformer, not pretrained, all 64 channels, sum pooling": [*GRAM_CLASS, "--model.readout.pooling", "sum"],
 }
 GPS = {
     f"gps, {name}": [*ENCODINGS[name], "--model.attention", "gps"]
@@ -110,7 +110,7 @@ GPS = {
 }
 REGULAR = [
     *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
-    *["--model.norm", "bounded", "--model.pool_norm", "running", "--recalibrate", "2560"],
+    *["--model.attention_options.norm", "bounded", "--model.readout.norm", "running", "--recalibrate", "2560"],
 ]
 """Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
 
@@ -145,8 +145,8 @@ forms without bases, tokens of ten eigenvalues and functions of 32."""
 
 SAN = [
     *["--model.attention", "spectral", "--model.attention_options", '{"full": true, "gamma": 1e-5}'],
-    *["--model.hidden_channels", "64", "--model.num_layers", "10", "--model.pooling", "sum"],
-    *["--model.pe_merge", "concat", "--model.readout", "pyramid"],
+    *["--model.hidden_channels", "64", "--model.num_layers", "10", "--model.readout.pooling", "sum"],
+    *["--model.pe_options.merge", "concat", "--model.readout.hidden", "pyramid"],
 ]
 """Spectral attention networks below 510,000 parameters."""
 

@@ -91,7 +91,7 @@ def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]
         hidden_channels=64,
         heads=4,
         num_layers=2,
-        level="node",
+        readout={"level": "node"},
         attention="hybrid",
         attention_options={
             "global_attention": name,

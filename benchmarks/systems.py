@@ -76,13 +76,15 @@ GRAM = [
 ]
 PEPTIDES = [
     *[*HYBRID, *WALKS, "--features", "ogb", "--target", *(f"y{i}" for i in range(10)), "--task", "multilabel"],
-    *["--model.hidden_channels", "96", "--model.dropout", "0.1", "--model.pooling", "mean", "--batch_size", "32"],
+    *["--model.hidden_channels", "96", "--model.attention_options.dropout", "0.1"],
+    *["--model.readout.pooling", "mean", "--batch_size", "32"],
 ]
 """The published model, in smaller batches."""
 
 NODES = [
     *["--encoder", "none", "--task", "multiclass", "--model.attention", "hybrid", "--model.heads", "4"],
-    *["--model.num_layers", "2", "--model.hidden_channels", "64", "--model.dropout", "0.5", "--lr", "0.003"],
+    *["--model.num_layers", "2", "--model.hidden_channels", "64", "--lr", "0.003"],
+    *["--model.attention_options.dropout", "0.5"],
 ]
 NODE_ROWS = attentions("none", "primal", "primal, eta 0", "dual", "performer", "sgformer")
 PEPTIDES_ROWS = attentions("none", "softmax", "primal", "primal, eta 0", "dual", "sgformer")

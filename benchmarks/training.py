@@ -217,7 +217,8 @@ def training_of(row: str, splits: Any, device: torch.device) -> Any:
         torch.manual_seed(0)
         return PeerTraining(PEERS[row], splits, device)
     task = Regression()
-    model = build_model(splits.spec, task, **CONFIGS[row], pooling="both", pe_norm=True)
+    options = {"readout": {"pooling": "both"}, "pe_options": {"norm": True}}
+    model = build_model(splits.spec, task, **CONFIGS[row], **options)
     return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, device=device, progress=False)
 
 

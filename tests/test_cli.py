@@ -303,6 +303,26 @@ def test_names_in_a_configuration_file(
         assert said in capsys.readouterr().err
 
 
+def test_options_inside_an_argument_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is given leaves the others of a preset, but those of an attention that is not chosen."""
+
+    def model(*options: str) -> dict[str, Any]:
+        return yaml.safe_load(printed_config(capsys, "train", "zinc12k", *options))["model"]
+
+    assert model("--model.readout.pooling", "both", "--model.readout.hidden", "[8,4]")["readout"] == {
+        "pooling": "both",
+        "hidden": [8, 4],
+    }
+    given = model("--preset", "san", "--model.readout.pooling", "max", "--model.attention_options.gamma", "0.5")
+    assert given["readout"] == {"hidden": "pyramid", "pooling": "max"}
+    assert given["attention_options"] == {"full": True, "gamma": 0.5, "dropout": 0.0}
+    assert model("--preset", "san", "--model.readout", "mlp")["readout"] == {"hidden": "mlp", "pooling": "sum"}
+    assert not model("--preset", "san", "--model.attention", "hybrid").get("attention_options")
+    with pytest.raises(SystemExit):
+        main(["train", "zinc12k", "--model.readout", "paper", "--model.readout.pooling", "max"])
+    assert "--model.readout.hidden" in capsys.readouterr().err
+
+
 def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They depend on the data and the encoder, wherever those are named; whatever is given explicitly wins."""
 
@@ -311,7 +331,7 @@ def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFix
 
     zinc, qm9 = (shown("train", "--preset", "paper", name) for name in ("zinc", "qm9"))
     assert (zinc["epochs"], qm9["epochs"]) == (2000, 1000) and zinc["schedule"] == "decay" and zinc["batch_size"] == 200
-    assert zinc["model"]["pe_norm"] == "unit" and zinc["model"]["readout"] == "paper"
+    assert zinc["model"]["pe_options"] == {"norm": "unit"} and zinc["model"]["readout"]["hidden"] == "paper"
     encoder = zinc["encoder"]
     assert encoder["class"] == "LinearTransformer" and encoder["probes"] == "learned"
     assert encoder["out_channels"] == 6 and qm9["encoder"]["out_channels"] == 3
@@ -340,8 +360,8 @@ def test_the_preset_of_spectral_attention(capsys: pytest.CaptureFixture[str]) ->
 
     zinc, pattern = shown("zinc12k"), shown("pattern", "--graphs", "50")
     assert zinc["schedule"] == "plateau" and (zinc["patience"], pattern["patience"]) == (25, 10)
-    assert zinc["model"]["attention_options"] == {"full": True, "gamma": 1e-5}
-    assert "pooling" not in pattern["model"] and pattern["graphs"] == 50
+    assert zinc["model"]["attention_options"] == {"full": True, "gamma": 1e-5, "dropout": 0.0}
+    assert pattern["model"]["readout"] == {"hidden": "pyramid"} and pattern["graphs"] == 50
     assert zinc["encoder"]["class"] == "SpectralEncoder" and zinc["encoder"]["row_norm"]
     wide = shown("zinc12k", "--encoder.tokens", "eigenspaces")
     assert wide["encoder"] == {**zinc["encoder"], "tokens": "eigenspaces"}
@@ -367,7 +387,7 @@ def test_a_run_of_the_papers_experiment(tmp_path: Path) -> None:
     assert main(["train", *common, *start, "--model.hidden_channels", "16", "--out", str(tmp_path / "train")]) == 0
     config = json.loads((tmp_path / "train" / "config.json").read_text())
     assert config["encoder"]["probes"] == "learned" and config["encoder"]["update_incidence"] is True
-    assert config["encoder"]["out_channels"] == 6 and config["model"]["pe_norm"] == "unit"
+    assert config["encoder"]["out_channels"] == 6 and config["model"]["pe_options"]["norm"] == "unit"
     assert config["loop"]["clip_jointly"] is True and config["loop"]["schedule"] == "decay"
 
 
@@ -574,7 +594,8 @@ def test_graphs_of_block_models(tmp_path: Path, capsys: pytest.CaptureFixture[st
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["task"]["balanced"] and config["task"]["level"] == "node" and config["task"]["num_classes"] == 6
     assert [config["data"][f"num_{part}"] for part in ("train", "val", "test")] == [8, 1, 1]
-    assert config["model"]["pe_merge"] == "concat" and config["data"]["split"] == {"kind": "generated", "seed": 0}
+    assert config["model"]["pe_options"]["merge"] == "concat"
+    assert config["data"]["split"] == {"kind": "generated", "seed": 0}
 
 
 def test_molhiv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -607,7 +628,7 @@ def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main([*command, "--task", "multiclass"]) == 0
     assert "ladder.npz, RandomWalk: test accuracy" in capsys.readouterr().out
     config, result = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "result"))
-    assert (config["task"]["level"], config["model"]["level"]) == ("node", "node")
+    assert (config["task"]["level"], config["model"]["readout"]["level"]) == ("node", "node")
     assert result["test_accuracy"] > 0.9 and result["test_accuracy_relabelled"] == result["test_accuracy"]
     assert config["data"]["split"] == {"kind": "random", "seed": 0}
 

@@ -155,7 +155,7 @@ def test_encodings_of_eigenpairs(encoder: nn.Module, sizes: tuple[int, ...]) -> 
     check(run, encoder)
 
 
-@pytest.mark.parametrize("options", [{}, {"pe_norm": True, "pooling": "both"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"pe_options": {"norm": True}, "readout": {"pooling": "both"}}], ids=str)
 def test_graph_transformer_with_its_encoder(options: dict[str, Any]) -> None:
     batch = batch_of(*SMALL)
     types = {"num_node_types": NODE_TYPES, "num_edge_types": EDGE_TYPES}

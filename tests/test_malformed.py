@@ -68,7 +68,7 @@ def test_features_that_are_not_finite(wrong: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="pe must be finite"):
         model(pe_channels=2)(None, EDGES, pe=wrong)
     with pytest.raises(ValueError, match="edge_pe must be finite"):
-        model(edge_pe_channels=2)(None, EDGES, edge_pe=wrong)
+        model(pe_options={"edge_channels": 2})(None, EDGES, edge_pe=wrong)
     with pytest.raises(ValueError, match="node features must be finite"):
         GramTransformer(4, in_channels=2)(wrong, EDGES)
     with pytest.raises(ValueError, match="edge features must be finite"):

@@ -104,7 +104,7 @@ def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:
     task = make_task({"name": "regression"})
     with seeded(0):
         encoder = own.DegreeTable()
-    model = build_model(splits.spec, task, encoder, hidden_channels=16, num_layers=1, pooling="sum")
+    model = build_model(splits.spec, task, encoder, hidden_channels=16, num_layers=1, readout={"pooling": "sum"})
     before = model.encoder.rows.weight.detach().clone()
     config = TrainConfig(epochs=15, batch_size=8, lr=1e-2, precision="float32")
     result = train(model, splits, task, config, folder=tmp_path / "run", progress=False)

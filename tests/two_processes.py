@@ -49,15 +49,15 @@ PRIMAL = {"global_attention": "primal", "global_options": {"rank": 3, "num_rows"
 TRAININGS: dict[str, dict[str, Any]] = {
     "signs and averages": {
         "encoder": {"class": "LaplacianEigenvectors", "k": 3},
-        "model": {"pooling": "both", "pe_norm": True, "pool_norm": "running"},
+        "model": {"readout": {"pooling": "both", "norm": "running"}, "pe_options": {"norm": True}},
         "loop": {"recalibrate": 12, "clip": 0.1},
     },
     "random probes": {
         "encoder": {"class": "LinearTransformer", "k": 4, "probes": "random"},
-        "model": {"norm": "bounded", "attention": "gps"},
+        "model": {"attention_options": {"norm": "bounded"}, "attention": "gps"},
         "loop": {"clip": 0.1, "clip_jointly": True, "schedule": "plateau", "patience": 0},
     },
-    "spectra": {"encoder": SPECTRAL, "model": {"norm": "running"}},
+    "spectra": {"encoder": SPECTRAL, "model": {"attention_options": {"norm": "running"}}},
     "a penalty of nodes": {"model": {"attention": "hybrid", "attention_options": PRIMAL}},
     "classes of nodes": {
         "level": "node",

@@ -161,7 +161,7 @@ def test_an_encoder_of_edges_alone() -> None:
         EdgesAlone().without_edges()
     model = GraphTransformer(encoder=EdgesAlone(), hidden_channels=8)
     assert model.pe_embedding is None and model.edge_pe_embedding is not None
-    given = GraphTransformer(edge_pe_channels=1, hidden_channels=8)
+    given = GraphTransformer(pe_options={"edge_channels": 1}, hidden_channels=8)
     given.load_state_dict(model.state_dict())
     expected = given.eval()(None, data.edge_index, edge_pe=encoded.edge_pe, num_nodes=4)
     assert torch.equal(model.eval()(None, data.edge_index, num_nodes=4), expected)

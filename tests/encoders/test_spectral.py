@@ -159,7 +159,8 @@ def test_edges_alone() -> None:
     alone.edge_net.load_state_dict(both.edge_net.state_dict())
     got, expected = encode(alone.eval(), GRAPH), encode(both.eval(), GRAPH)
     assert got.node.shape == (6, 0) and torch.equal(got.edge, expected.edge)
-    model = GraphTransformer(encoder=alone, hidden_channels=8, heads=2, num_layers=1, pe_merge="concat")
+    beside = {"pe_options": {"merge": "concat"}}
+    model = GraphTransformer(encoder=alone, hidden_channels=8, heads=2, num_layers=1, **beside)
     assert model.node_embedding.rows.weight.size(1) == 8 and model.edge_embedding.rows.weight.size(1) == 4
     index, _ = GRAPH.both_ways()
     assert model(None, index, num_nodes=6).shape == (1, 1)

@@ -390,7 +390,7 @@ def _models(dtype: torch.dtype) -> Iterator[Target]:
                 continue
             for given, real in ((TYPES, False), (FEATURES, True)) if config is None else ((TYPES, False),):
                 level = "graph" if config is None else "node"
-                options = arguments_of(cls, {**sizes, **given, "encoder": config, "level": level})
+                options = arguments_of(cls, {**sizes, **given, "encoder": config, "readout": {"level": level}})
                 model = cls(**options)
                 if config is not None:
                     model.encoder.fit(TRAINING)

@@ -147,9 +147,9 @@ def test_against_loops_over_edges(drawn, nodes: str, edges: str, given_pe, reado
     n, m = batch.numel(), edge_index.size(1)
     node_options = {"types": {"num_node_types": 4}, "features": {"in_channels": 3}, "nothing": {}}[nodes]
     edge_options = {"types": {"num_edge_types": 3}, "features": {"edge_dim": 2}, "nothing": {}}[edges]
-    pe_options = {"pe_channels": 2 if with_pe else None, "edge_pe_channels": 3 if with_edge_pe else None}
-    options = {**node_options, **edge_options, **pe_options, "pe_norm": pe_norm}
-    model = small(**options, readout=readout, out_channels=2, pooling=pooling)
+    pe_options = {"edge_channels": 3 if with_edge_pe else None, "norm": pe_norm}
+    options = {**node_options, **edge_options, "pe_channels": 2 if with_pe else None, "pe_options": pe_options}
+    model = small(**options, readout={"hidden": readout, "pooling": pooling}, out_channels=2)
     randomize_(model.layers[0].attention, scale=3.0)  # some scores beyond the clamp
     x = {"types": torch.arange(n) % 4, "features": normal(n, 3), "nothing": None}[nodes]
     edge_attr = {"types": torch.arange(m) % 3, "features": normal(m, 2, seed=1), "nothing": None}[edges]
@@ -288,7 +288,7 @@ def test_number_of_nodes_without_features() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\) or hidden widths, got 'sum'"),
+        ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\), .* got 'sum'"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
         ({"heads": 3}, "heads must divide hidden_channels, got heads=3 and hidden_channels=8"),
         ({"heads": 0}, "heads must be an integer of at least 1, got 0"),
@@ -296,16 +296,19 @@ def test_number_of_nodes_without_features() -> None:
         ({"num_edge_types": 2, "edge_dim": 3}, "edges have either .* got 2 types and 3 channels"),
         ({"pe_channels": 5, "encoder": LinearTransformer(k=4)}, "pe_channels=5 contradicts the encoder's 4"),
         (
-            {"edge_pe_channels": 5, "encoder": LinearTransformer(k=4)},
-            "edge_pe_channels=5 contradicts the encoder's None",
+            {"pe_options": {"edge_channels": 5}, "encoder": LinearTransformer(k=4)},
+            "edge_channels=5 contradicts the encoder's None",
         ),
         ({"pe_channels": 5, "encoder": GramTransformer(4, 3)}, "pe_channels=5 contradicts the encoder's 4"),
-        ({"edge_pe_channels": 5, "encoder": GramTransformer(4, 3)}, "edge_pe_channels=5 contradicts the encoder's 3"),
         (
-            {"edge_pe_channels": 5, "encoder": GramTransformer(4, 0)},
-            "edge_pe_channels=5 contradicts the encoder's None",
+            {"pe_options": {"edge_channels": 5}, "encoder": GramTransformer(4, 3)},
+            "edge_channels=5 contradicts the encoder's 3",
         ),
-        ({"pooling": "min"}, r"pooling must be one of \('mean', 'sum', .*got 'min'"),
+        (
+            {"pe_options": {"edge_channels": 5}, "encoder": GramTransformer(4, 0)},
+            "edge_channels=5 contradicts the encoder's None",
+        ),
+        ({"readout": {"pooling": "min"}}, r"pooling must be one of \('mean', 'sum', .*got 'min'"),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
@@ -346,7 +349,11 @@ def test_an_unused_encoding_is_refused() -> None:
 
 # Encodings of edges, and encoders that make them.
 
-WITH_EDGES = {"num_node_types": 4, "num_edge_types": 3, "pe_channels": 2, "edge_pe_channels": 3}
+WITH_EDGES = {"num_node_types": 4, "num_edge_types": 3, "pe_channels": 2}
+
+
+def with_edges(**pe_options: Any) -> GraphTransformer:
+    return small(**WITH_EDGES, pe_options={"edge_channels": 3, **pe_options})
 
 
 def encoded_inputs() -> dict[str, Tensor]:
@@ -360,7 +367,7 @@ def gram(**options: Any) -> GramTransformer:
 
 @pytest.mark.parametrize("train", [False, True])
 def test_edge_encodings_follow_their_edges(train: bool) -> None:
-    model = small(**WITH_EDGES, pe_norm=True).train(train)
+    model = with_edges(norm=True).train(train)
     expected = model(edge_index=EDGES, batch=BATCH, **encoded_inputs())
     order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
     moved = {name: v[order] if name.startswith("edge") else v for name, v in encoded_inputs().items()}
@@ -375,16 +382,16 @@ def test_sum_grows_with_the_graph_and_mean_does_not() -> None:
     twice = torch.cat([index, index + 2], 1)  # the same graph, two copies of it as one
     x = torch.tensor([1, 2])
     for pooling, factor in (("mean", 1.0), ("sum", 2.0)):
-        model = small(num_node_types=4, pooling=pooling).eval()
+        model = small(num_node_types=4, readout={"pooling": pooling}).eval()
         model.readout = torch.nn.Identity()
         once = model(x, index)
         torch.testing.assert_close(model(x.repeat(2), twice), factor * once, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("pe_merge", ["add", "concat"])
-def test_unit_norm_is_that_of_columns_scaled_beforehand(pe_merge: str) -> None:
+@pytest.mark.parametrize("merge", ["add", "concat"])
+def test_unit_norm_is_that_of_columns_scaled_beforehand(merge: str) -> None:
     """The length of each column of each graph, of the nodes' encoding and of the edges', makes no difference."""
-    plain, unit = (small(**WITH_EDGES, pe_norm=norm, pe_merge=pe_merge).eval() for norm in (False, "unit"))
+    plain, unit = (with_edges(norm=norm, merge=merge).eval() for norm in (False, "unit"))
     plain.load_state_dict(unit.state_dict())
     given, scaled = encoded_inputs(), encoded_inputs()
     for name, rows in (("pe", BATCH), ("edge_pe", BATCH[EDGES[1]])):
@@ -398,7 +405,7 @@ def test_unit_norm_is_that_of_columns_scaled_beforehand(pe_merge: str) -> None:
 
 def test_norm_removes_the_scale_of_an_encoding() -> None:
     """The norm removes the scale of each channel of a training batch; eval mode uses the running average."""
-    plain, normed = (small(**WITH_EDGES, pe_norm=norm).train() for norm in (False, True))
+    plain, normed = (with_edges(norm=norm).train() for norm in (False, True))
     scaled = encoded_inputs()
     scaled["pe"] = scaled["pe"] * torch.tensor([1e3, 1e-1], dtype=torch.float64) + 7
     scaled["edge_pe"] = 50 * scaled["edge_pe"]
@@ -407,7 +414,7 @@ def test_norm_removes_the_scale_of_an_encoding() -> None:
         outs = [model(edge_index=EDGES, batch=BATCH, **given) for given in (encoded_inputs(), scaled)]
         changed[name] = relative_error(*outs)
     assert changed["normed"] < 1e-3 < 0.1 < changed["plain"]
-    norm = small(**WITH_EDGES, pe_norm=True).train().pe_embedding.norm
+    norm = with_edges(norm=True).train().pe_embedding.norm
     norm.reset_running_stats()
     rows = 3 * normal(100, 2) + 5
     out = norm(rows)
@@ -422,9 +429,9 @@ def test_norm_removes_the_scale_of_an_encoding() -> None:
 def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | None, pe_norm: bool) -> None:
     encoder = gram(out_channels=2, edge_out_channels=edge_out_channels)
     width = encoder.edge_out_channels or None
-    types = {"num_node_types": 4, "num_edge_types": 3, "pe_norm": pe_norm}
-    joint = small(**types, encoder=encoder).eval()
-    fed = small(**types, pe_channels=2, edge_pe_channels=width).eval()
+    types = {"num_node_types": 4, "num_edge_types": 3}
+    joint = small(**types, encoder=encoder, pe_options={"norm": pe_norm}).eval()
+    fed = small(**types, pe_channels=2, pe_options={"edge_channels": width, "norm": pe_norm}).eval()
     fed.load_state_dict({name: v for name, v in joint.state_dict().items() if not name.startswith("encoder.")})
     arguments = {**inputs(), "pe": None}
     node, edge = encoder(arguments["x"], EDGES, arguments["edge_attr"], BATCH)
@@ -439,7 +446,8 @@ def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | Non
 def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pooling: str) -> None:
     encoder = gram(out_channels=3, edge_out_channels=2, probes=probes, num_probes=4)
     # In eval mode: batch norm over a batch removes a bias before it, up to rounding.
-    model = small(num_node_types=4, num_edge_types=3, encoder=encoder, pooling=pooling, pe_norm=True).eval()
+    reading = {"readout": {"pooling": pooling}, "pe_options": {"norm": True}}
+    model = small(num_node_types=4, num_edge_types=3, encoder=encoder, **reading).eval()
     out = model(inputs()["x"], EDGES, inputs()["edge_attr"], BATCH)
     (out * normal(*out.shape)).sum().backward()
     dead = [name for name, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12]
@@ -459,7 +467,8 @@ def test_an_encoder_may_read_what_the_model_does_not() -> None:
 
 def test_all_else_starts_the_same_with_and_without_encodings() -> None:
     states = []
-    for options in ({}, {"pe_channels": 2}, {"pe_channels": 2, "edge_pe_channels": 3}, {"edge_pe_channels": 3}):
+    edges = {"pe_options": {"edge_channels": 3}}
+    for options in ({}, {"pe_channels": 2}, {"pe_channels": 2, **edges}, edges):
         torch.manual_seed(0)
         states.append(GraphTransformer(num_node_types=4, **SMALL, **options).state_dict())
     for state in states[1:]:
@@ -481,11 +490,11 @@ def test_all_else_starts_the_same_with_and_without_encodings() -> None:
 )
 def test_edge_encodings_are_checked(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        small(**WITH_EDGES)(edge_index=EDGES, batch=BATCH, **{**encoded_inputs(), **change})
+        with_edges()(edge_index=EDGES, batch=BATCH, **{**encoded_inputs(), **change})
 
 
 def test_an_unused_edge_encoding_is_refused() -> None:
-    with pytest.raises(ValueError, match="built without edge_pe_channels"):
+    with pytest.raises(ValueError, match="built without edge_channels"):
         typed()(edge_index=EDGES, batch=BATCH, **encoded_inputs())
     with pytest.raises(ValueError, match="pe= and edge_pe= must not be given"):
         small(encoder=GramTransformer())(None, EDGES, edge_pe=torch.zeros(10, 64))

@@ -39,7 +39,8 @@ ENCODERS = {
 @pytest.mark.parametrize("kind", ENCODERS)
 @pytest.mark.parametrize("attention", ["edge", "gps"])
 def test_a_checkpoint_gives_the_same_model(kind: str, attention: str, tmp_path: Path) -> None:
-    model = small(ENCODERS[kind](), pe_norm=kind != "none", pooling="both", attention=attention)
+    options = {"pe_options": {"norm": kind != "none"}, "readout": {"pooling": "both"}}
+    model = small(ENCODERS[kind](), **options, attention=attention)
     model.train()(**INPUTS)  # running statistics that are not the initial ones
     model.eval().save_pretrained(tmp_path / "first")
     loaded = GraphTransformer.from_pretrained(tmp_path / "first")

@@ -31,8 +31,8 @@ def small(**options: Any) -> GraphTransformer:
 @pytest.mark.parametrize("attention", ["edge", "gps"])
 def test_graphs_are_read_out_of_pooled_nodes(attention: str) -> None:
     """A linear read-out of the mean is the mean of the predictions of the nodes."""
-    by_node = small(level="node", readout="paper", out_channels=3, attention=attention).eval()
-    by_graph = small(level="graph", readout="paper", out_channels=3, attention=attention).eval()
+    by_node = small(readout={"level": "node", "hidden": "paper"}, out_channels=3, attention=attention).eval()
+    by_graph = small(readout="paper", out_channels=3, attention=attention).eval()
     by_graph.load_state_dict(by_node.state_dict())
     rows = by_node(**INPUTS)
     assert rows.shape == (6, 3)
@@ -44,9 +44,20 @@ def test_graphs_are_read_out_of_pooled_nodes(attention: str) -> None:
     "options",
     [
         {},
-        {"norm": "graph", "pooling": "both", "pe_norm": True, "pe_channels": 2, "edge_pe_channels": 3},
-        {"norm": "running", "pool_norm": "running", "attention_options": {"local": "gine", "drop_path": 0.1}},
-        {"num_node_types": None, "num_edge_types": None, "in_channels": 2, "edge_dim": 3, "residual": False},
+        {
+            "attention_options": {"norm": "graph"},
+            "readout": {"pooling": "both"},
+            "pe_channels": 2,
+            "pe_options": {"norm": True, "edge_channels": 3},
+        },
+        {
+            "readout": {"norm": "running"},
+            "attention_options": {"norm": "running", "local": "gine", "drop_path": 0.1},
+        },
+        {
+            **{"num_node_types": None, "num_edge_types": None, "in_channels": 2, "edge_dim": 3},
+            "attention_options": {"residual": False},
+        },
     ],
 )
 def test_reset_parameters_gives_the_initial_weights(options: dict[str, Any]) -> None:
@@ -62,7 +73,8 @@ def test_reset_parameters_gives_the_initial_weights(options: dict[str, Any]) -> 
 @pytest.mark.parametrize("pooling", ["mean", "sum", "both"])
 @pytest.mark.parametrize("pool_norm", [None, "none", "batch", "running", "layer"])
 def test_pooled_features_are_normalised_by_name(pooling: str, pool_norm: str | None) -> None:
-    model, plain = small(pooling=pooling, pool_norm=pool_norm).eval(), small(level="node").eval()
+    model = small(readout={"pooling": pooling, "norm": pool_norm}).eval()
+    plain = small(readout={"level": "node"}).eval()
     layers = {name: value for name, value in model.state_dict().items() if name.startswith(("layers", "node", "edge"))}
     plain.load_state_dict({**plain.state_dict(), **layers})
     plain.readout = nn.Identity()
@@ -152,27 +164,29 @@ def test_forward_refuses(options: dict[str, Any], arguments: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"level": "edge"}, ValueError, "level must"),
-        ({"level": "node", "pooling": "sum"}, ValueError, "level="),
-        ({"norm": "row"}, ValueError, "norm must"),
-        ({"pool_norm": "row"}, ValueError, "norm must"),
-        ({"pool_norm": "graph"}, ValueError, "pool_norm"),
-        ({"level": "node", "pool_norm": "batch"}, ValueError, "level="),
-        ({"attention": "gps", "residual": False}, ValueError, "residual="),
-        ({"attention_options": {"tau": 1}}, ValueError, "tau="),
-        ({"attention_options": {"norm": "layer"}}, ValueError, "norm is an argument of the model"),
-        ({"pe_merge": "sum"}, ValueError, "pe_merge must"),
-        ({"pe_merge": "apart"}, ValueError, "pe_merge"),
+        ({"readout": {"level": "edge"}}, ValueError, "level must"),
+        ({"readout": {"level": "node", "pooling": "sum"}}, ValueError, "level="),
+        ({"readout": {"norm": "row"}}, ValueError, "norm must"),
+        ({"readout": {"norm": "graph"}}, ValueError, "norm="),
+        ({"readout": {"level": "node", "norm": "batch"}}, ValueError, "level="),
+        ({"readout": {"pool": "sum"}}, ValueError, "readout takes .*'pooling'.* got pool='sum'"),
+        ({"readout": {"hidden": "deep"}}, ValueError, "readout must"),
+        ({"attention": "gps", "attention_options": {"residual": False}}, ValueError, "residual="),
+        ({"attention_options": {"norm": "row"}}, ValueError, "norm must"),
+        ({"attention_options": {"tau": 1}}, ValueError, "attention 'edge' takes .*'local'.* got tau=1"),
+        ({"pe_options": {"merge": "sum"}}, ValueError, "merge must"),
+        ({"pe_options": {"merge": "apart"}}, ValueError, "merge="),
+        ({"pe_options": {"pe_norm": True}}, ValueError, "pe_options takes .*'norm'.* got pe_norm=True"),
+        ({"pe_options": True}, ValueError, "pe_options must"),
         ({"heads": 2.0}, ValueError, "heads must"),
-        ({"dropout": 1.0}, ValueError, "dropout must"),
-        ({"residual": "no"}, ValueError, "residual must"),
-        ({"readout": 3}, TypeError, "readout must"),
-        ({"readout": [8, 0]}, ValueError, r"readout\[1\] must be an integer of at least 1, got 0"),
-        (
-            {"pe_merge": "concat", "pe_channels": 8},
-            ValueError,
-            "hidden_channels",
+        *(
+            ({"attention": name, "attention_options": {"dropout": 1.0}}, ValueError, "dropout must")
+            for name in ("edge", "gps", "hybrid", "spectral")
         ),
+        ({"attention_options": {"residual": "no"}}, ValueError, "residual must"),
+        ({"readout": 3}, TypeError, "readout must"),
+        ({"readout": [8, 0]}, ValueError, r"hidden\[1\] must be an integer of at least 1, got 0"),
+        ({"pe_options": {"merge": "concat"}, "pe_channels": 8}, ValueError, "hidden_channels"),
         ({"encoder": nn.Identity()}, TypeError, "tg_lpe"),
     ],
 )
@@ -182,7 +196,8 @@ def test_constructor_refuses(options: dict[str, Any], error: type[Exception], me
 
 
 def test_weights_from_a_seed_do_not_depend_on_options_without_weights() -> None:
-    plain, other = small().state_dict(), small(dropout=0.3, residual=False, level="node").state_dict()
+    options = {"attention_options": {"dropout": 0.3, "residual": False}, "readout": {"level": "node"}}
+    plain, other = small().state_dict(), small(**options).state_dict()
     assert list(plain) == list(other) and all(torch.equal(plain[name], other[name]) for name in plain)
 
 
@@ -190,8 +205,10 @@ def test_weights_from_a_seed_do_not_depend_on_options_without_weights() -> None:
 def test_an_encoding_may_stand_beside_the_features(pe_norm: bool) -> None:
     """Adding through maps that put it there is the same."""
     pe, edge_pe = normal(6, 3, seed=1), normal(EDGES.size(1), 2, seed=2)
-    widths = {"pe_channels": 3, "edge_pe_channels": 2, "pe_norm": pe_norm}
-    beside, added = small(**widths, pe_merge="concat").eval(), small(**widths).eval()
+    beside, added = (
+        small(pe_channels=3, pe_options={"edge_channels": 2, "norm": pe_norm, "merge": merge}).eval()
+        for merge in ("concat", "add")
+    )
     weights = beside.state_dict()
     assert not any(name.startswith(("pe_embedding.weight", "edge_pe_embedding.weight")) for name in weights)
     for name, width in (("node", 3), ("edge", 2)):
@@ -215,7 +232,7 @@ def test_a_readout_of_three_maps() -> None:
 
 def test_a_graph_unlike_the_training_set_does_not_grow_from_layer_to_layer() -> None:
     """Sums over neighbours feed scores, and products of scores feed the sums: without bound they are 1e30 here."""
-    options = {"num_layers": 12, "attention_options": {"local": "gine"}, "norm": "bounded"}
+    options = {"num_layers": 12, "attention_options": {"local": "gine", "norm": "bounded"}}
     model = small(**options, in_channels=2, num_node_types=None)
     for seed in range(20):
         model(

@@ -35,16 +35,17 @@ def num_parameters(data: str, layers: int, d: int, heads: int, rank: int, head: 
     options: dict[str, Any] = {"global_attention": "primal", "global_options": {"rank": rank}}
     encoding: dict[str, Any] = {}
     if data in BY_DISTANCES:
-        encoding, options = {"pe_merge": "apart"}, {**options, "pe_gate": True}
+        encoding, options = {"pe_options": {"merge": "apart"}}, {**options, "pe_gate": True}
     elif data != "MalNet":
-        encoding = {"pe_merge": "concat", **({"encoder": lap_pe()} if data in BY_EIGENVECTORS else {})}
+        encoding = {"pe_options": {"merge": "concat"}, **({"encoder": lap_pe()} if data in BY_EIGENVECTORS else {})}
+    sizes = dict(DATA[data])
     model = GraphTransformer(
-        **DATA[data],
+        readout={"hidden": head[1:-1], "level": sizes.pop("level", "graph")},
+        **sizes,
         **encoding,
         hidden_channels=d,
         heads=heads,
         num_layers=layers,
-        readout=head[1:-1],
         out_channels=head[-1],
         attention="hybrid",
         attention_options=options,

@@ -13,8 +13,8 @@ from tg_lpe.training.presets import san
 OGB = {"num_node_types": [119, 4, 12, 12, 10, 6, 6, 2, 2], "num_edge_types": [5, 6, 2]}  # of ogb 1.3.6's first releases
 DATA: dict[str, dict[str, Any]] = {
     "ZINC": {"num_node_types": 28, "num_edge_types": 3},  # single, double and triple bonds
-    "PATTERN": {"num_node_types": 3, "out_channels": 2, "level": "node"},
-    "CLUSTER": {"num_node_types": 7, "out_channels": 6, "level": "node"},
+    "PATTERN": {"num_node_types": 3, "out_channels": 2},
+    "CLUSTER": {"num_node_types": 7, "out_channels": 6},
     "MolHIV": OGB,
     "MolPCBA": {**OGB, "out_channels": 128},
 }
@@ -34,7 +34,7 @@ def published(
         attention="spectral",
         attention_options={"full": True, "gamma": 1e-5} if full else {},
         readout="pyramid",
-        pe_merge="concat",
+        pe_options={"merge": "concat"},
     )
     unread = 0
     if data == "ZINC":
@@ -98,6 +98,7 @@ def test_preset(source: str, data: str, parameters: int) -> None:
     """The options of the command line are those of the tuned model."""
     options = san("train", source, {"class": "SpectralEncoder"})
     model = {name.removeprefix("model."): value for name, value in options.items() if name.startswith("model.")}
-    built = GraphTransformer(**{**DATA[data], **model}, encoder=SpectralEncoder(**options["encoder"]))
+    arguments = GraphTransformer.arguments_for("node" if source in ("pattern", "cluster") else "graph", model)
+    built = GraphTransformer(**DATA[data], **arguments, encoder=SpectralEncoder(**options["encoder"]))
     unread = options["model.hidden_channels"] if data == "ZINC" else 0  # on MolHIV one row more and one less
     assert count(built) + unread == parameters

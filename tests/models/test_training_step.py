@@ -44,7 +44,8 @@ def rings(num_graphs: int, max_nodes: int = 9, seed: int = 0) -> dict[str, Any]:
 def test_few_reads_from_the_device(with_encoder: bool, attention: str) -> None:
     torch.manual_seed(0)
     encoder = GramTransformer(num_filters=2, num_layers=4, **TYPES) if with_encoder else None
-    model = GraphTransformer(encoder=encoder, hidden_channels=16, heads=2, attention=attention, pe_norm=True, **TYPES)
+    sizes = {"hidden_channels": 16, "heads": 2, **TYPES}
+    model = GraphTransformer(encoder=encoder, attention=attention, pe_options={"norm": True}, **sizes)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     batch, target = rings(128), torch.randn(128, 1)
     with HostReads() as reads:

@@ -128,7 +128,7 @@ def looped(model: TupleTransformer, graph: Graph, x: Tensor, bonds: list[int], p
 @fewer
 @given(graphs(max_nodes=5, min_nodes=1), st.sampled_from(ORDERS), st.sampled_from(["full", "local"]), st.booleans())
 def test_against_loops_over_tuples(graph: Graph, order: tuple[int, int], attention: str, is_linear: bool) -> None:
-    options = {"num_node_types": 3, "num_edge_types": 4, "pe_channels": 2, "edge_pe_channels": 3}
+    options = {"num_node_types": 3, "num_edge_types": 4, "pe_channels": 2, "pe_options": {"edge_channels": 3}}
     node_tokens = "linear" if is_linear else "feed_forward"
     k, s = order
     model = tuple_model(k=k, s=s, attention=attention, node_tokens=node_tokens, out_channels=2, **options)
@@ -286,30 +286,31 @@ def test_an_estimate_of_full_attention() -> None:
             layer.query_key_value.weight.mul_(10)
         for number in (16, 4096):
             torch.manual_seed(0)
-            model = TupleTransformer(encoder=gram(), random_features=number, attention="performer", **SMALL).double()
+            options = {"attention": "performer", "attention_options": {"random_features": number}}
+            model = TupleTransformer(encoder=gram(), **options, **SMALL).double()
             assert model.load_state_dict(full.state_dict(), strict=False).missing_keys == ["kernel.projection"]
             errors.append(relative_error(model.eval()(None, EDGES, batch=BATCH), full(None, EDGES, batch=BATCH)))
     assert errors[1] < 0.03 and errors[1] < errors[0] / 3, errors
     for kept in (model.with_order(2, 1, out_channels=3), model.with_order(3, 1)):
         assert torch.equal(kept.kernel.projection, model.kernel.projection)
-    assert model.with_order(2, 1, random_features=7).kernel.projection.shape == (7, 2)
+    assert model.with_order(2, 1, attention_options={"random_features": 7}).kernel.projection.shape == (7, 2)
     for here, there in (("full", "performer"), ("performer", "full")):
-        before = tuple_model(encoder=gram(), attention=here, random_features=5)
-        started = tuple_model(encoder=gram(), attention=there, random_features=5, out_channels=2)
+        before = tuple_model(encoder=gram(), attention=here, attention_options={"random_features": 5})
+        started = tuple_model(encoder=gram(), attention=there, attention_options={"random_features": 5}, out_channels=2)
         started.start_from(before)
         changed = before.with_order(2, 1, attention=there, out_channels=2)
         for name, values in before.state_dict().items():
             for after in (started.state_dict(), changed.state_dict()):
                 assert name[:7] in ("readout", "kernel.") or torch.equal(after[name], values), name
-    before = tuple_model(encoder=gram(), attention="performer", random_features=5)
-    started = tuple_model(encoder=gram(), attention="performer", random_features=5, k=3)
+    before = tuple_model(encoder=gram(), attention="performer", attention_options={"random_features": 5})
+    started = tuple_model(encoder=gram(), attention="performer", attention_options={"random_features": 5}, k=3)
     assert not torch.equal(started.kernel.projection, before.kernel.projection)
     started.start_from(before)
     assert torch.equal(started.kernel.projection, before.kernel.projection)
 
 
 def test_random_features_are_saved(tmp_path: Path) -> None:
-    model = tuple_model(attention="performer", random_features=9, num_node_types=3)
+    model = tuple_model(attention="performer", attention_options={"random_features": 9}, num_node_types=3)
     model.save_pretrained(tmp_path)
     loaded = load(tmp_path)
     assert torch.equal(loaded.kernel.projection, model.kernel.projection)
@@ -325,7 +326,8 @@ def test_random_features_are_saved(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_a_batch_is_its_graphs_one_by_one(k: int, s: int | None, attention: str, level: str) -> None:
-    model = tuple_model(k=k, s=s, attention=attention, level=level, encoder=gram(), num_node_types=3, pe_norm="unit")
+    options = {"readout": {"level": level}, "pe_options": {"norm": "unit"}}
+    model = tuple_model(k=k, s=s, attention=attention, encoder=gram(), num_node_types=3, **options)
     x = torch.arange(8) % 3
     with torch.no_grad():
         whole = model(x, EDGES, batch=BATCH, num_graphs=4)
@@ -344,7 +346,7 @@ def test_relabelling(data: st.DataObject) -> None:
     k, s = data.draw(st.sampled_from(ORDERS))
     attention = data.draw(st.sampled_from(ATTENTIONS))
     level = data.draw(st.sampled_from(LEVELS).filter(lambda level: k > 1 or level != "edge"))
-    model = tuple_model(k=k, s=s, attention=attention, level=level, encoder=gram(), num_node_types=3)
+    model = tuple_model(k=k, s=s, attention=attention, readout={"level": level}, encoder=gram(), num_node_types=3)
     label = torch.tensor(data.draw(st.permutations(range(graph.num_nodes))))
     x = torch.arange(graph.num_nodes) % 3
     index, _ = graph.both_ways()
@@ -362,7 +364,7 @@ def test_direction_and_repetition_of_edges(pooling: str) -> None:
     graph = from_networkx(nx.barbell_graph(4, 1))
     once, both = graph.edge_index(), graph.both_ways()[0]
     for attention in ATTENTIONS:
-        model = tuple_model(attention=attention, encoder=gram(), k=3, pooling=pooling)
+        model = tuple_model(attention=attention, encoder=gram(), k=3, readout={"pooling": pooling})
         loops = torch.arange(9).expand(2, -1)
         expected = run(model, graph, both)
         for index in (once, once.flip(0), torch.cat([both, once, loops], 1), both.int()):
@@ -383,7 +385,7 @@ def test_nothing_leaks_from_other_graphs(attention: str) -> None:
 def test_graphs_without_nodes_and_edges() -> None:
     none = torch.zeros(2, 0, dtype=torch.int64)
     for attention, level in itertools.product(ATTENTIONS, LEVELS):
-        model = tuple_model(attention=attention, level=level, encoder=gram(), k=3).train()
+        model = tuple_model(attention=attention, readout={"level": level}, encoder=gram(), k=3).train()
         for num_nodes, batch, num_graphs in ((0, None, None), (1, None, None), (3, torch.tensor([1, 1, 3]), 5)):
             out = model(None, none, batch=batch, num_nodes=num_nodes, num_graphs=num_graphs)
             rows = {"graph": num_graphs or 1, "node": num_nodes, "edge": 0}[level]
@@ -410,7 +412,8 @@ def test_gradients(attention: str) -> None:
 
 def test_every_parameter_takes_part() -> None:
     for attention, level, node_tokens in itertools.product(ATTENTIONS, LEVELS, ["linear", "feed_forward"]):
-        model = tuple_model(attention=attention, level=level, node_tokens=node_tokens, encoder=gram(), k=3).train()
+        options = {"attention": attention, "readout": {"level": level}, "node_tokens": node_tokens}
+        model = tuple_model(**options, encoder=gram(), k=3).train()
         model(None, EDGES, batch=BATCH).square().sum().backward()
         unused = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.any())]
         # No tuple sees the graph's token where heads are masked, so nodes and edges are predicted without it.
@@ -474,14 +477,15 @@ def test_single_precision_and_bfloat16() -> None:
 @pytest.mark.parametrize("option", ["dropout", "attention_dropout", "drop_path"])
 def test_dropout_is_for_training(option: str) -> None:
     for attention in ("full", "local"):
-        plain, model = (tuple_model(attention=attention, **given) for given in ({}, {option: 0.6}))
+        plain, model = (tuple_model(attention=attention, attention_options=given) for given in (None, {option: 0.6}))
         assert torch.equal(plain(None, EDGES, batch=BATCH), model(None, EDGES, batch=BATCH))
         drawn = []
         for seed in (0, 0, 1):
             torch.manual_seed(seed)
             drawn.append(model.train()(None, EDGES, batch=BATCH))
         assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
-    depths = [layer.drop_path.p for layer in TupleTransformer(num_layers=4, drop_path=0.4).layers]
+    model = TupleTransformer(num_layers=4, attention_options={"drop_path": 0.4})
+    depths = [layer.drop_path.p for layer in model.layers]
     assert depths == pytest.approx([0.1, 0.2, 0.3, 0.4])
 
 
@@ -564,7 +568,8 @@ def test_kept_parts_are_as_trainable_as_before(order: tuple[int, int]) -> None:
 @pytest.mark.parametrize("attention", ["full", "local"])
 def test_order_transfer(attention: str) -> None:
     """From (2,1) to (3,1) the layers stay bit by bit, all else is new; with the same order only the read-out is."""
-    model = tuple_model(attention=attention, encoder=gram(), num_node_types=3, heads=4, dropout=0.1)
+    options = {"attention": attention, "attention_options": {"dropout": 0.1}}
+    model = tuple_model(encoder=gram(), num_node_types=3, heads=4, **options)
     with torch.no_grad():
         for values in model.parameters():
             values.mul_(1 + 1e-12)  # which float32 rounds away
@@ -585,9 +590,10 @@ def test_order_transfer(attention: str) -> None:
     for name, values in task.state_dict().items():
         assert torch.equal(values, before[name]) != name.startswith("readout."), name
     assert task(torch.arange(8) % 3, EDGES, batch=BATCH).shape == (4, 7)
-    same = model.with_order(2, 1, attention=model.attention, pe_norm=model.config_dict()["pe_norm"]).state_dict()
+    same = model.with_order(2, 1, attention=model.attention, pe_options=model.config_dict()["pe_options"]).state_dict()
     assert all(torch.equal(values, same[name]) for name, values in before.items() if name[:8] != "readout.")
-    wilder = model.with_order(2, 1, dropout=0.3, attention_dropout=0.1, drop_path=0.2).state_dict()
+    options = {"dropout": 0.3, "attention_dropout": 0.1, "drop_path": 0.2}
+    wilder = model.with_order(2, 1, attention_options=options).state_dict()
     assert all(torch.equal(values, before[name]) for name, values in wilder.items() if name[:8] != "readout.")
     types = model.with_order(2, 1, num_node_types=5, out_channels=7)
     for name, values in types.state_dict().items():
@@ -643,24 +649,24 @@ def test_wrong_arguments() -> None:
             r"attention must be one of \('full', 'local', 'delta', 'performer'\), got 'edge'",
         ),
         (
-            {"attention": "performer", "attention_dropout": 0.1},
+            {"attention": "performer", "attention_options": {"attention_dropout": 0.1}},
             r"attention='performer' has no weights that could be dropped, got attention_dropout=0\.1",
         ),
-        ({"random_features": 0}, "random_features must be an integer of at least 1, got 0"),
-        ({"pooling": "min"}, "pooling must be one of"),
+        ({"attention_options": {"random_features": 0}}, "random_features must be an integer of at least 1, got 0"),
+        ({"readout": {"pooling": "min"}}, "pooling must be one of"),
         ({"node_tokens": "both"}, "node_tokens must be one of"),
-        ({"level": "tuple"}, "level must be one of"),
-        ({"level": "node", "pooling": "sum"}, "level='node' does not pool, got pooling='sum'"),
+        ({"readout": {"level": "tuple"}}, "level must be one of"),
+        ({"readout": {"level": "node", "pooling": "sum"}}, "level='node' does not pool, got pooling='sum'"),
         ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
         ({"heads": 3}, "heads must divide hidden_channels"),
         ({"heads": 2.0}, "heads must be an integer of at least 1, got 2.0"),
         ({"heads": "2"}, "heads must be an integer of at least 1, got '2'"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"drop_path": -0.1}, "drop_path must be at least 0 and below 1, got -0.1"),
-        ({"drop_path": 1.5}, "drop_path must be at least 0 and below 1, got 1.5"),
-        ({"drop_path": "a"}, "drop_path must be at least 0 and below 1, got 'a'"),
+        ({"attention_options": {"dropout": 1.0}}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"attention_options": {"drop_path": -0.1}}, "drop_path must be at least 0 and below 1, got -0.1"),
+        ({"attention_options": {"drop_path": 1.5}}, "drop_path must be at least 0 and below 1, got 1.5"),
+        ({"attention_options": {"drop_path": "a"}}, "drop_path must be at least 0 and below 1, got 'a'"),
         (
-            {"k": 1, "s": 1, "level": "edge"},
+            {"k": 1, "s": 1, "readout": {"level": "edge"}},
             "level='edge' reads the token of both ends .* needs k of at least 2, got k=1",
         ),
         ({"encoder": gram(), "pe_channels": 7}, "pe_channels=7 contradicts the encoder's 3"),
@@ -673,7 +679,7 @@ def test_wrong_arguments() -> None:
     for call, message in (
         ({}, r"pe must have shape \(8, 2\), got None"),
         ({"pe": normal(8, 3)}, r"pe must have shape \(8, 2\), got \(8, 3\)"),
-        ({"pe": normal(8, 2), "edge_pe": normal(9, 2)}, "built without edge_pe_channels"),
+        ({"pe": normal(8, 2), "edge_pe": normal(9, 2)}, "built without edge_channels"),
         ({"pe": normal(8, 2), "edge_weight": torch.ones(9)}, "no encoder that reads edge weights"),
         ({"pe": normal(8, 2), "return_penalty": True}, "layers have no penalty"),
         ({"x": torch.zeros(8, dtype=torch.int64), "pe": normal(8, 2)}, "built without node features, but some were"),

@@ -151,7 +151,7 @@ def test_a_users_own_layer() -> None:
     got = model(None, EDGES, batch=BATCH, num_graphs=GRAPHS)
     assert relative_error(got, model.readout(mean)) < 1e-12
     with pytest.raises(ValueError, match=r"attention 'mine' takes the options \['slope'\], got dropout=0.1"):
-        GraphTransformer(hidden_channels=8, attention="mine", dropout=0.1)
+        GraphTransformer(hidden_channels=8, attention="mine", attention_options={"dropout": 0.1})
 
 
 def test_layers_that_share_weights_and_hand_on_a_state() -> None:
@@ -212,12 +212,12 @@ def test_layers_that_share_weights_and_hand_on_a_state() -> None:
         ("edge", {"local": "gcn"}, "local must .*, got 'gcn'"),
         ("edge", {"drop_path": 1.0}, "drop_path must be at least 0 and below 1, got 1.0"),
         ("edge", {"drop_path": 0.1, "residual": False}, "drop_path=0.1 needs residual=True"),
-        ("edge", {"attention_dropout": 2.0}, "dropout probability has to be between 0 and 1, but got 2.0"),
+        ("edge", {"attention_dropout": 2.0}, "attention_dropout must be at least 0 and below 1, got 2.0"),
         ("edge", {"update_edges": False}, "takes the options .*, got update_edges=False"),
         ("gps", {"residual": False}, r"attention 'gps' takes the options .*, got residual=False"),
         ("edge", {"norm": "row"}, r"norm must be one of \['batch', 'bounded', 'running', .*'none'\], got 'row'"),
-        ("edge", {"dropout": 1.5}, "dropout probability has to be between 0 and 1, but got 1.5"),
-        ("gps", {"dropout": -1.0}, "dropout probability has to be between 0 and 1, but got -1.0"),
+        ("edge", {"dropout": 1.5}, "dropout must be at least 0 and below 1, got 1.5"),
+        ("gps", {"dropout": -1.0}, "dropout must be at least 0 and below 1, got -1.0"),
     ],
 )
 def test_options_are_checked(name: str, options: dict[str, Any], message: str) -> None:

@@ -406,9 +406,10 @@ def test_gates_read_distances_of_encodings() -> None:
 
 
 def test_encodings_that_layers_alone_read() -> None:
-    """With ``pe_merge="apart"`` the encoding reaches nodes through gates: where all are alike, any other is too."""
+    """With ``merge="apart"`` the encoding reaches nodes through gates: where all are alike, any other is too."""
     options = {"global_attention": "none", "pe_gate": True}
-    model = GraphTransformer(pe_channels=3, pe_merge="apart", attention="hybrid", attention_options=options).eval()
+    apart = {"pe_channels": 3, "pe_options": {"merge": "apart"}}
+    model = GraphTransformer(**apart, attention="hybrid", attention_options=options).eval()
     pe = normal(len(BATCH), 3, seed=5).float()
     with torch.no_grad():
         alike, shifted, other = (model(None, EDGES, batch=BATCH, pe=p) for p in (0 * pe, 0 * pe + 7, pe))

@@ -215,7 +215,8 @@ def test_9511_encodings_of_edges_reach_attention() -> None:
     torch.manual_seed(0)
     data = graph(nx.lollipop_graph(4, 5))
     for attention in ("edge", "gps"):
-        model = GraphTransformer(edge_pe_channels=2, hidden_channels=8, heads=2, num_layers=2, attention=attention)
+        sizes = {"hidden_channels": 8, "heads": 2, "num_layers": 2}
+        model = GraphTransformer(pe_options={"edge_channels": 2}, attention=attention, **sizes)
         edge_pe = torch.randn(data.num_edges, 2, requires_grad=True)
         model(None, data.edge_index, edge_pe=edge_pe, num_nodes=data.num_nodes).sum().backward()
         assert (edge_pe.grad.abs().sum(1) > 0).all()

@@ -324,7 +324,8 @@ def ring(size: int) -> Data:
 
 def test_nodes_of_graphs() -> None:
     task = make_task({"name": "multiclass", "num_classes": 3, "level": "node"})
-    model = GraphTransformer(num_node_types=3, out_channels=3, level="node", hidden_channels=8, num_layers=1).eval()
+    options = {"readout": {"level": "node"}, "hidden_channels": 8, "num_layers": 1}
+    model = GraphTransformer(num_node_types=3, out_channels=3, **options).eval()
     graphs = [ring(3), ring(5), ring(4)]
     predictor = Predictor(model, task)
     expected = one_by_one(model, graphs).softmax(1)
@@ -480,7 +481,7 @@ def test_an_odd_graph_is_refused_alone(typed: GraphTransformer, odd: Data) -> No
 
 def test_a_refused_graph_keeps_its_rows_where_edges_are_predicted() -> None:
     model = TupleTransformer(
-        num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=1, level="edge"
+        num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=1, readout={"level": "edge"}
     ).eval()
     fine, bad = path_of([0, 0, 1, 1]), path_of([0, 0, 1, 1], [9, 9, 9])
     got = Predictor(model).predict([fine, bad, fine], on_error="nan").values

@@ -20,7 +20,8 @@ from tg_lpe.training.run_folder import RunFolder
 MakeRun = Callable[..., Run]
 SIZES = {"num_train": 20000, "num_val": 2000, "num_test": 24445}
 DATA = {"source": "zinc", **SIZES, "atom_types": ["C", "O"], "skipped": []}
-MODEL = {"class": "GraphTransformer", "num_node_types": 2, "hidden_channels": 128, "pooling": "both", "pe_norm": True}
+MODEL = {"class": "GraphTransformer", "num_node_types": 2, "hidden_channels": 128, "pe_options": {"norm": True}}
+MODEL |= {"readout": {"pooling": "both", "level": "graph"}}
 MODEL |= {"attention": "edge", "attention_options": None}
 TASK = {"name": "regression", "level": "graph", "num_targets": 1, "metric": "mae", "loss_function": "l1"}
 BINARY = {"name": "binary", "level": "graph", "num_targets": 1, "metric": "roc_auc"}
@@ -174,7 +175,7 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("shared", "idle"),
     [
-        ({"encoder": None}, {"pe_norm": False, "encoder_lr": 0.5, "patience": 5}),
+        ({"encoder": None}, {"pe_options": {"norm": False}, "encoder_lr": 0.5, "patience": 5}),
         ({"encoder": LAPLACIAN}, {"encoder_lr": 0.5, "patience": 5, "min_lr": 0.1}),
         ({"schedule": "plateau"}, {"warmup": 0.5}),
         ({"encoder": WALK}, {"encoder": {**WALK, "edge_out_channels": None, "method": "auto"}}),
@@ -196,7 +197,11 @@ def test_settings_without_effect_do_not_separate_runs(
     ("shared", "change", "words"),
     [
         ({}, {"encoder": {**GRAM, "edge_out_channels": 0}}, ["with edge encoding", "without edge encoding"]),
-        ({"pe_norm": False}, {"pe_norm": True}, ["without normalized encoding", "with normalized encoding"]),
+        (
+            {"pe_options": {"norm": False}},
+            {"pe_options": {"norm": True}},
+            ["without normalized encoding", "with normalized encoding"],
+        ),
         ({}, {"encoder": {**GRAM, "conductances": "fixed"}}, ["learned conductances", "fixed conductances"]),
         ({}, {"encoder": {**GRAM, "basis": "chebyshev"}}, ["power basis", "chebyshev basis"]),
         ({"attention": "edge"}, {"attention": "gps"}, ["edge attention", "gps attention"]),
@@ -204,7 +209,11 @@ def test_settings_without_effect_do_not_separate_runs(
         ({}, {"encoder": {**GRAM, "num_filters": 9}}, ["num_filters 4", "num_filters 9"]),
         ({"pretrained": "gram-k16"}, {"encoder_lr": 0}, ["encoder_lr 0.01", "encoder_lr 0.0"]),
         ({"encoder": WALK}, {"encoder": {**WALK, "steps": 20}}, ["steps 16", "steps 20"]),
-        ({"encoder": None, "pooling": "mean"}, {"pooling": "sum"}, ["mean pooling", "sum pooling"]),
+        (
+            {"encoder": None, "readout": {"pooling": "mean"}},
+            {"readout": {"pooling": "sum"}},
+            ["mean pooling", "sum pooling"],
+        ),
         ({"encoder": FEATURES}, {"encoder": {**FEATURES, "k": 3}}, ["k 8", "k 3"]),
         ({}, {"lr": 0.01}, ["lr 0.001", "lr 0.01"]),
         ({}, {"task": {**TASK, "loss_function": "mse"}}, ["loss_function l1", "loss_function mse"]),
@@ -221,7 +230,7 @@ def test_differing_settings_are_shown(
     assert [label.rpartition(", ")[2] for label in found] == words
     assert all(any(part in label for part in base) for label in found)
     assert set(differences(*runs).values()) == {None}
-    apart = [name for name in change if name not in ("encoder", "encoder_lr", "pe_norm")]
+    apart = [name for name in change if name not in ("encoder", "encoder_lr", "pe_options")]
     (note,) = [note for note in compare(runs)[0].notes if "more than the encoding" in note] or [""]
     assert bool(note) == bool(apart) and all(("loss_function" if name == "task" else name) in note for name in apart)
 
@@ -281,8 +290,9 @@ def test_edge_encoding_is_shown_for_every_row_that_has_it(make_run: MakeRun) -> 
 
 def test_none_has_the_same_model_and_training(make_run: MakeRun) -> None:
     other = {**GRAM, "edge_out_channels": 0, "num_filters": 2}
-    runs = [make_run("a", 0.5, None, pooling="mean"), make_run("b", 0.4, None, pooling="sum")]
-    assert next(iter(differences(*runs, make_run("c", 0.3, other, pooling="sum", pe_norm=False)).values())) == -0.1
+    runs = [make_run("a", 0.5, None, readout={"pooling": "mean"}), make_run("b", 0.4, None, readout={"pooling": "sum"})]
+    summed = {"readout": {"pooling": "sum"}, "pe_options": {"norm": False}}
+    assert next(iter(differences(*runs, make_run("c", 0.3, other, **summed)).values())) == -0.1
     runs = [make_run("none", 0.40, None), make_run("long", 0.20, None, epochs=30), make_run("ours", 0.30)]
     runs.append(make_run("walk", 0.44, WALK))
     expected = {"none, epochs 30": None, "GramTransformer": -0.1, "none, epochs 3": None, "RandomWalk": 0.04}

@@ -65,7 +65,7 @@ def test_sizes_come_from_data_and_task() -> None:
     config = model.config_dict()
     assert (config["num_node_types"], config["num_edge_types"], config["out_channels"]) == (4, 3, 5)
     assert (config["encoder"]["num_node_types"], config["encoder"]["num_edge_types"]) == (4, 3)
-    assert build_model(SPEC, Binary(level="node"), **SMALL).config_dict()["level"] == "node"
+    assert build_model(SPEC, Binary(level="node"), **SMALL).config_dict()["readout"] == {"level": "node"}
     own = build_model(SPEC, Regression(), GramTransformer(), **SMALL)
     assert own.config_dict()["encoder"]["num_node_types"] is None, "an encoder that is given is taken as it is"
 

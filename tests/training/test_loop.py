@@ -20,7 +20,8 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import copy_state, read_metrics
 from tg_lpe.training.tasks import Regression
 
-MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1, "pooling": "both", "pe_norm": True}
+MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
+MODEL |= {"readout": {"pooling": "both"}, "pe_options": {"norm": True}}
 LOOP: dict[str, Any] = {"batch_size": 8, "epochs": 4}
 NONE = None
 LAPLACIAN = {"class": "LaplacianEigenvectors", "k": 3}
@@ -119,12 +120,12 @@ class Watched(JointTraining):
     [
         (NONE, {}),
         (LAPLACIAN, {}),
-        (LAPLACIAN, {"edge_encoding": False, "pe_norm": False}),
+        (LAPLACIAN, {"edge_encoding": False, "pe_options": {"norm": False}}),
         (WALK, {}),
         (EXACT, {}),
         (FEATURES, {}),
-        (RANDOM, {"pooling": "mean", "pe_norm": False}),
-        ({**EXACT, "basis": "chebyshev", "conductances": "ground"}, {"pooling": "sum"}),
+        (RANDOM, {"readout": {"pooling": "mean"}, "pe_options": {"norm": False}}),
+        ({**EXACT, "basis": "chebyshev", "conductances": "ground"}, {"readout": {"pooling": "sum"}}),
     ],
     ids=str,
 )
@@ -175,14 +176,14 @@ def test_a_seed_decides_every_bit(splits: MoleculeSplits, encoder: dict[str, Any
 
 @pytest.mark.parametrize("encoder", [LAPLACIAN, RANDOM], ids=str)
 def test_random_probes_and_signs_are_drawn_in_training_alone(splits: MoleculeSplits, encoder: dict[str, Any]) -> None:
-    training = train(splits, encoder, model={"pe_norm": False})
+    training = train(splits, encoder, model={"pe_options": {"norm": False}})
     training.model.eval()
     batch = Batch.from_data_list([training.train_set[i] for i in range(8)])
     generator = torch.Generator().manual_seed(0)
     drawn = [training.predict(batch, generator) for _ in range(2)]
     assert not torch.equal(*drawn)
     assert torch.equal(training.predict(batch), training.predict(batch))
-    exact = train(splits, EXACT, model={"pe_norm": False})
+    exact = train(splits, EXACT, model={"pe_options": {"norm": False}})
     exact.model.eval()
     assert torch.equal(exact.predict(batch, generator), exact.predict(batch)), "identity probes draw nothing"
 
@@ -271,13 +272,14 @@ def assert_same_run(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+RUNNING = {"pooling": "both", "norm": "running"}
 REGULAR: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "dropout": ({"dropout": 0.5}, {}),
+    "dropout": ({"attention_options": {"dropout": 0.5}}, {}),
     "dropout of attention and paths": ({"attention_options": {"attention_dropout": 0.5, "drop_path": 0.3}}, {}),
     "message passing": ({"attention_options": {"local": "gine"}}, {}),
-    "running norms": ({"norm": "running", "pool_norm": "running"}, {}),
+    "running norms": ({"attention_options": {"norm": "running"}, "readout": RUNNING}, {}),
     "plateau": ({}, {"schedule": "plateau", "patience": 0, "lr": 0.2}),
-    "statistics taken anew": ({"pool_norm": "running"}, {"recalibrate": 20}),
+    "statistics taken anew": ({"readout": RUNNING}, {"recalibrate": 20}),
 }
 """Arguments of the model and settings of the loop against noise and overfitting."""
 
@@ -328,7 +330,7 @@ def recorded(training: JointTraining) -> list[dict[str, Tensor]]:
 @pytest.mark.usefixtures("one_thread")
 def test_statistics_taken_anew_are_the_mean_over_batches_and_are_kept(splits: MoleculeSplits, num_graphs: int) -> None:
     settings: dict[str, Any] = {"batch_size": 2, "epochs": 1, "precision": "float32"}
-    model = {"norm": "batch", "pool_norm": "running", "dropout": 0.5}
+    model = {"attention_options": {"norm": "batch", "dropout": 0.5}, "readout": RUNNING}
     plain = train(splits, WALK, model=model, **settings)
     anew = train(splits, WALK, model=model, recalibrate=num_graphs, **settings)
     after, same = recorded(anew), recorded(plain)

@@ -105,7 +105,7 @@ TRAINED = [
     "8",
     "--model.num_layers",
     "1",
-    "--model.pooling",
+    "--model.readout.pooling",
     "sum",
     "--encoder",
     "RandomWalk",
@@ -132,12 +132,12 @@ def test_on_the_command_line(features: str, capsys: pytest.CaptureFixture[str]) 
     train = ["train", "large.csv", *COMMON, "--target", "size", *TRAINED, "--encoder.steps", "5"]
     assert main([*train, "--features", features, "--out", "first"]) == 0
     tune = ["train", "small.csv", *COMMON, *LABELS, "--start", "first", "--lr", "1e-9", "--encoder_lr", "1e-9"]
-    assert main([*tune, "--model.dropout", "0.25", "--out", "second"]) == 0
+    assert main([*tune, "--model.attention_options.dropout", "0.25", "--out", "second"]) == 0
     assert "small.csv, RandomWalk-from-first: test accuracy" in capsys.readouterr().out
     config = json.loads(Path("second", "config.json").read_text())
     assert config["start"] == "first" and config["encoder"] == {**config["encoder"], "class": "RandomWalk", "steps": 5}
-    assert config["model"]["hidden_channels"] == 8 and config["model"]["pooling"] == "sum"
-    assert config["model"]["dropout"] == 0.25 and config["model"]["out_channels"] == 2
+    assert config["model"]["hidden_channels"] == 8 and config["model"]["readout"]["pooling"] == "sum"
+    assert config["model"]["attention_options"] == {"dropout": 0.25} and config["model"]["out_channels"] == 2
     assert config["data"]["atom_types"] == json.loads(Path("first", "config.json").read_text())["data"]["atom_types"]
     assert sum(config["data"][f"num_{part}"] for part in ("train", "val", "test")) == 18 + (features == "ogb")
     before, after = weights("first"), weights("second")
@@ -146,7 +146,7 @@ def test_on_the_command_line(features: str, capsys: pytest.CaptureFixture[str]) 
         if "running" not in name and "batches" not in name and not name.startswith("readout."):
             torch.testing.assert_close(value, before[name], rtol=1e-4, atol=1e-6)
     assert load("second").predict(["CCO"]).values.shape == (1, 2)
-    assert main([*tune, "--model.dropout", "0.25", "--out", "second", "--resume"]) == 0  # complete
+    assert main([*tune, "--model.attention_options.dropout", "0.25", "--out", "second", "--resume"]) == 0  # complete
     other = {"types": "ogb", "ogb": "types"}[features]
     assert main([*tune, "--features", other, "--out", "third"]) == 1
     assert f"model first was trained with --features {features}, got --features {other}" in capsys.readouterr().err

@@ -359,7 +359,7 @@ def test_training_needs_labels_to_learn_from() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"level": "node"}, "the task needs"),
+        ({"readout": {"level": "node"}}, "the task needs"),
         ({"out_channels": 3}, "the task needs"),
     ],
 )

@@ -45,6 +45,8 @@ REGISTRIES = {"encoder": (ENCODERS, register), "model": (MODELS, register_model)
 
 SIZES = {field.name for field in fields(DataSpec)}
 WIDTHS = {"out_channels", "edge_out_channels"}
+OF_DATA = {"level", "edge_channels"}
+"""Options inside an argument of a model that follow from the task and the encoder."""
 TASK_SIZES = {"level", "num_targets", "num_classes", "values"}
 
 C = TypeVar("C", bound=LoopConfig)
@@ -286,16 +288,24 @@ def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:
     base = parser.parse_object({**dict.fromkeys(positional, ""), **chosen.content}, defaults=False)
     for name in set(positional) - chosen.content.keys():
         base.pop(name)  # which stood for a file that need not say it
+    _refuse_short(parser, chosen)
     given = parser.parse_args(chosen.rest, namespace=base, defaults=False)
     printed = given.pop("print_config", None)
+    defaults: dict[str, Any] = {}
     try:
         if chosen.start is not None:
-            parser.set_defaults(_start_defaults(given, chosen))
+            defaults = _start_defaults(given, chosen)
         elif "preset" in given:
-            parser.set_defaults(_preset_defaults(parser.prog.split()[-1], given, chosen))
+            defaults = _preset_defaults(parser.prog.split()[-1], given, chosen)
+        parser.set_defaults(defaults)
+        args: Namespace = parser.parse_object(given.clone(), defaults=True)
+        if "model" in chosen.classes:
+            of_model = {name.removeprefix("model."): one for name, one in defaults.items() if name.startswith("model.")}
+            merged = chosen.classes["model"].merge_arguments(of_model, given.model.as_dict())
+            for name in of_model:
+                args.model[name] = merged[name]
     except ValueError as error:
         parser.error(error.told(as_option) if isinstance(error, ArgumentError) else str(error))
-    args: Namespace = parser.parse_object(given.clone(), defaults=True)
     for name, schedule in READ_BY.items() if "schedule" in args else ():
         if name in given and name not in chosen.content and args.schedule != schedule:
             parser.error(
@@ -309,6 +319,15 @@ def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:
         print(parser.dump(given if printed == "skip_default" else args, skip_validation=True))
         sys.exit(0)
     return args
+
+
+def _refuse_short(parser: Parser, chosen: Chosen) -> None:
+    """Refuse a mapping's short form beside one of its options: the parser would take the last alone."""
+    for name, options in getattr(chosen.classes.get("model"), "options", {}).items():
+        flag = f"--model.{name}"
+        inside = [word for word in chosen.rest if word.startswith(f"{flag}.")]
+        if options.short and inside and flag in chosen.rest:
+            parser.error(f"write {flag}.{options.short} in place of {flag} beside {inside[0]}")
 
 
 def _preset_defaults(command: str, given: Namespace, chosen: Chosen) -> dict[str, Any]:
@@ -337,6 +356,9 @@ def _start_defaults(given: Namespace, chosen: Chosen) -> dict[str, Any]:
     encoder = arguments.pop("encoder", None) or {"class": "none"}
     if arguments.pop("class") != chosen.classes["model"].__name__:
         return {}  # which a training refuses
+    for name, options in chosen.classes["model"].options.items():
+        every = options.of(name, arguments.get(name)).to_dict()  # of those left out, a training has other defaults
+        arguments[name] = {option: value for option, value in every.items() if option not in OF_DATA}
     defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
     defaults["head_lr"] = max(given.get("lr", TrainConfig.lr), TrainConfig.lr)  # the read-out begins anew
     if encoder.pop("class") == given.encoder["class"]:  # another has defaults of its own, also by the same names
@@ -373,7 +395,7 @@ def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
     cls = class_named("model", given.pop("class"))
     unset = {name for other in LEVELS for name in cls.training_defaults(other) if given.get(name) is None}
     given = {name: value for name, value in given.items() if name not in unset}
-    return {"model": cls, **cls.training_defaults(level), **given}
+    return {"model": cls, **cls.merge_arguments(cls.training_defaults(level), given)}
 
 
 def encoder_label(chosen: Mapping[str, Any] | Checkpoint | None) -> str:

@@ -15,9 +15,10 @@ from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.models.options import Options
 from tg_lpe.nn._util import reset_parts
 
-FIXED = frozenset({"encoder", "pe_channels", "edge_pe_channels", "out_channels", "level", *DataSpec().to_dict()})
+FIXED = frozenset({"encoder", "pe_channels", "out_channels", "level", *DataSpec().to_dict()})
 """Arguments of a model's constructor that follow from its data, its task and its encoder."""
 
 
@@ -32,7 +33,8 @@ class Model(CheckpointMixin, nn.Module, ABC):
     - ``num_node_types`` or ``in_channels``, ``num_edge_types`` or ``edge_dim``: sizes of the features, as
       :class:`~tg_lpe.data.DataSpec` describes the data;
     - ``encoder``: an :class:`~tg_lpe.Encoder`, or its class and arguments, or ``None``;
-    - ``level``: ``"graph"`` or ``"node"``, what a row stands for; without it the model predicts graphs.
+    - ``level``: ``"graph"`` or ``"node"``, what a row stands for; without it the model predicts graphs, unless
+      ``"readout"`` in :attr:`options` has a ``level``.
 
     All others are options: ``tg-lpe train --model CLASS --model.OPTION VALUE``. :func:`tg_lpe.models.register` gives
     the class a name. Then it is trained, saved, loaded, reported and used for predictions as any other.
@@ -47,6 +49,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
         has_penalty: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions and
             a term of the loss.
         head: names of the submodules that belong to one task, which :meth:`start_from` does not take over.
+        options: arguments of the constructor that are mappings, with their options.
     """
 
     encoder: Encoder | None
@@ -54,6 +57,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
     reads_edge_weight: bool = True
     has_penalty: bool = False
     head: ClassVar[tuple[str, ...]] = ("readout",)
+    options: ClassVar[Mapping[str, type[Options]]] = {}
     _modules_in_config = ("encoder",)
 
     def __init__(self) -> None:
@@ -103,6 +107,44 @@ class Model(CheckpointMixin, nn.Module, ABC):
             level: what is predicted, ``"graph"`` or ``"node"``.
         """
         return {}
+
+    @classmethod
+    def arguments_for(cls, level: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments of the constructor for a task, with what it predicts among them unless they say it.
+
+        Args:
+            level: what is predicted, ``"graph"`` or ``"node"``.
+            arguments: the others.
+
+        Raises:
+            ValueError: if the model predicts graphs alone and should predict nodes.
+        """
+        if "readout" in cls.options:
+            readout = cls.options["readout"].mapping_of("readout", arguments.get("readout"))
+            return {**arguments, "readout": {"level": level, **readout}}
+        if "level" in inspect.signature(cls).parameters:
+            return {"level": level, **arguments}
+        if level != "graph":
+            raise ValueError(f"{cls.__name__} predicts graphs, the task has level={level!r}")
+        return dict(arguments)
+
+    @classmethod
+    def merge_arguments(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments of the constructor: those given, and defaults for the others, also inside mappings.
+
+        The defaults of ``NAME_options`` are left out where another ``NAME`` is given, which has other options.
+        """
+        merged = {**defaults, **given}
+        for name, value in defaults.items():
+            chooser = name.removesuffix("_options")
+            if name in cls.options:
+                options = cls.options[name]
+                merged[name] = {**options.mapping_of(name, value), **options.mapping_of(name, given.get(name))}
+            elif chooser != name and chooser in given and given[chooser] != defaults.get(chooser):
+                merged[name] = given.get(name)
+            elif isinstance(value, Mapping) and isinstance(given.get(name), Mapping):
+                merged[name] = {**value, **given[name]}
+        return merged
 
     def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
         """Take over the weights and running statistics of a trained model, all but those of the :attr:`head`.

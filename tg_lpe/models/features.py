@@ -72,7 +72,7 @@ class FeatureModel(Model):
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
             edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
-            edge_pe: encoding of the edges, ``[num_edges, edge_pe_channels]``, likewise.
+            edge_pe: encoding of the edges, ``[num_edges, edge_channels]`` of ``pe_options``, likewise.
             precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch.
             num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
@@ -157,7 +157,7 @@ class FeatureModel(Model):
         if self.pe_embedding is None:
             _refuse("the model was built without pe_channels or encoder", pe=pe)
         if self.edge_pe_embedding is None:
-            _refuse("the model was built without edge_pe_channels", edge_pe=edge_pe)
+            _refuse("the model was built without edge_channels in pe_options", edge_pe=edge_pe)
 
     def _encoder_reads(self, name: str) -> bool:
         """Whether the encoder looks at ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
@@ -165,7 +165,7 @@ class FeatureModel(Model):
 
 
 def encoding_widths(
-    encoder: Encoder | None, pe_channels: int | None, edge_pe_channels: int | None
+    encoder: Encoder | None, pe_channels: int | None, edge_channels: int | None
 ) -> tuple[int | None, int | None]:
     """Widths of the encodings of nodes and edges: those of the encoder, if there is one.
 
@@ -173,9 +173,10 @@ def encoding_widths(
         ValueError: if a width that is given is not the encoder's.
     """
     if encoder is None:
-        return pe_channels, edge_pe_channels
+        return pe_channels, edge_channels
     own = encoder.out_channels or None, encoder.edge_out_channels or None
-    for name, given, has in zip(("pe_channels", "edge_pe_channels"), (pe_channels, edge_pe_channels), own, strict=True):
+    names = ("pe_channels", "pe_options edge_channels")
+    for name, given, has in zip(names, (pe_channels, edge_channels), own, strict=True):
         if given not in (None, has):
             raise ValueError(f"{name}={given} contradicts the encoder's {has}")
     return own

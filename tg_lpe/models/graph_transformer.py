@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_flags, check_options, check_share
+from tg_lpe.arguments import check_count, check_options
 from tg_lpe.encoders.base import Encoder, checked_encoding
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
+from tg_lpe.models.options import MergedEncodingOptions, Options, ReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import make_attention, shared_of
-from tg_lpe.nn.features import ENCODING_NORMS, EncodingChannels, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.segment import RowGroups
-
-READOUTS = ("mlp", "paper", "pyramid")
-PE_MERGES = ("add", "concat", "apart")
-POOLINGS = ("mean", "sum", "max", "both")
-LEVELS = ("graph", "node")
 
 
 @register
@@ -48,43 +45,40 @@ class GraphTransformer(FeatureModel):
         edge_dim: width of real-valued edge features. With neither, every edge starts from the same learned row.
         pe_channels: width of the positional encoding that :meth:`forward` is given; ``None`` for none.
             With an ``encoder``, its ``out_channels``.
-        edge_pe_channels: width of the encoding of edges that :meth:`forward` is given; ``None`` for none.
-            With an encoder that encodes edges too, its ``edge_out_channels``.
-        pe_norm: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm;
-            ``"unit"`` scales each channel to length one within each graph instead.
-        pe_merge: ``"add"`` adds a linear map of the encoding to the embedded features; ``"concat"`` puts the encoding
-            itself beside them, and they are embedded into as many channels less, as spectral attention does;
-            ``"apart"`` leaves the features of nodes as they are: layers alone read the linear map of the encoding,
-            such as ``"hybrid"`` with ``pe_gate``.
         encoder: an :class:`~tg_lpe.Encoder` that computes the positional encoding, trained jointly; or the class and
             arguments of one, as checkpoints hold them.
         hidden_channels: hidden width.
         heads: attention heads.
         num_layers: attention layers.
         out_channels: number of predictions per graph or node.
-        pooling: ``"mean"`` over the nodes, the paper's, their ``"sum"``, for targets that grow with the graph, their
-            largest values, ``"max"``, or ``"both"``: mean and sum beside each other, each channel brought to variance
-            one by ``pool_norm``, since sums are as many times larger than means as there are nodes.
+        readout: the map from the features of a graph, or of a node, to predictions: ``"mlp"`` (hidden -> hidden -> out,
+            trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"`` (hidden -> hidden / 2 -> hidden / 4 ->
+            out, as in the benchmarks of Dwivedi et al.); or the hidden widths of your own, ``()`` for a linear map. Or
+            a dictionary with any of these: ``hidden``, one of the above; ``pooling``: ``"mean"`` over the nodes, the
+            paper's, their ``"sum"``, for targets that grow with the graph, their largest values, ``"max"``, or
+            ``"both"``, mean and sum beside each other; ``norm`` of the pooled features, a name as the attention
+            layers' but ``"graph"``, by default ``"batch"`` with ``pooling="both"``, since sums are as many times larger
+            than means as there are nodes, and else ``"none"``; ``level``: ``"graph"`` for a prediction per graph,
+            ``"node"`` for one per node, without pooling.
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
             ``GPSConv``; ``"spectral"``; ``"hybrid"``, message passing beside an attention over
             all nodes that an option chooses, as Primphormer's; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
-        attention_options: further arguments of the attention layers; ``"edge"`` has ``local="gine"``,
-            ``attention_dropout`` and ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`. With
+        attention_options: further arguments of the attention layers, such as ``dropout``, the share of values that is
+            dropped in training, and ``norm``: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"`` or
+            ``"none"``, see :mod:`tg_lpe.nn.norms`. ``"edge"`` has ``residual``, ``local="gine"``,
+            ``attention_dropout`` and ``drop_path`` besides, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`. With
             ``local="GATv2Conv"``, or another convolution of PyTorch Geometric, this is the local part of a layer.
-        readout: ``"mlp"`` (hidden -> hidden -> out, trains reliably), ``"paper"`` (hidden -> 1 -> out) or ``"pyramid"``
-            (hidden -> hidden / 2 -> hidden / 4 -> out, as in the benchmarks of Dwivedi et al.); or the hidden widths of
-            your own, ``()`` for a linear map.
-        level: ``"graph"`` for a prediction per graph, ``"node"`` for one per node, without pooling.
-        dropout: share of values that each attention layer drops in training, where its documentation says.
-        norm: normalisation in the attention layers: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``
-            or ``"none"``, see :mod:`tg_lpe.nn.norms`.
-        pool_norm: normalisation of the pooled features by the same names but ``"graph"``; if absent, ``"batch"`` with
-            ``pooling="both"`` and else ``"none"``.
-        residual: whether the attention layers add their input to their output.
+        pe_options: how encodings come in, a dictionary with any of these. ``edge_channels``: width of the encoding of
+            edges that :meth:`forward` is given; with an encoder that encodes edges too, its ``edge_out_channels``.
+            ``norm``: whether encodings are brought to mean zero and variance one, channel by channel, by batch norm;
+            ``"unit"`` scales each channel to length one within each graph instead. ``merge``: ``"add"`` adds a linear
+            map of the encoding to the embedded features; ``"concat"`` puts the encoding itself beside them, and they
+            are embedded into as many channels less, as spectral attention does; ``"apart"`` leaves the features of
+            nodes as they are: layers alone read the linear map of the encoding, such as ``"hybrid"`` with ``pe_gate``.
 
     Raises:
-        ValueError: if arguments exclude each other, a choice is unknown, or the attention layer has no such option.
+        ValueError: if arguments exclude each other, a choice or an option is unknown, or a value is out of range.
         TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
 
     Example:
@@ -98,6 +92,8 @@ class GraphTransformer(FeatureModel):
         torch.Size([2, 1])
     """
 
+    options: ClassVar[Mapping[str, type[Options]]] = {"readout": ReadoutOptions, "pe_options": MergedEncodingOptions}
+
     def __init__(
         self,
         num_node_types: int | Sequence[int] | None = None,
@@ -105,91 +101,71 @@ class GraphTransformer(FeatureModel):
         num_edge_types: int | Sequence[int] | None = None,
         edge_dim: int | None = None,
         pe_channels: int | None = None,
-        edge_pe_channels: int | None = None,
         encoder: Encoder | Mapping[str, Any] | None = None,
         hidden_channels: int = 128,
         heads: int = 8,
         num_layers: int = 4,
         out_channels: int = 1,
-        readout: Sequence[int] | str = "mlp",
-        pooling: str = "mean",
-        pe_norm: bool | Literal["unit"] = False,
-        pe_merge: str = "add",
+        readout: Sequence[int] | str | Mapping[str, Any] = "mlp",
         attention: str = "edge",
         attention_options: Mapping[str, Any] | None = None,
-        level: str = "graph",
-        dropout: float = 0.0,
-        norm: str = "batch",
-        residual: bool = True,
-        pool_norm: str | None = None,
+        pe_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        check_choice("pooling", pooling, POOLINGS)
-        check_choice("pe_merge", pe_merge, PE_MERGES)
-        check_choice("level", level, LEVELS)
-        check_choice("pe_norm", pe_norm, ENCODING_NORMS)
-        check_share("dropout", dropout)
-        check_flags(residual=residual)
-        if not isinstance(readout, (str, Sequence)):
-            raise TypeError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
-        if isinstance(readout, str) and readout not in READOUTS:
-            raise ValueError(f"readout must be one of {READOUTS} or hidden widths, got {readout!r}")
+        reading = ReadoutOptions.of("readout", readout)
+        pe = MergedEncodingOptions.of("pe_options", pe_options)
+        check_options("attention_options", attention_options)
         counts = {
             "hidden_channels": hidden_channels,
             "heads": heads,
             "num_layers": num_layers,
             "out_channels": out_channels,
         }
-        given_widths = {"pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
-        counts |= {name: width for name, width in given_widths.items() if width is not None}
-        counts |= {f"readout[{i}]": width for i, width in enumerate(() if isinstance(readout, str) else readout)}
+        if pe_channels is not None:
+            counts["pe_channels"] = pe_channels
         for name, count in counts.items():
             check_count(name, count)
-        if level == "node" and pooling != "mean":
-            raise ValueError(f"level='node' does not pool, got pooling={pooling!r}")
-        if pool_norm is not None and level == "node":
-            raise ValueError(f"level='node' does not pool, got pool_norm={pool_norm!r}")
-        if pool_norm == "graph":
-            raise ValueError("pool_norm='graph' would leave nothing: pooled features have one row for each graph")
         encoder = as_encoder(encoder)
-        pe_channels, edge_pe_channels = encoding_widths(encoder, pe_channels, edge_pe_channels)
+        pe_channels, edge_channels = encoding_widths(encoder, pe_channels, pe.edge_channels)
         self.hidden_channels = hidden_channels
-        self.pooling = pooling
-        self.level = level
+        self.pooling, self.level, self.pe_merge = reading.pooling, reading.level, pe.merge
         self.encoder = encoder
-        beside = (pe_channels or 0, edge_pe_channels or 0) if pe_merge == "concat" else (0, 0)
+        beside = (pe_channels or 0, edge_channels or 0) if pe.merge == "concat" else (0, 0)
         if max(beside) >= hidden_channels:
             raise ValueError(
-                f"pe_merge='concat' leaves no channels for features: hidden_channels={hidden_channels}, and the "
-                f"encodings of nodes and edges have {beside[0]} and {beside[1]}"
+                f"pe_options merge='concat' leaves no channels for features: hidden_channels={hidden_channels}, and "
+                f"the encodings of nodes and edges have {beside[0]} and {beside[1]}"
             )
         widths = [hidden_channels - width for width in beside]
         self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, widths[0])
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, widths[1], by_product=True)
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # their place in the order of parameters
-        options = _layer_options({"dropout": dropout, "norm": norm, "residual": residual}, attention_options)
         self.layers = nn.ModuleList(
-            make_attention(attention, hidden_channels, heads, options, update_edges=i + 1 < num_layers)
+            make_attention(attention, hidden_channels, heads, attention_options or {}, update_edges=i + 1 < num_layers)
             for i in range(num_layers)
         )
         self.reads_pe = any(getattr(layer, "reads_pe", False) for layer in self.layers)
-        if pe_merge == "apart" and not self.reads_pe:
+        if pe.merge == "apart" and not self.reads_pe:
             raise ValueError(
-                "pe_merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
+                "pe_options merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
             )
         self.shared = shared_of(self.layers[0])
-        pooled = 2 * hidden_channels if pooling == "both" else hidden_channels
-        self.readout = _readout(readout, pooled, hidden_channels, out_channels)
-        pool_norm = pool_norm or ("batch" if pooling == "both" else None)
+        pooled = 2 * hidden_channels if reading.pooling == "both" else hidden_channels
+        widths = [pooled, *reading.widths(hidden_channels)]
+        maps: list[nn.Module] = []
+        for before, width in pairwise(widths):
+            # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
+            maps += [nn.Linear(before, width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
+        self.readout = nn.Sequential(*maps, OutputLinear(widths[-1], out_channels))
+        pool_norm = reading.norm or ("batch" if reading.pooling == "both" else None)
         self.pool_norm = None if pool_norm is None else make_norm(pool_norm, pooled)
         # Drawn last: under one seed all else starts the same with and without.
-        self.pe_merge = pe_merge
-        for name, channels in (("pe", pe_channels), ("edge_pe", edge_pe_channels)):
-            if channels is not None and pe_merge == "concat":
-                setattr(self, f"{name}_embedding", EncodingChannels(name, channels, pe_norm))
+        for name, channels in (("pe", pe_channels), ("edge_pe", edge_channels)):
+            if channels is not None and pe.merge == "concat":
+                setattr(self, f"{name}_embedding", EncodingChannels(name, channels, pe.norm))
             elif channels is not None:
-                setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe_norm))
+                setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe.norm))
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, those of the encoder first, and forget running statistics."""
@@ -280,34 +256,4 @@ class GraphTransformer(FeatureModel):
     @classmethod
     def training_defaults(cls, level: str) -> dict[str, Any]:
         """Encodings of variance one, and mean and sum over the nodes of a graph."""
-        return {"pe_norm": True, **({"pooling": "both"} if level == "graph" else {})}
-
-
-def _readout(kind: Sequence[int] | str, in_channels: int, hidden_channels: int, out_channels: int) -> nn.Sequential:
-    """The map from pooled features, or from those of a node, to predictions."""
-    named = {
-        "mlp": [hidden_channels],
-        "paper": [1],
-        "pyramid": [max(hidden_channels // 2, 1), max(hidden_channels // 4, 1)],
-    }
-    widths = named[kind] if isinstance(kind, str) else kind
-    modules: list[nn.Module] = []
-    for width in widths:
-        # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
-        modules += [nn.Linear(in_channels, width), nn.Identity() if kind == "paper" else nn.ReLU()]
-        in_channels = width
-    return nn.Sequential(*modules, OutputLinear(in_channels, out_channels))
-
-
-COMMON_OPTIONS = {"dropout": 0.0, "norm": "batch", "residual": True}
-"""Options of the model that its attention layers share, with their defaults."""
-
-
-def _layer_options(common: Mapping[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Arguments of the attention layers; a layer that has no such argument refuses what is not the default."""
-    check_options("attention_options", own)
-    own = dict(own or {})
-    for name in common:
-        if name in own:
-            raise ValueError(f"{name} is an argument of the model, got it in attention_options as well")
-    return {**{name: value for name, value in common.items() if value != COMMON_OPTIONS[name]}, **own}
+        return {"pe_options": {"norm": True}, **({"readout": {"pooling": "both"}} if level == "graph" else {})}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_heads, check_share
+from tg_lpe.arguments import check_choice, check_count, check_heads
 from tg_lpe.checkpoints.checkpoint import described_arguments
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
@@ -17,9 +17,10 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
 from tg_lpe.models.base import Model
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
+from tg_lpe.models.options import EncodingOptions, Options, TokenAttentionOptions, TokenReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
-from tg_lpe.nn.features import ENCODING_NORMS, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import EncodingEmbedding, FeatureEmbedding
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
 from tg_lpe.nn.tuples import (
     Attention,
@@ -35,8 +36,6 @@ from tg_lpe.ops.segment import RowGroups
 
 TOKEN_ATTENTIONS = ("full", "local", "delta", "performer")
 NODE_TOKENS = ("linear", "feed_forward")
-POOLINGS = ("token", "mean", "sum", "max")
-LEVELS = ("graph", "node", "edge")
 
 NUM_DEGREES = 100
 """Degrees that have a row of their own; larger ones share the last, as in the published code."""
@@ -49,8 +48,8 @@ STD = 0.02
 KEPT = ("hidden_channels", "heads", "num_layers")
 """Arguments that the layers depend on."""
 
-OF_NO_WEIGHT = {"out_channels", "level", "pooling", "dropout", "attention_dropout", "drop_path"}
-"""Arguments that change no weight but the read-out's."""
+OF_NO_WEIGHT = {"out_channels", "readout", "attention_options"}
+"""Arguments that change no weight but the read-out's and the number of random features."""
 
 OF_FEATURES = {
     "num_node_types": "node_embedding",
@@ -89,7 +88,7 @@ class TupleTransformer(FeatureModel):
             :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged, those of
             self-loops not read, nor any with ``k=1``. An edge of weight zero links tokens; encodings alone take it for
             absent.
-        pe_channels, edge_pe_channels: widths of the encodings that :meth:`forward` is given, likewise.
+        pe_channels: width of the encoding that :meth:`forward` is given, likewise.
         encoder: an :class:`~tg_lpe.Encoder`, likewise; its encoding of pairs is used if it has one and ``k > 1``.
         k: nodes of a tuple.
         s: components at most; ``None`` for all ``k``-tuples. ``k=2, s=1`` has ``n + 2 m`` tokens.
@@ -97,19 +96,20 @@ class TupleTransformer(FeatureModel):
         heads: attention heads.
         num_layers: layers.
         out_channels: number of predictions per graph, node or edge.
+        readout: what is read, a dictionary with any of these. ``pooling``: of a graph, its ``"token"``, or the
+            ``"mean"``, ``"sum"`` or ``"max"`` of the tuples. ``level``: ``"graph"`` for a prediction per graph;
+            ``"node"``: from the token ``(v, .., v)`` and the mean of those that begin with ``v``; ``"edge"``: for each
+            directed edge, from the token ``(u, v, .., v)``.
         attention: ``"full"``, ``"local"``, ``"delta"`` or ``"performer"``, as above. There must be a head for each kind
             of neighbours, ``k`` or ``2 k``.
+        attention_options: a dictionary with any of these. ``dropout``: share of the attention's output that is dropped
+            in training. ``attention_dropout``: share of the attention weights that is dropped in training, of which
+            ``"performer"`` has none. ``drop_path``: stochastic depth of the last layer; it grows linearly from the
+            first. ``random_features``: their number for ``"performer"``, drawn once for all layers.
+        pe_options: ``edge_channels`` and ``norm``, as for :class:`~tg_lpe.GraphTransformer`.
         node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
             and degree beside each other, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1)
             and (2).
-        pooling: what is read of a graph: its ``"token"``, or the ``"mean"``, ``"sum"`` or ``"max"`` of the tuples.
-        pe_norm: whether encodings are normalised, as for :class:`~tg_lpe.GraphTransformer`.
-        level: ``"graph"`` for a prediction per graph; ``"node"``: from the token ``(v, .., v)`` and the mean of those
-            that begin with ``v``; ``"edge"``: for each directed edge, from the token ``(u, v, .., v)``.
-        dropout: share of the attention's output that is dropped in training.
-        attention_dropout: share of the attention weights that is dropped in training. ``"performer"`` has none.
-        drop_path: stochastic depth of the last layer; it grows linearly from the first.
-        random_features: number of random features of ``"performer"``, drawn once for all layers.
 
     Raises:
         ValueError: if arguments exclude each other or are out of range.
@@ -126,6 +126,12 @@ class TupleTransformer(FeatureModel):
         torch.Size([2, 1])
     """
 
+    options: ClassVar[Mapping[str, type[Options]]] = {
+        "readout": TokenReadoutOptions,
+        "attention_options": TokenAttentionOptions,
+        "pe_options": EncodingOptions,
+    }
+
     def __init__(
         self,
         num_node_types: int | Sequence[int] | None = None,
@@ -133,7 +139,6 @@ class TupleTransformer(FeatureModel):
         num_edge_types: int | Sequence[int] | None = None,
         edge_dim: int | None = None,
         pe_channels: int | None = None,
-        edge_pe_channels: int | None = None,
         encoder: Encoder | Mapping[str, Any] | None = None,
         k: int = 2,
         s: int | None = 1,
@@ -141,56 +146,48 @@ class TupleTransformer(FeatureModel):
         heads: int = 8,
         num_layers: int = 4,
         out_channels: int = 1,
+        readout: Mapping[str, Any] | None = None,
         attention: str = "full",
+        attention_options: Mapping[str, Any] | None = None,
+        pe_options: Mapping[str, Any] | None = None,
         node_tokens: str = "linear",
-        pooling: str = "token",
-        pe_norm: bool | Literal["unit"] = False,
-        level: str = "graph",
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        drop_path: float = 0.0,
-        random_features: int = 384,
     ) -> None:
         super().__init__()
         check_choice("attention", attention, TOKEN_ATTENTIONS)
         check_choice("node_tokens", node_tokens, NODE_TOKENS)
-        check_choice("pooling", pooling, POOLINGS)
-        check_choice("level", level, LEVELS)
-        check_choice("pe_norm", pe_norm, ENCODING_NORMS)
+        reading = TokenReadoutOptions.of("readout", readout)
+        pe = EncodingOptions.of("pe_options", pe_options)
+        layer_options = TokenAttentionOptions.of("attention_options", attention_options)
         counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
-        counts["random_features"] = random_features
-        given_widths = {"s": s, "pe_channels": pe_channels, "edge_pe_channels": edge_pe_channels}
-        counts |= {name: width for name, width in given_widths.items() if width is not None}
+        counts |= {name: count for name, count in {"s": s, "pe_channels": pe_channels}.items() if count is not None}
         for name, count in counts.items():
             check_count(name, count)
         if s is not None and s > k:
             raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
-        if level == "edge" and k == 1:
-            raise ValueError("level='edge' reads the token of both ends of an edge and needs k of at least 2, got k=1")
-        if level != "graph" and pooling != "token":
-            raise ValueError(f"level={level!r} does not pool, got pooling={pooling!r}")
+        if reading.level == "edge" and k == 1:
+            raise ValueError(
+                "readout level='edge' reads the token of both ends of an edge and needs k of at least 2, got k=1"
+            )
         check_heads(hidden_channels, heads)
         num_kinds = {"local": k, "delta": 2 * k}.get(attention, 0)
         if heads < num_kinds:
             raise ValueError(f"attention={attention!r} with k={k} needs at least {num_kinds} heads, got {heads}")
-        check_share("dropout", dropout)
-        check_share("attention_dropout", attention_dropout)
-        check_share("drop_path", drop_path)
         is_estimated = attention == "performer"
-        if is_estimated and attention_dropout:
+        if is_estimated and layer_options.attention_dropout:
             raise ValueError(
-                f"attention='performer' has no weights that could be dropped, got attention_dropout={attention_dropout}"
+                "attention='performer' has no weights that could be dropped, "
+                f"got attention_dropout={layer_options.attention_dropout}"
             )
         self.encoder = as_encoder(encoder)
-        pe_channels, edge_pe_channels = encoding_widths(self.encoder, pe_channels, edge_pe_channels)
-        if k == 1 and (num_edge_types, edge_dim, edge_pe_channels) != (None, None, None):
+        pe_channels, edge_channels = encoding_widths(self.encoder, pe_channels, pe.edge_channels)
+        if k == 1 and (num_edge_types, edge_dim, edge_channels) != (None, None, None):
             warnings.warn("tuples of k=1 node read no features or encodings of edges", stacklevel=2)
-        self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, pooling, level
+        self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, reading.pooling, reading.level
         channels = hidden_channels
         self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, channels)
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, channels, by_product=True)
-        for name, width in (("pe", pe_channels), ("edge_pe", edge_pe_channels)):
-            embedding = None if width is None else EncodingEmbedding(name, width, channels, pe_norm)
+        for name, width in (("pe", pe_channels), ("edge_pe", edge_channels)):
+            embedding = None if width is None else EncodingEmbedding(name, width, channels, pe.norm)
             self.register_module(f"{name}_embedding", embedding)
         is_linear = node_tokens == "linear"
         self.degree_embedding = nn.Embedding(NUM_DEGREES, DEGREE_CHANNELS if is_linear else channels)
@@ -207,10 +204,16 @@ class TupleTransformer(FeatureModel):
         self.token_norm = nn.LayerNorm(channels)
         self.graph_token = nn.Embedding(1, channels)
         self.layers = nn.ModuleList(
-            TokenLayer(channels, heads, dropout, attention_dropout, drop_path * (i + 1) / num_layers)
+            TokenLayer(
+                channels,
+                heads,
+                layer_options.dropout,
+                layer_options.attention_dropout,
+                layer_options.drop_path * (i + 1) / num_layers,
+            )
             for i in range(num_layers)
         )
-        self.kernel = RandomFeatures(random_features, channels // heads) if is_estimated else None
+        self.kernel = RandomFeatures(layer_options.random_features, channels // heads) if is_estimated else None
         self.readout = nn.Sequential(
             nn.Linear(channels, channels), nn.GELU(), nn.LayerNorm(channels), OutputLinear(channels, out_channels)
         )
@@ -365,7 +368,7 @@ class TupleTransformer(FeatureModel):
             model = self.made_anew(**changes, k=k, s=s)
         weight = self.token_norm.weight
         model = model.to(weight.device, weight.dtype).train(self.training)
-        allowed = OF_NO_WEIGHT | set(OF_FEATURES) | {"random_features"}
+        allowed = OF_NO_WEIGHT | set(OF_FEATURES)
         if self.attention in ALL_TO_ALL and model.attention in ALL_TO_ALL:
             allowed.add("attention")
         same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= allowed
@@ -423,4 +426,4 @@ class TupleTransformer(FeatureModel):
     @classmethod
     def training_defaults(cls, level: str) -> dict[str, Any]:
         """Encodings of variance one."""
-        return {"pe_norm": True}
+        return {"pe_options": {"norm": True}}

@@ -17,7 +17,7 @@ from tg_lpe.training.state import read_metrics
 PRETRAININGS = ("pretrain", "pretrain-kernels")
 """Commands in ``config.json`` that are pretrainings, and their kinds in ``result.json``."""
 
-NOT_SETTINGS = {"class", *FIXED}
+NOT_SETTINGS = {"class", *FIXED, "readout.level", "pe_options.edge_channels"}
 """Arguments of the model that follow from encoder, task and data."""
 
 UNNAMED = "unnamed data"

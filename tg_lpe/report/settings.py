@@ -18,11 +18,11 @@ from tg_lpe.training.run_folder import checkpoint_label
 RANKED_BY = ("level", "num_targets", "metric")
 """Settings that a task's figures depend on; runs that agree in these are compared, whatever their loss."""
 
-ENTRY = ("edge_encoding", "pe_norm")
+ENTRY = ("edge_encoding", "pe_options.norm")
 """How an encoding enters the model. If two rows differ in one of these settings, all rows that have it show it."""
 
 DATA_SIZES = {"class", *DataSpec().to_dict()}
-_SWITCHES = {"edge_encoding": "edge encoding", "pe_norm": "normalized encoding"}
+_SWITCHES = {"edge_encoding": "edge encoding", "norm": "normalized encoding"}
 _KINDS = ("attention", "global_attention", "local", "pooling", "basis", "conductances", "probes", "norm", "readout")
 
 
@@ -37,14 +37,20 @@ def effective_settings(run: Run) -> dict[str, Any]:
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
     settings |= {**run.settings, **task, **({"scaled labels": True} if "mean" in run.task else {})}
     settings["task"] = run.task.get("name")
-    settings |= _flattened("attention_options", settings.pop("attention_options", None))
+    options = {"attention_options": None, **(MODELS[run.model].options if run.model in MODELS else {})}
+    for name, cls in options.items():
+        value = settings.pop(name, None)
+        if cls is not None:
+            known = value if isinstance(value, Mapping) or cls.short is None else cls.mapping_of(name, value)
+            value = {**cls().to_dict(), **(known if isinstance(known, Mapping) else {})}
+        settings |= {key: one for key, one in _flattened(name, value).items() if key not in NOT_SETTINGS}
     if (bonds := run.data.get("bond_types")) is not None:
         settings["features"] = "types" if bonds else "ogb"
     if run.precision is not None:
         settings["precision"] = run.precision
     idle = {"seed"} | {name for name, at in READ_BY.items() if settings.get("schedule", at) != at}
     if run.kind == "train" and run.encoder is None:
-        idle |= {"pe_norm", "encoder_lr"}
+        idle |= {"pe_options.norm", "encoder_lr"}
     if number_in(run.result, "encoder_parameters") == 0:
         idle.add("encoder_lr")
     return {name: value for name, value in settings.items() if name not in idle}
@@ -96,7 +102,8 @@ def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         alike = differing([other for b, other in zip(bases, settings, strict=True) if b == base])
         names = dict.fromkeys([*alike, *(name for name in entry if name in own)])
         parts = [(name, own.get(name, DASH)) for name in names]
-        parts = [(name, value) for name, value in parts if value is not None or "_options." not in name]
+        of_options = ("readout.", "attention_options.", "pe_options.")
+        parts = [(name, value) for name, value in parts if value is not None or not name.startswith(of_options)]
         label = ", ".join([base, *(_in_words(name, value) for name, value in parts)])
         found.append(label)
     numbers = [found[:place].count(label) + 1 for place, label in enumerate(found)]

@@ -65,8 +65,7 @@ def build_model(
         raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")
     if encoder is not None and "encoder" not in known:
         raise ArgumentError("{} takes no encoder: choose {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
-    if task.level != "graph" and "level" not in known:
-        raise ValueError(f"{cls.__name__} predicts graphs, the task has level={task.level!r}")
+    arguments = cls.arguments_for(task.level, arguments)
     with seeded(seed):
         with seeded(hash_seed(seed, ENCODER_DRAW)):
             encoder = start_encoder(encoder, spec)
@@ -74,7 +73,7 @@ def build_model(
             encoder = encoder.without_edges()
             if encoder.edge_out_channels:
                 raise ValueError(f"{type(encoder).__name__} cannot leave the edges out; override its without_edges()")
-        fixed = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels, "level": task.level}
+        fixed = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
         given = {name: value for name, value in fixed.items() if name in known}
         return cls(**{**given, **arguments}).train()
 

@@ -62,9 +62,8 @@ def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
         "model.hidden_channels": 128,
         "model.heads": 8,
         "model.num_layers": 4,
-        "model.readout": "paper",
-        "model.pooling": "mean",
-        "model.pe_norm": "unit",
+        "model.readout": {"hidden": "paper", "pooling": "mean"},
+        "model.pe_options": {"norm": "unit"},
     }
 
 
@@ -108,12 +107,9 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
         "model.heads": heads,
         "model.num_layers": num_layers,
         "model.attention": "spectral",
-        "model.attention_options": {"full": True, "gamma": gamma},
-        "model.dropout": dropout,
-        "model.pe_merge": "concat",
-        "model.pe_norm": False,
-        "model.readout": "pyramid",
-        **({"model.pooling": "sum"} if source in ("zinc12k", "molhiv") else {}),
+        "model.attention_options": {"full": True, "gamma": gamma, "dropout": dropout},
+        "model.pe_options": {"merge": "concat", "norm": False},
+        "model.readout": {"hidden": "pyramid", **({"pooling": "sum"} if source in ("zinc12k", "molhiv") else {})},
     }
 
 

@@ -178,8 +178,9 @@ class Task(ABC):
     def check_model(self, model: nn.Module) -> None:
         """Raise ``ValueError`` if the model says that it has another ``level`` or other ``out_channels``."""
         arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
+        said = {"level": getattr(model, "level", self.level), **arguments}
         for name in ("level", "out_channels"):
-            wanted, found = getattr(self, name), arguments.get(name, getattr(self, name))
+            wanted, found = getattr(self, name), said.get(name, getattr(self, name))
             if found != wanted:
                 raise ValueError(f"the task needs a model with {name}={wanted!r}, got one with {name}={found!r}")
 

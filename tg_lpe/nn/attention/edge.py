@@ -151,6 +151,8 @@ class EdgeAttentionLayer(nn.Module):
         if local_options and (local == "none" or local == "gine"):
             raise ValueError(f"local={local!r} takes no local_options, got {dict(local_options)}")
         check_flags(update_edges=update_edges, residual=residual)
+        check_share("dropout", dropout)
+        check_share("attention_dropout", attention_dropout)
         if drop_path and not residual:
             raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)

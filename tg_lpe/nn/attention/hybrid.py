@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_flags, check_options
+from tg_lpe.arguments import check_flags, check_options, check_share
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.attention.edge import LocalPart
@@ -91,6 +91,7 @@ class HybridLayer(nn.Module):
         super().__init__()
         check_options("global_options", global_options)
         check_flags(pe_gate=pe_gate, update_edges=update_edges)
+        check_share("dropout", dropout)
         if local == "none" and global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         if pe_gate and local != "gatedgcn":

@@ -28,7 +28,7 @@ def register_attention(name: str) -> Callable[[L], L]:
     A layer maps node features ``h``, ``[num_nodes, hidden_channels]``, and edge features ``e``,
     ``[num_edges, hidden_channels]``, to new ones of the same shapes; all that it needs of the graph is in
     :class:`~tg_lpe.graph.graph.Graph`. Its constructor takes ``hidden_channels``, ``heads`` and any options
-    of its own; the model's options ``dropout``, ``norm`` and ``residual`` reach it if it has arguments of these names.
+    of its own, which are the model's ``attention_options``.
     If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` is not used.
 
     Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, have a method ``shared()`` that

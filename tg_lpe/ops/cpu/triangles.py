@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from tg_lpe.ops.cpu import Function, Int, Pointer, checked
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import Arguments, Function, Int, Pointer, checked, fields, pointers
 
-_triangle_products = Function(
-    "triangle_products",
-    (Int, "num_nodes num_edges num_filters"),
-    (Pointer, "tail head a b out"),
-    (Int, "num_threads"),
-)
+
+class _Arguments(Arguments):
+    _fields_: ClassVar = [
+        *fields(Int, "num_nodes num_edges num_filters"),
+        *fields(Pointer, "tail head a b out"),
+        *fields(Int, "num_threads"),
+    ]
+
+
+_triangle_products = Function("triangle_products", _Arguments)
 
 
 def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
@@ -34,7 +41,12 @@ def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_node
         }
     )
     out = torch.empty_like(a, memory_format=torch.contiguous_format)
-    sizes = {"num_nodes": num_nodes, "num_edges": num_edges, "num_filters": shape[0]}
-    malformed = f"each edge must join two different nodes of {num_nodes}"
-    _triangle_products(a.dtype, malformed, {**read, "out": out}, **sizes)
+    arguments = _Arguments(
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_filters=shape[0],
+        num_threads=cpu.num_threads(),
+        **pointers({**read, "out": out}),
+    )
+    _triangle_products(a.dtype, arguments, f"each edge must join two different nodes of {num_nodes}")
     return out
