@@ -6,19 +6,28 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import few, normal, relative_error
+from helpers import few, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
-from tg_lpe import GraphTransformer
+from tg_lpe import Encoder, GramTransformer, GraphTransformer
+from tg_lpe.encoders import RRWP, RandomWalk
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import make_attention, register_attention
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.norms import NORMS, BoundedNorm
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.testing.attention_test_case import BATCH, EDGES, GRAPHS, AttentionTestCase
+from tg_lpe.testing.attention_test_case import (
+    BATCH,
+    CHANNELS,
+    EDGES,
+    GRAPHS,
+    AttentionTestCase,
+    make_layer,
+    pair_encoding,
+)
 
 NORM_VARIANTS: list[dict[str, Any]] = [{"norm": norm} for norm in NORMS]
 
@@ -43,16 +52,18 @@ class TestEdgeAttention(AttentionTestCase):
             out[:, part] = share @ value[:, part]
         local = 0.0 if layer.local is None else GINEConv(layer.local.net)(h, edge_index, e)
         return (
-            self._update(layer.node_update, h, out, batch, local),
-            self._update(layer.edge_update, e, score, batch[edge_index[1]]),
+            dense_update(layer.node_update, h, out, batch, local),
+            dense_update(layer.edge_update, e, score, batch[edge_index[1]]),
         )
 
-    def _update(self, update: Any, x: Tensor, change: Tensor, graph: Tensor, local: Tensor | float = 0.0) -> Tensor:
-        old = x if update.residual else 0.0
-        x = dense_norm(update.norm_attention, old + update.out(change) + local, graph)
-        old = x if update.residual else 0.0
-        hidden = update.feed_forward[0](x).clamp(min=0)
-        return dense_norm(update.norm_feed_forward, old + update.feed_forward[2](hidden), graph)
+
+def dense_update(update: Any, x: Tensor, change: Tensor, graph: Tensor, local: Tensor | float = 0.0) -> Tensor:
+    """Output map and feed-forward net, each with residual and norm, written out."""
+    old = x if update.residual else 0.0
+    x = dense_norm(update.norm_attention, old + update.out(change) + local, graph)
+    old = x if update.residual else 0.0
+    hidden = update.feed_forward[0](x).clamp(min=0)
+    return dense_norm(update.norm_feed_forward, old + update.feed_forward[2](hidden), graph)
 
 
 class TestGPS(AttentionTestCase):
@@ -69,6 +80,135 @@ class TestGPS(AttentionTestCase):
             return gps(h, edge_index, batch, edge_attr=e), e
         finally:
             gps.norm1, gps.norm2, gps.norm3 = norms
+
+
+class TestBias(AttentionTestCase):
+    name = "bias"
+    variants: ClassVar[list[dict[str, Any]]] = [
+        *({**variant, "pair_channels": 3} for variant in NORM_VARIANTS),
+        {"pair_channels": 3, "residual": False, "local": "gine"},
+        {},
+    ]
+
+    def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Graphormer's equation with dense matrices, head by head."""
+        inner, attention = layer.layer, layer.layer.attention
+        pairs, _ = dense_pairs(layer, edge_index, batch)
+        width = h.size(1) // attention.heads
+        query, key, value = attention.query_key_value(h).chunk(3, 1)
+        out = torch.zeros_like(h)
+        for head in range(attention.heads):
+            part = slice(head * width, (head + 1) * width)
+            score = query[:, part] @ key[:, part].T / width**0.5
+            if pairs is not None:
+                score = score + pairs @ attention.pair.weight[head]
+            for number, (source, target) in enumerate(edge_index.T.tolist()):
+                score[target, source] = score[target, source] + e[number] @ attention.edge.weight[head]
+            out[:, part] = score.masked_fill(batch[:, None] != batch, -torch.inf).softmax(1) @ value[:, part]
+        local = 0.0 if inner.local is None else GINEConv(inner.local.net)(h, edge_index, e)
+        return dense_update(inner.update, h, out, batch, local), e
+
+
+class TestPairs(AttentionTestCase):
+    name = "pairs"
+    half_tolerance = 0.2  # without a norm 0.02; here graphs of one node are divided by next to nothing
+    variants: ClassVar[list[dict[str, Any]]] = [
+        *({**variant, "pair_channels": 3} for variant in NORM_VARIANTS),
+        {"pair_channels": 3, "residual": False},
+        {},
+    ]
+
+    def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """The equations of Ma et al. on all pairs of nodes at once; the features of pairs are compared here."""
+        inner, attention = layer.layer, layer.layer.attention
+        given, count = dense_pairs(layer, edge_index, batch)
+        n, channels = h.shape
+        pairs = torch.zeros(n, n, channels, dtype=h.dtype) if given is None else layer.shared.linear(given)
+        for number, (source, target) in enumerate(edge_index.T.tolist()):
+            pairs[target, source] += e[number]
+        scale, shift = attention.pair(pairs).chunk(2, 2)
+        key, value = attention.key_value(h).chunk(2, 1)
+        product = (attention.query(h)[:, None] + key) * scale
+        hat = (product.clamp(min=0).sqrt() - (-product).clamp(min=0).sqrt() + shift).clamp(min=0)
+        apart, width, out = batch[:, None] != batch, channels // attention.heads, torch.zeros_like(h)
+        for head in range(attention.heads):
+            part = slice(head * width, (head + 1) * width)
+            weight = (hat[:, :, part] @ attention.score[head]).masked_fill(apart, -torch.inf).softmax(1)
+            sent = value[:, part] + hat[:, :, part] @ attention.pair_value[head]
+            out[:, part] = (weight.unsqueeze(2) * sent).sum(1)
+        out = inner.out(out)
+        out = out * inner.scale + torch.log(1 + count)[:, None] * out * inner.degree_scale
+        old = 1.0 if inner.residual else 0.0
+        x = dense_norm(inner.norm_attention, old * h + out, batch)
+        x = dense_norm(inner.norm_feed_forward, old * x + inner.feed_forward(x), batch)
+        own = dense_norm(inner.pair_norm, (old * pairs + inner.pair_out(hat))[~apart], batch[(~apart).nonzero()[:, 0]])
+        graph = Graph(edge_index, batch=batch, num_graphs=GRAPHS)
+        state = layer.shared(graph, pair_encoding(graph) if layer.has_pairs else None, graph.sort_edges(e))
+        assert relative_error(inner(h, graph.sort_edges(e), graph, state)[2].values, own) < 1e-12
+        return x, e
+
+
+def dense_pairs(layer: Any, edge_index: Tensor, batch: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The encoding of pairs of the test case, ``[num_nodes, num_nodes, 3]``, and the number of edges at nodes."""
+    n, graph = len(batch), Graph(edge_index, batch=batch, num_graphs=GRAPHS)
+    out = torch.zeros(n, n, 3, dtype=torch.float64)
+    out[graph.pairs[0], graph.pairs[1]] = pair_encoding(graph)
+    return out if layer.has_pairs else None, edge_index[1].bincount(minlength=n).double()
+
+
+def test_pairs_of_the_last_layer_are_not_updated() -> None:
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, attention="pairs", encoder=RRWP(4))
+    assert [layer.pair_out is None for layer in model.layers] == [False, True]
+    model(None, EDGES, batch=BATCH, num_graphs=GRAPHS).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("attention", ["bias", "pairs"])
+def test_attention_over_pairs_compiles_as_a_whole(attention: str) -> None:
+    """Values and gradients, once the graph has listed its pairs."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layer = make_layer(attention, {"pair_channels": 3}).double()
+    graph = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
+    h, e = normal(len(BATCH), CHANNELS), normal(EDGES.size(1), CHANNELS)
+    state = layer.shared(graph, pair_encoding(graph), e)
+
+    def run(layer: Any) -> list[Tensor]:
+        h_out, _, new = layer(h, e, graph, state)
+        loss = h_out.square().sum() + new.values.square().sum()
+        return [h_out, *torch.autograd.grad(loss, list(layer.parameters()))]
+
+    expected = run(layer.layer)  # reads the views of the graph
+    compiled = torch.compile(layer.layer, backend="aot_eager", fullgraph=True)
+    for got, wanted in zip(run(compiled), expected, strict=True):
+        assert relative_error(got, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("attention", ["bias", "pairs"])
+def test_graphs_of_too_many_nodes_are_refused(attention: str) -> None:
+    model = GraphTransformer(
+        hidden_channels=8, heads=2, attention=attention, attention_options={"max_nodes": 3}, encoder=RRWP(4)
+    )
+    with pytest.raises(ValueError, match="max_nodes"):
+        model(None, EDGES, batch=BATCH, num_graphs=GRAPHS)
+    with pytest.raises(ValueError, match="pair_channels"):
+        GraphTransformer(hidden_channels=8, attention=attention, attention_options={"pair_channels": 3})
+
+
+@pytest.mark.parametrize("attention", ["bias", "pairs"])
+@pytest.mark.parametrize("encoder", [RRWP(4), GramTransformer(4, pair_out_channels=3), RandomWalk(4), None])
+def test_models_read_the_pairs_of_their_encoder(attention: str, encoder: Encoder | None) -> None:
+    """Equivariant, the same in a batch as alone, and a gradient for each weight of the encoder."""
+    torch.manual_seed(0)
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, attention=attention, encoder=encoder)
+    model = randomize_(model).double().eval()
+    out = model(None, EDGES, batch=BATCH, num_graphs=GRAPHS)
+    alone = model(None, EDGES[:, :6], num_nodes=4)
+    assert relative_error(out[:1], alone) < 1e-10
+    label = torch.tensor([2, 0, 3, 1])
+    assert relative_error(model(None, label[EDGES[:, :6]], num_nodes=4), alone) < 1e-10
+    out.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 class _DenseNorm(nn.Module):
@@ -203,7 +343,7 @@ def test_layers_that_share_weights_and_hand_on_a_state() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("other", {}, r"attention must be one of \['edge', 'gps'.*\], got 'other'"),
+        ("other", {}, r"attention must be one of \['edge'.*\], got 'other'"),
         (
             "edge",
             {"tau": 1.0},

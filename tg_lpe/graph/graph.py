@@ -488,14 +488,54 @@ class Graph:
 
         Sorted by the first node, then the second, so the pairs of a graph are its matrices row by row.
         """
-        sizes, number = self.graphs.gather(self.graphs.ptr.diff()), torch.arange(self.num_pairs, device=self.device)
-        first = torch.repeat_interleave(sizes, output_size=self.num_pairs)
+        number = torch.arange(self.num_pairs, device=self.device)
+        first = torch.zeros_like(number).index_fill_(0, self.first_pair[1:], 1).cumsum(0)
         begin = self.first_pair - self.graphs.gather(self.graphs.ptr[:-1])
         return torch.stack([first, number - begin.index_select(0, first)])
 
     def pair_number(self, first: Tensor, second: Tensor) -> Tensor:
         """Where pairs of nodes of the same graph are among :attr:`pairs`, int64, in the shape of both arguments."""
         return self.first_pair[first] + self.local_index[second]
+
+    @lazy
+    def edge_pairs(self) -> Tensor:
+        """Number of the pair (target, source) of each edge of :attr:`edges_by_target`, int64."""
+        source, target = self.edges_by_target
+        return self.pair_number(target, source)
+
+    @lazy
+    def pair_graphs(self) -> RowGroups:
+        """The graph of each pair, as :attr:`graphs`."""
+        return RowGroups(self.batch.index_select(0, self.pairs[0]), self.num_graphs, is_sorted=True)
+
+    @lazy
+    def pair_rows(self) -> RowGroups:
+        """The first node of each pair, for gathers from nodes and sums to nodes."""
+        return RowGroups(self.pairs[0], self.num_nodes, is_sorted=True)
+
+    @lazy
+    def pair_columns(self) -> RowGroups:
+        """The second node of each pair, likewise."""
+        return RowGroups(self.pairs[1], self.num_nodes, is_sorted=False)
+
+    def pad_pairs(self, rows: Tensor) -> Tensor:
+        """Rows of pairs ``[num_pairs, ...]`` as ``[num_graphs, max_nodes, max_nodes, ...]``, zero at the padding."""
+        shape = self.num_graphs, self.max_nodes, self.max_nodes
+        if self.num_graphs == 1:
+            return rows.unflatten(0, shape)
+        padded = rows.new_zeros(shape[0] * shape[1] * shape[2], *rows.shape[1:])
+        return padded.index_copy(0, self._padded_pair, rows).unflatten(0, shape)
+
+    def unpad_pairs(self, padded: Tensor) -> Tensor:
+        """The reverse of :meth:`pad_pairs`: ``[num_graphs, max_nodes, max_nodes, ...]`` as ``[num_pairs, ...]``."""
+        rows = padded.flatten(0, 2)
+        return rows if self.num_graphs == 1 else rows.index_select(0, self._padded_pair)
+
+    @lazy
+    def _padded_pair(self) -> Tensor:
+        """Place of each pair in a padded batch, int64 ``[num_pairs]``."""
+        first, second = self.pairs
+        return self._padded_row.index_select(0, first) * self.max_nodes + self.local_index.index_select(0, second)
 
     @lazy
     def edge_counts(self) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_options
-from tg_lpe.encoders.base import Encoder, checked_encoding
+from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
@@ -62,7 +62,8 @@ class GraphTransformer(FeatureModel):
             ``"node"`` for one per node, without pooling.
         attention: name of an attention layer: ``"edge"``, Dwivedi & Bresson's; ``"gps"``, PyTorch Geometric's
             ``GPSConv``; ``"spectral"``; ``"hybrid"``, message passing beside an attention over
-            all nodes that an option chooses, as Primphormer's; or one of your own, see
+            all nodes that an option chooses, as Primphormer's; ``"bias"`` and ``"pairs"``, attention over all nodes
+            that reads the encoder's pairs, as Graphormer's and GRIT's; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
         attention_options: further arguments of the attention layers, such as ``dropout``, the share of values that is
             dropped in training, and ``norm``: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"`` or
@@ -141,11 +142,15 @@ class GraphTransformer(FeatureModel):
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, widths[1], by_product=True)
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # their place in the order of parameters
+        hints = {"pair_channels": 0 if encoder is None else encoder.pair_out_channels}
         self.layers = nn.ModuleList(
-            make_attention(attention, hidden_channels, heads, attention_options or {}, update_edges=i + 1 < num_layers)
+            make_attention(
+                attention, hidden_channels, heads, attention_options or {}, update_edges=i + 1 < num_layers, **hints
+            )
             for i in range(num_layers)
         )
         self.reads_pe = any(getattr(layer, "reads_pe", False) for layer in self.layers)
+        self.reads_pairs = any(getattr(layer, "reads_pairs", False) for layer in self.layers)
         if pe.merge == "apart" and not self.reads_pe:
             raise ValueError(
                 "pe_options merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
@@ -186,8 +191,14 @@ class GraphTransformer(FeatureModel):
         return_penalty: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Encode, embed, run the layers, pool and read out."""
+        pairs = None
         if self.encoder is not None:
-            encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+            options: dict[str, Any] = {"generator": generator, "precomputed": precomputed}
+            if self.reads_pairs and self.encoder.pair_out_channels:
+                encoding, pairs = self.encoder.encode_with_pairs(graph, graph.pairs, x, edge_attr, **options)
+                pairs = checked_pairs(self.encoder, graph.num_pairs, pairs)
+            else:
+                encoding = self.encoder.encode(graph, x, edge_attr, **options)
             pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         h, pe = self._embed_nodes(x, pe, graph)
         e = self._embed_edges(edge_attr, edge_pe, graph)
@@ -196,7 +207,7 @@ class GraphTransformer(FeatureModel):
             for layer in self.layers:
                 h, e = layer(h, e, graph, **given)
             return self.readout(self._pool(h, graph))  # type: ignore[no-any-return]
-        state = self.shared(graph)
+        state = self.shared(graph, pairs, e) if self.reads_pairs else self.shared(graph)
         if "needs_penalty" in getattr(state, "_fields", ()):
             state = state._replace(needs_penalty=return_penalty)
         for layer in self.layers:

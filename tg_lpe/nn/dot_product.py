@@ -28,18 +28,22 @@ def dot_product_attention(
         query: ``[num_graphs, heads, num_queries, width]``.
         key: ``[num_graphs, heads, num_keys, width]``.
         value: ``[num_graphs, heads, num_keys, width]``.
-        mask: which keys take part, bool, of a shape that expands to ``[num_graphs, heads, num_queries, num_keys]``.
+        mask: which keys take part, bool, of a shape that expands to ``[num_graphs, heads, num_queries, num_keys]``; or
+            what is added to the scores, floating point, through which gradients flow.
         dropout: share of the weights that is dropped.
 
     Returns:
         ``[num_graphs, heads, num_queries, width]``, in the dtype of ``value``.
     """
-    if is_transforming() and not dropout:
+    if (is_transforming() and not dropout) or not value.numel():  # torch's kernel gives an empty mask no gradient
         return _by_products(query, key, value, mask)
+    if mask is not None and mask.is_floating_point():
+        mask = mask.to(query.dtype)
     if value.device.type != "cpu" or value.dtype not in (torch.bfloat16, torch.float16):
         return functional.scaled_dot_product_attention(query, key, value, mask, dropout)
     with torch.autocast("cpu", enabled=False):
         rows = query.float(), key.float(), value.float()
+        mask = mask.float() if mask is not None and mask.is_floating_point() else mask
         return functional.scaled_dot_product_attention(*rows, mask, dropout).to(value.dtype)
 
 
@@ -48,7 +52,7 @@ def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None)
     precise = torch.promote_types(value.dtype, torch.float32)
     scores = query.to(precise) @ key.to(precise).mT * query.size(-1) ** -0.5
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     return (scores.softmax(-1) @ value.to(precise)).to(value.dtype)
 
 

@@ -28,24 +28,35 @@ GRAPHS = 4
 class WithShared(nn.Module):
     """A layer and what the layers of a model share, called like a layer without."""
 
-    def __init__(self, layer: nn.Module, shared: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, shared: nn.Module, has_pairs: bool = False) -> None:
         super().__init__()
-        self.layer, self.shared = layer, shared
+        self.layer, self.shared, self.has_pairs = layer, shared, has_pairs
 
     def reset_parameters(self) -> None:
         reset_all(self.layer)
         reset_all(self.shared)
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
-        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))
+        given: tuple[Tensor | None, ...] = ()
+        if getattr(self.layer, "reads_pairs", False):
+            given = pair_encoding(neighbourhoods).to(h.dtype) if self.has_pairs else None, e
+        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods, *given))
         return h, e
 
 
+def pair_encoding(graph: Graph) -> Tensor:
+    """Degrees of both nodes, and whether they are the same: an encoding of all pairs, ``[num_pairs, 3]``."""
+    degree, (first, second) = graph.laplacian_diagonal(torch.ones((), dtype=torch.float64)), graph.pairs
+    return torch.stack([degree[first], 1 / (1 + degree[second]), (first == second).double()], 1)
+
+
 def make_layer(name: str, options: dict[str, Any]) -> nn.Module:
-    """A layer of the tests' size by itself."""
-    layer = make_attention(name, CHANNELS, HEADS, options)
+    """A layer of the tests' size by itself; ``pair_channels`` among the options is 0 or 3."""
+    options, pair_channels = dict(options), int(options.get("pair_channels", 0))
+    options.pop("pair_channels", None)
+    layer = make_attention(name, CHANNELS, HEADS, options, pair_channels=pair_channels)
     shared = shared_of(layer)
-    return layer if shared is None else WithShared(layer, shared)
+    return layer if shared is None else WithShared(layer, shared, pair_channels > 0)
 
 
 class AttentionTestCase:
@@ -56,6 +67,8 @@ class AttentionTestCase:
     """Options to run every test with."""
     is_plain: ClassVar[bool] = True
     """Whether it can be derived forwards and twice."""
+    half_tolerance: ClassVar[float] = 0.1
+    """Relative error in half precision, at most."""
 
     def expected(
         self, layer: nn.Module, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor
@@ -219,10 +232,9 @@ class AttentionTestCase:
             assert seen[0] == seen[1] and grads[0].keys() == grads[1].keys()
             assert not any(bool(grad.any()) for grad in grads[1].values())
 
-    @pytest.mark.parametrize(
-        ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1), (torch.float16, 0.1)]
-    )
-    def test_dtypes(self, dtype: torch.dtype, tolerance: float) -> None:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_dtypes(self, dtype: torch.dtype) -> None:
+        tolerance = 1e-5 if dtype == torch.float32 else self.half_tolerance
         for layer in self.layers():
             h, e = self.inputs()
             expected = self.apply(layer, h, e)
@@ -257,7 +269,7 @@ class AttentionTestCase:
         neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
         for layer in self.layers(train=True):
             h, e = (rows.requires_grad_() for rows in self.inputs())
-            _ = neighbourhoods.max_nodes  # read once per batch
+            _ = neighbourhoods.max_nodes, neighbourhoods.num_pairs  # read once per batch
             with HostReads() as reads:
                 out = layer(h, e, neighbourhoods)
                 sum(rows.sum() for rows in out if rows.requires_grad).backward()

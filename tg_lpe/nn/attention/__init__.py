@@ -1,5 +1,6 @@
 """Attention layers, one file each; :func:`register_attention` says what a layer is."""
 
+from tg_lpe.nn.attention.bias import BiasAttention, BiasAttentionLayer
 from tg_lpe.nn.attention.edge import EdgeAttention, EdgeAttentionLayer
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import (
@@ -11,6 +12,7 @@ from tg_lpe.nn.attention.global_attention import (
 )
 from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.nn.attention.hybrid import HybridLayer
+from tg_lpe.nn.attention.pairs import PairAttention, PairAttentionLayer
 from tg_lpe.nn.attention.primal import PrimalAttention
 from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention, shared_of
 from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLayer
@@ -18,11 +20,15 @@ from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLay
 __all__ = [
     "ATTENTIONS",
     "GLOBAL_ATTENTIONS",
+    "BiasAttention",
+    "BiasAttentionLayer",
     "EdgeAttention",
     "EdgeAttentionLayer",
     "GPSLayer",
     "GatedGCN",
     "HybridLayer",
+    "PairAttention",
+    "PairAttentionLayer",
     "Performer",
     "PrimalAttention",
     "SGFormer",

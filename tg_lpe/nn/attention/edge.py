@@ -148,21 +148,15 @@ class EdgeAttentionLayer(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        if local_options and (local == "none" or local == "gine"):
-            raise ValueError(f"local={local!r} takes no local_options, got {dict(local_options)}")
         check_flags(update_edges=update_edges, residual=residual)
         check_share("dropout", dropout)
         check_share("attention_dropout", attention_dropout)
         if drop_path and not residual:
             raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)
-        self.node_update = _FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path)
-        self.edge_update = _FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path) if update_edges else None
-        self.local: nn.Module | None = None
-        if local == "gine":
-            self.local = LocalPart(hidden_channels)
-        elif local != "none":
-            self.local = Convolution(hidden_channels, local, local_options)
+        self.node_update = FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path)
+        self.edge_update = FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path) if update_edges else None
+        self.local = make_local(hidden_channels, local, local_options)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
@@ -181,6 +175,19 @@ class EdgeAttentionLayer(nn.Module):
         if self.edge_update is not None:
             e = self.edge_update(e, score, graph.edge_graphs)
         return h, e
+
+
+def make_local(hidden_channels: int, local: Local, options: Mapping[str, Any] | None) -> nn.Module | None:
+    """Make the message passing beside an attention, called with ``h``, ``e`` and the graph; ``None`` for none.
+
+    Raises:
+        ValueError: if there is no such convolution, or it does not take the options.
+    """
+    if local != "none" and local != "gine":
+        return Convolution(hidden_channels, local, options)
+    if options:
+        raise ValueError(f"local={local!r} takes no local_options, got {dict(options)}")
+    return LocalPart(hidden_channels) if local == "gine" else None
 
 
 class LocalPart(nn.Module):
@@ -209,7 +216,7 @@ class LocalPart(nn.Module):
         return self.net(h + graph.target.sum(messages))
 
 
-class _FeatureUpdate(nn.Module):
+class FeatureUpdate(nn.Module):
     """Output projection and feed-forward net, each followed by residual and norm: eqs. (8)-(11)'s second half."""
 
     def __init__(self, channels: int, dropout: float, norm: str, residual: bool, drop_path: float) -> None:

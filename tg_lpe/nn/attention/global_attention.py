@@ -74,11 +74,11 @@ def softmax_attention(rows: Tensor, graph: Graph) -> Tensor:
         graph: the graph.
     """
     query, key, value = graph.pad(rows).permute(2, 0, 3, 1, 4)
-    attended = dot_product_attention(query, key, value, _mask(graph))
+    attended = dot_product_attention(query, key, value, key_mask(graph))
     return graph.unpad(attended.transpose(1, 2)).flatten(1)
 
 
-def _mask(graph: Graph) -> Tensor | None:
+def key_mask(graph: Graph) -> Tensor | None:
     """Keys that take part, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` if nothing is padded."""
     if graph.num_graphs == 1:
         return None

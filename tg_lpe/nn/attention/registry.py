@@ -41,6 +41,10 @@ def register_attention(name: str) -> Callable[[L], L]:
     A layer with an attribute ``reads_pe`` that is true is called with ``pe_distances`` as well, the squared distances
     of the positional encodings of the ends of each edge, ``[num_edges, 1]``.
 
+    A layer with an attribute ``reads_pairs`` that is true is constructed with ``pair_channels`` as well, the width of
+    the model's encoding of pairs, 0 for none. It has a method ``shared()``, whose module is called with the graph, that
+    encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``.
+
     Raises:
         ValueError: if another class has that name.
     """
@@ -49,7 +53,13 @@ def register_attention(name: str) -> Callable[[L], L]:
 
 
 def make_attention(
-    name: str, hidden_channels: int, heads: int, options: Mapping[str, Any], *, update_edges: bool = True
+    name: str,
+    hidden_channels: int,
+    heads: int,
+    options: Mapping[str, Any],
+    *,
+    update_edges: bool = True,
+    pair_channels: int = 0,
 ) -> nn.Module:
     """An attention layer with fresh weights.
 
@@ -59,13 +69,15 @@ def make_attention(
         heads: number of attention heads.
         options: arguments of the layer's constructor besides.
         update_edges: whether anybody reads the edge features that the layer returns.
+        pair_channels: width of the encoding of pairs, for layers that read it.
 
     Raises:
         ValueError: if there is no such layer, or it has no such option, or refuses its value.
     """
-    takes_hint = check_arguments("attention", name, ATTENTIONS[name], options, ("update_edges",))
-    hint = {"update_edges": update_edges} if takes_hint else {}
-    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **hint, **options)
+    hints = {"update_edges": update_edges, "pair_channels": pair_channels}
+    taken = check_arguments("attention", name, ATTENTIONS[name], options, tuple(hints))
+    own = {hint: hints[hint] for hint in taken}
+    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **own, **options)
     return layer
 
 
@@ -79,7 +91,7 @@ def shared_of(layer: nn.Module) -> nn.Module | None:
 
 def check_arguments(
     what: str, name: str, cls: type[nn.Module], options: Mapping[str, Any], hints: Sequence[str] = ()
-) -> bool:
+) -> list[str]:
     """Refuse options that a registered class does not have.
 
     Args:
@@ -90,7 +102,7 @@ def check_arguments(
         hints: arguments that are no options, as the caller chooses them.
 
     Returns:
-        Whether the class has all of the hints.
+        Those of the hints that the class takes.
     """
     parameters = inspect.signature(cls).parameters
     taken = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -99,4 +111,4 @@ def check_arguments(
     for option, value in options.items():
         if option not in allowed and (option in taken or not takes_all):
             raise ValueError(f"{what} {name!r} takes the options {allowed}, got {option}={value!r}")
-    return set(hints) <= set(taken)
+    return [hint for hint in hints if hint in taken]

@@ -1,0 +1,172 @@
+"""Softmax attention over all nodes of a graph, whose scores get a bias from each pair of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from tg_lpe.arguments import check_count, check_flags, check_heads
+from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.pairs import check_pair_nodes
+from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn.attention.edge import FeatureUpdate, make_local
+from tg_lpe.nn.attention.global_attention import key_mask
+from tg_lpe.nn.attention.local import Local
+from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.dot_product import dot_product_attention
+
+MAX_NODES = 1024
+"""Largest graph by default: its scores of eight heads take 32 MiB in float32 in each layer."""
+
+
+class PairState(NamedTuple):
+    """What a layer that reads pairs hands to the next."""
+
+    values: Tensor | None
+    """Encoding or features of the pairs, ``[num_pairs, channels]``."""
+    keys: Tensor | None
+    """Nodes that are no padding, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` if nothing is padded."""
+
+
+def checked_keys(graph: Graph, attention: str, max_nodes: int) -> Tensor | None:
+    """Return the keys of :class:`PairState`.
+
+    Raises:
+        ValueError: if a graph has more than ``max_nodes`` nodes.
+    """
+    name = f"attention={attention!r} with attention_options={{'max_nodes': {max_nodes}}}"
+    check_pair_nodes(graph, name, max_nodes)
+    return key_mask(graph)
+
+
+class GivenPairs(nn.Module):
+    """Hand the encoding of pairs to the layers; no parameters.
+
+    Args:
+        max_nodes: nodes of the largest graph that is accepted.
+    """
+
+    def __init__(self, max_nodes: int) -> None:
+        super().__init__()
+        self.max_nodes = max_nodes
+
+    def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
+        """Return the state of all layers, see :func:`checked_keys`; edges are not read."""
+        return PairState(pairs, checked_keys(graph, "bias", self.max_nodes))
+
+
+class BiasAttention(nn.Module):
+    r"""Multi-head attention of each node over all nodes of its graph, with a learned bias of each pair.
+
+    For the nodes ``i`` and ``j`` of a graph and each head of width ``d``,
+
+    .. math::
+        a_{ij} = \mathrm{softmax}_j \Bigl( \frac{(Q h_i)^\top K h_j}{\sqrt d} + b^\top p_{ij} + c^\top e_{ij} \Bigr),
+        \qquad h'_i = \sum_j a_{ij} V h_j ,
+
+    with the encoding :math:`p_{ij}` of the pair, and the features :math:`e_{ij}` of the edge from ``j`` to ``i``, added
+    up where several are listed. `Do Transformers Really Perform Bad for Graph Representation?
+    <https://arxiv.org/abs/2106.05234>`_, eq. (6), whose :math:`b_{\phi(i, j)}` is that of
+    :class:`~tg_lpe.encoders.ShortestPath`; edges in place of the means over paths of eq. (7).
+
+    Args:
+        hidden_channels: width of node and edge features.
+        heads: number of heads; divides ``hidden_channels``.
+        pair_channels: width of the encoding of pairs, 0 for none.
+        dropout: share of the attention weights that is dropped in training.
+
+    Raises:
+        ValueError: if ``heads`` does not divide ``hidden_channels``.
+    """
+
+    def __init__(self, hidden_channels: int, heads: int, pair_channels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(hidden_channels, heads)
+        self.heads = heads
+        self.query_key_value = nn.Linear(hidden_channels, 3 * hidden_channels)
+        self.pair = nn.Linear(pair_channels, heads, bias=False) if pair_channels else None
+        self.edge = nn.Linear(hidden_channels, heads, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, h: Tensor, e: Tensor, graph: Graph, state: PairState) -> Tensor:
+        """Attend to all nodes, ``[num_nodes, hidden_channels]``; the arguments are those of the layer."""
+        rows = self.query_key_value(h).unflatten(1, (3, self.heads, -1))
+        query, key, value = graph.pad(rows).permute(2, 0, 3, 1, 4)
+        bias = graph.pad_pairs(self._bias(e, graph, state.values)).permute(0, 3, 1, 2)
+        if state.keys is not None:
+            bias = bias.masked_fill(~state.keys, float("-inf"))
+        attended = dot_product_attention(query, key, value, bias, self.dropout.p if self.training else 0.0)
+        return graph.unpad(attended.transpose(1, 2)).flatten(1)
+
+    def _bias(self, e: Tensor, graph: Graph, values: Tensor | None) -> Tensor:
+        """The biases of all pairs, ``[num_pairs, heads]``."""
+        of_edges = self.edge(e)
+        if self.pair is None or values is None:
+            bias = of_edges.new_zeros(graph.num_pairs, self.heads)
+        else:
+            bias = self.pair(values.to(self.pair.weight.dtype))
+        return bias.index_add(0, graph.edge_pairs, of_edges)
+
+
+@register_attention("bias")
+class BiasAttentionLayer(nn.Module):
+    """Attention over all nodes with biases of pairs, then a feed-forward net, each with residual and norm.
+
+    See :class:`BiasAttention`. A graph of ``n`` nodes takes ``O(n^2)``. Edge features are read by each layer and
+    changed by none.
+
+    Args:
+        hidden_channels: width of node and edge features.
+        heads: number of attention heads; divides ``hidden_channels``.
+        pair_channels: width of the encoding of pairs, 0 for none; the model gives its encoder's.
+        dropout: share of the attention's output and of the hidden units that is dropped in training.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
+        residual: whether input is added to output around attention and feed-forward net.
+        local: message passing whose output is added to that of the attention: ``"none"``, ``"gine"`` or a convolution,
+            as :class:`~tg_lpe.nn.attention.EdgeAttentionLayer` has it.
+        local_options: further arguments of its constructor.
+        attention_dropout: share of the attention weights that is dropped in training.
+        max_nodes: nodes of the largest graph that is accepted.
+
+    Raises:
+        ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
+    """
+
+    reads_pairs = True
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        pair_channels: int = 0,
+        dropout: float = 0.0,
+        norm: str = "batch",
+        residual: bool = True,
+        local: Local = "none",
+        local_options: Mapping[str, Any] | None = None,
+        attention_dropout: float = 0.0,
+        max_nodes: int = MAX_NODES,
+    ) -> None:
+        super().__init__()
+        check_flags(residual=residual)
+        check_count("max_nodes", max_nodes)
+        self.max_nodes = max_nodes
+        self.attention = BiasAttention(hidden_channels, heads, pair_channels, attention_dropout)
+        self.update = FeatureUpdate(hidden_channels, dropout, norm, residual, 0.0)
+        self.local = make_local(hidden_channels, local, local_options)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget running statistics."""
+        reset_parts(self)
+
+    def shared(self) -> GivenPairs:
+        """Return what the layers of a model share."""
+        return GivenPairs(self.max_nodes)
+
+    def forward(self, h: Tensor, e: Tensor, graph: Graph, state: PairState) -> tuple[Tensor, Tensor, PairState]:
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is handed on."""
+        out = self.attention(h, e, graph, state)
+        local = None if self.local is None else self.local(h, e, graph)
+        return self.update(h, out, graph.graphs, local), e, state

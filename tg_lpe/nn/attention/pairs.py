@@ -1,0 +1,216 @@
+"""Attention over all nodes that reads and updates features of each pair of nodes (Ma et al., 2023)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.arguments import check_count, check_flags, check_heads
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_all, reset_parts
+from tg_lpe.nn.attention.bias import PairState, checked_keys
+from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.norms import make_norm
+
+MAX_NODES = 512
+"""Largest graph by default: the features of its pairs take 64 MiB in float32 at 64 channels, some ten times a layer."""
+
+
+class PairEmbedding(nn.Module):
+    """Embed the encoding of pairs, and add the features of edges at the pairs (target, source).
+
+    Args:
+        channels: width of the features.
+        pair_channels: width of the encoding, 0 for none.
+        max_nodes: nodes of the largest graph that is accepted.
+    """
+
+    def __init__(self, channels: int, pair_channels: int, max_nodes: int) -> None:
+        super().__init__()
+        self.max_nodes = max_nodes
+        self.linear = nn.Linear(pair_channels, channels) if pair_channels else None
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        reset_parts(self)
+
+    def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
+        """Return the state of the first layer, see :func:`~tg_lpe.nn.attention.bias.checked_keys`."""
+        keys = checked_keys(graph, "pairs", self.max_nodes)
+        if self.linear is None or pairs is None:
+            values = e.new_zeros(graph.num_pairs, e.size(1))
+        else:
+            values = self.linear(pairs.to(self.linear.weight.dtype))
+        return PairState(values.index_add(0, graph.edge_pairs, e.to(values.dtype)), keys)
+
+
+class PairAttention(nn.Module):
+    r"""Multi-head attention of each node over all nodes of its graph, through features of pairs.
+
+    For the nodes ``i`` and ``j`` of a graph, the features :math:`e_{ij}` of their pair, and each head,
+
+    .. math::
+        \hat e_{ij} = \mathrm{relu} \bigl( \rho ((W_Q x_i + W_K x_j) \odot W_{Ew} e_{ij}) + W_{Eb} e_{ij} \bigr), \quad
+        \alpha_{ij} = \mathrm{softmax}_j ( W_A \hat e_{ij} ), \quad
+        \hat x_i = \sum_j \alpha_{ij} ( W_V x_j + W_{Ev} \hat e_{ij} ) ,
+
+    with :math:`\rho(x) = \sqrt{\mathrm{relu}(x)} - \sqrt{\mathrm{relu}(-x)}`, whose derivative at zero is taken as
+    zero. `Graph Inductive Biases in Transformers without Message Passing
+    <https://arxiv.org/abs/2305.17589>`_, section 3.2.
+
+    Args:
+        hidden_channels: width of node and pair features.
+        heads: number of heads; divides ``hidden_channels``.
+        dropout: share of the attention weights that is dropped in training.
+
+    Raises:
+        ValueError: if ``heads`` does not divide ``hidden_channels``.
+    """
+
+    def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(hidden_channels, heads)
+        self.heads, width = heads, hidden_channels // heads
+        self.query = nn.Linear(hidden_channels, hidden_channels)
+        self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels, bias=False)
+        self.pair = nn.Linear(hidden_channels, 2 * hidden_channels)
+        self.score = nn.Parameter(torch.empty(heads, width))
+        self.pair_value = nn.Parameter(torch.empty(heads, width, width))
+        self.dropout = nn.Dropout(dropout)
+        self._draw()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for linear in (self.query, self.key_value, self.pair):
+            linear.reset_parameters()
+        self._draw()
+
+    def _draw(self) -> None:
+        bound = self.score.size(1) ** -0.5
+        for weight in (self.score, self.pair_value):
+            nn.init.uniform_(weight, -bound, bound)
+
+    def forward(self, h: Tensor, graph: Graph, state: PairState) -> tuple[Tensor, Tensor]:
+        """One round of attention.
+
+        Args:
+            h: node features ``[num_nodes, hidden_channels]``.
+            graph: the graph.
+            state: the features of its pairs.
+
+        Returns:
+            Node update ``[num_nodes, hidden_channels]`` and pair update ``[num_pairs, hidden_channels]``.
+        """
+        key, value = self.key_value(h).chunk(2, 1)
+        scale, shift = self.pair(state.values).chunk(2, 1)
+        both = graph.pair_rows.gather(self.query(h)) + graph.pair_columns.gather(key)
+        pairs = torch.relu(_signed_root(both * scale) + shift)
+        by_head = pairs.unflatten(1, (self.heads, -1))
+        weight = self._weights((by_head * self.score).sum(2), graph, state.keys).to(pairs.dtype)
+        values = graph.pad(value.unflatten(1, (self.heads, -1))).transpose(1, 2)
+        from_nodes = graph.unpad((weight @ values).transpose(1, 2))
+        flat = graph.unpad_pairs(weight.permute(0, 2, 3, 1))
+        weighted = graph.pair_rows.sum((by_head * flat.unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
+        from_pairs = torch.einsum("nhd,hde->nhe", weighted, self.pair_value)
+        return (from_nodes + from_pairs).flatten(1), pairs
+
+    def _weights(self, scores: Tensor, graph: Graph, keys: Tensor | None) -> Tensor:
+        """Softmax of the scores ``[num_pairs, heads]`` over the second node, ``[num_graphs, heads, n, n]``."""
+        padded = graph.pad_pairs(scores.to(torch.promote_types(scores.dtype, torch.float32))).permute(0, 3, 1, 2)
+        padded = padded if keys is None else padded.masked_fill(~keys, float("-inf"))
+        weight: Tensor = self.dropout(padded.softmax(3))
+        return weight
+
+
+def _signed_root(x: Tensor) -> Tensor:
+    """``sign(x) sqrt(|x|)``, with derivative zero where ``x`` is zero."""
+    is_zero = x == 0
+    return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, x).abs().sqrt()) * x.sign()
+
+
+@register_attention("pairs")
+class PairAttentionLayer(nn.Module):
+    r"""The layer of the graph inductive bias transformer (GRIT): attention, degree scaling, feed-forward net, norms.
+
+    :class:`PairAttention`, whose node update is scaled by the degree ``d_i``,
+
+    .. math:: x_i \odot \theta_1 + \log(1 + d_i) \, x_i \odot \theta_2 ,
+
+    the number of listed edges that end in ``i``: means lose it. Then a feed-forward net, each with residual and norm;
+    residual and norm for pairs. `Graph Inductive Biases in Transformers without Message Passing
+    <https://arxiv.org/abs/2305.17589>`_, sections 3.2 and 3.3. At first :math:`\theta_1` is one, :math:`\theta_2` zero.
+
+    A graph of ``n`` nodes takes ``O(n^2 hidden_channels^2)`` and ``O(n^2 hidden_channels)`` memory. Edge features are
+    added to the features of pairs before the first layer.
+
+    Args:
+        hidden_channels: width of node, edge and pair features; the feed-forward net is twice as wide.
+        heads: number of attention heads; divides ``hidden_channels``.
+        pair_channels: width of the encoding of pairs, 0 for none; the model gives its encoder's.
+        update_edges: whether features of pairs are updated; ``False`` for the last layer, whose pairs nobody reads.
+        dropout: share of the attention's output and of the hidden units that is dropped in training.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; published is ``"batch"``.
+        residual: whether input is added to output around attention and feed-forward net.
+        attention_dropout: share of the attention weights that is dropped in training.
+        max_nodes: nodes of the largest graph that is accepted.
+
+    Raises:
+        ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
+    """
+
+    reads_pairs = True
+
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        pair_channels: int = 0,
+        update_edges: bool = True,
+        dropout: float = 0.0,
+        norm: str = "batch",
+        residual: bool = True,
+        attention_dropout: float = 0.0,
+        max_nodes: int = MAX_NODES,
+    ) -> None:
+        super().__init__()
+        check_flags(update_edges=update_edges, residual=residual)
+        check_count("max_nodes", max_nodes)
+        channels = hidden_channels
+        self.channels, self.pair_channels, self.max_nodes = channels, pair_channels, max_nodes
+        self.attention = PairAttention(channels, heads, attention_dropout)
+        self.scale, self.degree_scale = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+        self.out = nn.Linear(channels, channels)
+        self.norm_attention = make_norm(norm, channels)
+        self.pair_out = nn.Linear(channels, channels) if update_edges else None
+        self.pair_norm = make_norm(norm, channels) if update_edges else None
+        self.feed_forward = nn.Sequential(
+            nn.Linear(channels, 2 * channels), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * channels, channels)
+        )
+        self.norm_feed_forward = make_norm(norm, channels)
+        self.dropout, self.residual = nn.Dropout(dropout), residual
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget running statistics."""
+        for part in self.children():
+            reset_all(part)
+        nn.init.ones_(self.scale)
+        nn.init.zeros_(self.degree_scale)
+
+    def shared(self) -> PairEmbedding:
+        """Return what the layers of a model share."""
+        return PairEmbedding(self.channels, self.pair_channels, self.max_nodes)
+
+    def forward(self, h: Tensor, e: Tensor, graph: Graph, state: PairState) -> tuple[Tensor, Tensor, PairState]:
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state holds features of pairs."""
+        update, pairs = self.attention(h, graph, state)
+        update = self.out(self.dropout(update))
+        degree = graph.target.ptr.diff().to(update.dtype).log1p().unsqueeze(1)
+        update = update * (self.scale + degree * self.degree_scale)
+        h = self.norm_attention(h + update if self.residual else update, graph.graphs)
+        update = self.feed_forward(h)
+        h = self.norm_feed_forward(h + update if self.residual else update, graph.graphs)
+        if self.pair_out is None or self.pair_norm is None:
+            return h, e, state
+        pairs = self.pair_out(self.dropout(pairs))
+        pairs = self.pair_norm(state.values + pairs if self.residual else pairs, graph.pair_graphs)
+        return h, e, state._replace(values=pairs)
