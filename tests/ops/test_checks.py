@@ -14,35 +14,23 @@ def test_all_is_read_at_once() -> None:
     with HostReads() as reads:
         checks.in_range("types", torch.tensor([0, 2, 1]), 3)
         checks.in_range("small types", torch.tensor([0, 1], dtype=torch.int32), 3)
-        checks.ascending("batch", torch.tensor([0, 0, 1]))
-        for empty in (checks.in_range, lambda what, index, size: checks.ascending(what, index)):
-            empty("nothing", torch.zeros(0, dtype=torch.int64), 0)
+        checks.in_range("nothing", torch.zeros(0, dtype=torch.int64), 0)
         position = checks.also_read(torch.tensor(5), torch.tensor(True))
         assert checks.run()[position:] == [5, 1]
     assert reads.seen == ["tolist"]
     assert ValueChecks().run() == []
 
 
-def test_edges_between_graphs() -> None:
-    checks, batch = ValueChecks(), torch.tensor([0, 0, 1])
-    checks.within_graphs(torch.tensor([[0, 2], [1, 2]]), batch)
-    checks.within_graphs(torch.tensor([[7], [-1]]), batch[:0])
-    checks.run()
-    checks.within_graphs(torch.tensor([[0, 1, 9], [1, 2, -1]]), batch)
-    with pytest.raises(ValueError, match=r"^edge \(1, 2\) joins graph 0 and graph 1 of the batch$"):
-        checks.run()
-
-
 def test_the_first_that_fails_is_named() -> None:
     checks = ValueChecks()
     checks.in_range("good types", torch.tensor([0, 2]), 3)
     checks.in_range("types", torch.tensor([0, 3]), 3)
-    checks.ascending("batch", torch.tensor([1, 0]))
+    checks.finite("values", torch.tensor([torch.inf]))
     with pytest.raises(ValueError, match=r"^types must lie in 0..2, got 0..3$"):
         checks.run()
     checks = ValueChecks()
-    checks.ascending("batch", torch.tensor([1, 0]))
-    with pytest.raises(ValueError, match="batch must"):
+    checks.finite("values", torch.tensor([torch.nan]))
+    with pytest.raises(ValueError, match="values must"):
         checks.run()
     checks = ValueChecks()
     checks.in_range("types", torch.tensor([-1]), 3)

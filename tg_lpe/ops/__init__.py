@@ -15,6 +15,6 @@ One module per operation holds its contract, its reference in torch and the choi
 :mod:`~tg_lpe.ops.blas` keeps threads of numpy and scipy off small matrices.
 
 :mod:`tg_lpe.ops.cpu` (C++) has a module of the same name for each operation that it implements, with functions of the
-same names, arguments and shapes. Every operation is registered with ``torch.library`` as ``torch.ops.tg_lpe.NAME``, see
-:mod:`tg_lpe.ops.operator`.
+same names, arguments and shapes. What ``torch.compile`` may meet is registered with ``torch.library`` as
+``torch.ops.tg_lpe.NAME``, see :mod:`tg_lpe.ops.operator`.
 """

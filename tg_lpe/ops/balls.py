@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import balls as cpu_balls
-from tg_lpe.ops.operator import Operator, checkpointed, reference_gradients
+from tg_lpe.ops.operator import checkpointed, differentiable, reference_gradients
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import BallRecurrence
@@ -41,7 +41,25 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
     Returns:
         int64 ``[num_nodes]``, in ``1..max_order``.
     """
-    return _ball_orders(tail, head, num_nodes, max_order, max_visits)
+    if cpu.library is not None and tail.device.type == "cpu":
+        return cpu_balls.ball_orders(tail, head, num_nodes, max_order, max_visits)
+    neighbours = _Neighbours.of(tail, head, num_nodes)
+    degree, orders = neighbours.crow.diff(), tail.new_full((num_nodes,), min(2, max_order))
+    for centers in torch.arange(num_nodes, device=tail.device).split(NODES_AT_ONCE):
+        ball = torch.arange(centers.numel(), device=tail.device)
+        level = ball * num_nodes + centers
+        before, visits, order = level[:0], degree[centers], orders[centers]
+        while level.numel() and bool((order < max_order).any()):
+            before, level = level, _new(neighbours.around(level)[1], level, before)
+            of = level // num_nodes
+            is_complete = torch.isin(before // num_nodes, of, invert=True)
+            order[before[is_complete] // num_nodes] = max_order
+            visits = visits.index_add(0, of, degree[level % num_nodes])
+            level = level[visits[of] <= max_visits]
+            grown = torch.isin(ball, level // num_nodes)
+            order = torch.where(grown, (order + 2).clamp(max=max_order), order)
+        orders[centers] = order
+    return orders
 
 
 def ball_polynomials(
@@ -103,28 +121,6 @@ def _new(to: Tensor, level: Tensor, before: Tensor) -> Tensor:
     return neighbours[~torch.isin(neighbours, torch.cat([before, level]))]
 
 
-def _run_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
-    if cpu.library is not None and tail.device.type == "cpu":
-        return cpu_balls.ball_orders(tail, head, num_nodes, max_order, max_visits)
-    neighbours = _Neighbours.of(tail, head, num_nodes)
-    degree, orders = neighbours.crow.diff(), tail.new_full((num_nodes,), min(2, max_order))
-    for centers in torch.arange(num_nodes, device=tail.device).split(NODES_AT_ONCE):
-        ball = torch.arange(centers.numel(), device=tail.device)
-        level = ball * num_nodes + centers
-        before, visits, order = level[:0], degree[centers], orders[centers]
-        while level.numel() and bool((order < max_order).any()):
-            before, level = level, _new(neighbours.around(level)[1], level, before)
-            of = level // num_nodes
-            is_complete = torch.isin(before // num_nodes, of, invert=True)
-            order[before[is_complete] // num_nodes] = max_order
-            visits = visits.index_add(0, of, degree[level % num_nodes])
-            level = level[visits[of] <= max_visits]
-            grown = torch.isin(ball, level // num_nodes)
-            order = torch.where(grown, (order + 2).clamp(max=max_order), order)
-        orders[centers] = order
-    return orders
-
-
 def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     run = cpu_balls.ball_polynomials if cpu.supports(adjacency) else _reference
     return run(adjacency, BallRecurrence(*arguments))
@@ -182,13 +178,6 @@ def _columns(
     return torch.stack(nodes, 2).flatten(1), torch.stack(edges, 2).flatten(1), edge[is_read]
 
 
-def _fake(adjacency: Tensor, tail: Tensor, head: Tensor, orders: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    _, _, num_layers, read_edges = options
-    num_edges, width = tail.shape[0], adjacency.shape[0] * num_layers
-    edges = adjacency.new_empty(num_edges, width) if read_edges else adjacency.new_zeros(1, 1).expand(num_edges, width)
-    return adjacency.new_empty(orders.shape[0], width), edges
-
-
 def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(*inputs[:4])
     ctx.arguments = inputs[4:]
@@ -198,27 +187,8 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     inputs = *ctx.saved_tensors, *ctx.arguments
     if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
         return tuple(reference_gradients(lambda p, *flat: _reference(p, BallRecurrence(*flat)), inputs, grads))
-    return _gradient(*inputs, *grads), *[None] * (len(inputs) - 1)
+    grad = cpu_balls.ball_polynomials_backward(inputs[0], BallRecurrence(*inputs[1:]), *grads)
+    return grad, *[None] * (len(inputs) - 1)
 
 
-def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
-    return cpu_balls.ball_polynomials_backward(adjacency, BallRecurrence(*arguments[:-2]), *arguments[-2:])
-
-
-_ARGUMENTS = (
-    "Tensor adjacency, Tensor tail, Tensor head, Tensor orders, float alpha, float gamma, "
-    "int num_layers, bool read_edges"
-)
-_ball_orders = Operator(
-    "ball_orders(Tensor tail, Tensor head, SymInt num_nodes, int max_order, int max_visits) -> Tensor",
-    _run_orders,
-    lambda tail, head, num_nodes, *_: tail.new_empty(num_nodes),
-)
-_gradient = Operator(
-    f"ball_polynomials_backward({_ARGUMENTS}, Tensor grad_nodes, Tensor grad_edges) -> Tensor",
-    _run_gradient,
-    lambda adjacency, *_: torch.empty_like(adjacency, memory_format=torch.contiguous_format),
-)
-_ball_polynomials = Operator(
-    f"ball_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)", _run, _fake, _keep_arguments, _backward
-)
+_ball_polynomials = differentiable(_run, _keep_arguments, _backward)

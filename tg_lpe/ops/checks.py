@@ -66,34 +66,6 @@ class ValueChecks:
 
         self._judges.append(judge)
 
-    def ascending(self, what: str, index: Tensor) -> None:
-        """Ask that an integer vector is sorted."""
-        if index.numel() < 2 or torch.compiler.is_compiling():
-            return
-        position = self.also_read((index[1:] < index[:-1]).any())
-
-        def judge(read: list[int]) -> None:
-            if read[position]:
-                raise ValueError(f"{what} must be sorted ascending, as PyG's Batch makes it")
-
-        self._judges.append(judge)
-
-    def within_graphs(self, edge_index: Tensor, batch: Tensor) -> None:
-        """Ask that no edge joins two graphs of a batch; ends out of range are left to :meth:`in_range`."""
-        if edge_index.numel() == 0 or batch.numel() == 0 or torch.compiler.is_compiling():
-            return
-        ends = batch[edge_index.clamp(0, batch.numel() - 1)]
-        crossing = ends[0] != ends[1]
-        position = self.also_read(crossing.any())
-
-        def judge(read: list[int]) -> None:
-            if read[position]:
-                at = int(crossing.nonzero()[0, 0])
-                (u, v), (first, second) = edge_index[:, at].tolist(), ends[:, at].tolist()
-                raise ValueError(f"edge ({u}, {v}) joins graph {first} and graph {second} of the batch")
-
-        self._judges.append(judge)
-
     def also_read(self, *numbers: Tensor) -> int:
         """Have integers read as well, each a tensor of shape ``[]``; returns where :meth:`run` puts the first."""
         position = len(self._numbers)

@@ -202,31 +202,6 @@ def _unique_sorted(key: Tensor) -> Tensor:
     return key[first]
 
 
-def _registered_undirected_edges(
-    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    found = undirected_edges(edge_index, num_nodes, batch, None if batch is None else num_graphs)
-    ptr = edge_index.new_tensor([0, num_nodes], dtype=torch.int64) if found.ptr is None else found.ptr
-    index = edge_index.new_empty(0) if found.undirected_index is None else found.undirected_index
-    return found.tail.clone(), found.head.clone(), index, ptr
-
-
-def _fake_undirected_edges(
-    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    num_edges = torch.library.get_ctx().new_dynamic_size()
-    tail, head = (edge_index.new_empty(num_edges, dtype=torch.int64) for _ in range(2))
-    return tail, head, edge_index.new_empty(edge_index.shape[1], dtype=torch.int64), tail.new_empty(num_graphs + 1)
-
-
-Operator(
-    "undirected_edges(Tensor edge_index, SymInt num_nodes, Tensor? batch, SymInt num_graphs) "
-    "-> (Tensor tail, Tensor head, Tensor undirected_index, Tensor ptr)",
-    _registered_undirected_edges,
-    _fake_undirected_edges,
-)
-
-
 def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None) -> AdjacencyRows:
     """``diag(s) A diag(s)`` by rows; no gradient.
 

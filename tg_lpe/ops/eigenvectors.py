@@ -12,7 +12,6 @@ from torch import Tensor
 from tg_lpe.ops import cpu
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.ops.cpu import eigenvectors as cpu_eigenvectors
-from tg_lpe.ops.operator import Operator
 
 SUBSET_NODES = 64
 """From this size on, LAPACK is asked for the wanted eigenvectors alone, if these are at most half."""
@@ -36,18 +35,11 @@ def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool = False) 
         raise ValueError(f"matrices must be float64 [num_matrices, n, n], got {matrices.dtype} {list(matrices.shape)}")
     if not 0 <= count <= matrices.size(1):
         raise ValueError(f"count must lie in 0..{matrices.size(1)}, got {count}")
-    return _symmetric_eigenvectors(matrices, count, largest)
-
-
-def _run(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
     if cpu.supports(matrices) and 0 < matrices.size(1) <= cpu_eigenvectors.MAX_NODES:
         return cpu_eigenvectors.symmetric_eigenvectors(matrices, count, largest)
     if not bool(torch.isfinite(matrices).all()):
-        raise ValueError(NOT_FINITE)
+        raise ValueError("matrices must be finite to have eigenvectors")
     return _reference(matrices, count, largest)
-
-
-NOT_FINITE = "matrices must be finite to have eigenvectors"
 
 
 def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
@@ -76,15 +68,3 @@ def _of_one(matrix: np.ndarray, wanted: tuple[int, int]) -> tuple[np.ndarray, np
     # Where an eigenvalue is repeated many times, LAPACK fails to find a part of them, or finds too few.
     values, vectors = np.linalg.eigh(matrix)
     return values[first:stop], vectors[:, first:stop]
-
-
-def _fake(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
-    num_matrices, n, _ = matrices.shape
-    return matrices.new_empty(num_matrices, count), matrices.new_empty(num_matrices, n, count)
-
-
-_symmetric_eigenvectors = Operator(
-    "symmetric_eigenvectors(Tensor matrices, SymInt count, bool largest) -> (Tensor values, Tensor vectors)",
-    _run,
-    _fake,
-)

@@ -17,19 +17,40 @@ NAMESPACE = "tg_lpe"
 _FUNCTIONAL = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
 
 
-class Operator:
-    """An operation of this package, registered as ``torch.ops.tg_lpe.NAME``.
+def differentiable(
+    implementation: Callable[..., Any], setup_context: Callable[[Any, Any, Any], None] | None, backward: Any
+) -> Callable[..., Any]:
+    """Give an operation a gradient of its own, for plain tensors in eager mode.
 
-    ``torch.compile`` and fake tensors see the registered operator. Plain tensors in eager mode go
-    straight to the implementation, past dispatch modes: on a molecule, the dispatcher costs more than the operation.
     Under ``torch.func`` and forward-mode derivatives the implementation is made of operations of torch.
 
     Args:
-        schema: name, arguments and results, as ``torch.library`` reads them.
         implementation: computes the results from tensors without gradient.
+        setup_context, backward: as in :meth:`torch.library.register_autograd`. ``backward`` runs under
+            ``torch.is_grad_enabled()`` if its result is to be differentiated again.
+    """
+    methods = {"forward": implementation, "setup_context": setup_context, "backward": backward}
+    members = {name: staticmethod(method) for name, method in methods.items() if method is not None}
+    function: Any = type(implementation.__name__, (torch.autograd.Function,), members)
+
+    def run(*arguments: Any) -> Any:
+        if is_transforming() or not needs_gradient(*arguments):
+            return implementation(*arguments)
+        return function.apply(*arguments)
+
+    return run
+
+
+class Operator:
+    """An operation that ``torch.compile`` can trace, registered as ``torch.ops.tg_lpe.NAME``.
+
+    ``torch.compile`` and fake tensors see the registered operator. Plain tensors in eager mode go
+    straight to the implementation, past dispatch modes: on a molecule, the dispatcher costs more than the operation.
+
+    Args:
+        schema: name, arguments and results, as ``torch.library`` reads them.
+        implementation, setup_context, backward: as of :func:`differentiable`; without the last there is no gradient.
         fake: results of the right shapes and dtypes, without values.
-        setup_context, backward: as in :meth:`torch.library.register_autograd`; without them there is no gradient.
-            ``backward`` runs under ``torch.is_grad_enabled()`` if its result is to be differentiated again.
     """
 
     def __init__(
@@ -45,25 +66,18 @@ class Operator:
             f"{NAMESPACE}::{name}", implementation, mutates_args=(), schema=bracket + rest
         )
         registered.register_fake(fake)
-        self.implementation = implementation
-        self.apply: Callable[..., Any] | None = None
+        self.eager, self.has_gradient = implementation, backward is not None
         if backward is not None:
             registered.register_autograd(backward, setup_context=setup_context)
-            methods = {"forward": implementation, "setup_context": setup_context, "backward": backward}
-            members = {key: staticmethod(value) for key, value in methods.items() if value is not None}
-            function: Any = type(name, (torch.autograd.Function,), members)
-            self.apply = function.apply
+            self.eager = differentiable(implementation, setup_context, backward)
         self.overload = getattr(getattr(torch.ops, NAMESPACE), name).default
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the operation; the first argument is a tensor."""
-        if is_transforming():  # through the operations of torch that the implementation is made of there
-            return self.implementation(*arguments)
-        if torch.compiler.is_compiling() or type(arguments[0]) not in (Tensor, nn.Parameter):
-            return self.overload(*arguments)
-        if not needs_gradient(*arguments):
-            return self.implementation(*arguments)
-        return self.overload(*arguments) if self.apply is None else self.apply(*arguments)
+        is_plain = type(arguments[0]) in (Tensor, nn.Parameter) and not torch.compiler.is_compiling()
+        if is_transforming() or (is_plain and (self.has_gradient or not needs_gradient(*arguments))):
+            return self.eager(*arguments)
+        return self.overload(*arguments)
 
 
 SCHEMA_TYPES = {

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import triangles as cpu_triangles
-from tg_lpe.ops.operator import Operator
+from tg_lpe.ops.operator import differentiable
 from tg_lpe.ops.segment import group_pointers
 
 PATHS_AT_ONCE = 2**20
@@ -90,10 +90,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad_a, grad_b, None, None, None
 
 
-_triangle_products = Operator(
-    "triangle_products(Tensor a, Tensor b, Tensor tail, Tensor head, SymInt num_nodes) -> Tensor",
-    _run,
-    lambda a, *_: torch.empty_like(a, memory_format=torch.contiguous_format),
-    _keep,
-    _backward,
-)
+_triangle_products = differentiable(_run, _keep, _backward)

@@ -83,50 +83,58 @@ def supports(values: Tensor) -> bool:
     return library is not None and values.dtype in DTYPES and values.device.type == "cpu" and not is_transforming()
 
 
-class Arguments(ctypes.Structure):
-    """The structure that a function of the library reads."""
-
-
-def fields(kind: Any, names: str) -> list[tuple[str, Any]]:
-    """Fields of one type, by their names with spaces between."""
-    return [(name, kind) for name in names.split()]
-
-
 Int, Double, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
 class Function:
-    """A function of the library for each dtype, with its argument types set once.
+    """A function of the library for each dtype.
 
     Args:
         name: without prefix and dtype.
-        arguments: the structure that it reads.
+        fields: of the structure that it reads and writes: types, each with names that have spaces between.
         dtypes: of the versions there are.
     """
 
-    def __init__(self, name: str, arguments: type[Arguments], dtypes: Mapping[torch.dtype, str] = DTYPES) -> None:
+    def __init__(self, name: str, *fields: tuple[Any, str], dtypes: Mapping[torch.dtype, str] = DTYPES) -> None:
         self.name = name
+        members = [(field, kind) for kind, names in fields for field in names.split()]
+        self.structure: Any = type(name, (ctypes.Structure,), {"_fields_": members})
         self.versions: dict[torch.dtype, Any] = {}
         for dtype, suffix in dtypes.items() if library is not None else ():
             version = getattr(library, f"tg_lpe_{name}_{suffix}")
-            version.argtypes, version.restype = [ctypes.POINTER(arguments)], ctypes.c_int
+            version.argtypes, version.restype = [ctypes.POINTER(self.structure)], ctypes.c_int
             self.versions[dtype] = version
 
-    def __call__(self, dtype: torch.dtype, arguments: Arguments, malformed: str) -> None:
-        """Call the version for a dtype.
+    def __call__(
+        self, dtype: torch.dtype, malformed: str, tensors: Mapping[str, Tensor | None], **numbers: float
+    ) -> Any:
+        """Call the version for a dtype with as many threads as torch has.
+
+        Args:
+            dtype: of the version.
+            malformed: says what the arguments must be.
+            tensors: those that it reads and writes, contiguous, by the names of the fields.
+            numbers: all other fields but ``num_threads``.
+
+        Returns:
+            The structure, with what the function wrote into it.
 
         Raises:
             RuntimeError: if the library is not there.
-            ValueError: with the text ``malformed``, if the function finds its arguments so.
+            ValueError: with the text ``malformed``, if the function finds its arguments so; or if a tensor does not lie
+                in the CPU's memory.
             MemoryError: if there is no memory for it.
         """
         if library is None:
             raise RuntimeError("the C++ part of tg_lpe is absent or switched off")
+        addresses = {name: None if tensor is None else _address(name, tensor) for name, tensor in tensors.items()}
+        arguments = self.structure(num_threads=torch.get_num_threads(), **numbers, **addresses)
         status = self.versions[dtype](ctypes.byref(arguments))
         if status == MALFORMED:
             raise ValueError(malformed)
         if status != OK:
             raise MemoryError(f"no memory for {self.name.replace('_', ' ')} of these graphs")
+        return arguments
 
 
 def checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
@@ -145,25 +153,11 @@ def checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) ->
     return {name: tensor.detach().contiguous() for name, (tensor, _, _) in given.items()}
 
 
-def pointers(tensors: Mapping[str, Tensor | None]) -> dict[str, int | None]:
-    """Where the values of the tensors lie, by the same names.
-
-    Raises:
-        ValueError: if one does not lie in the CPU's memory.
-    """
-    return {name: None if tensor is None else _address(name, tensor) for name, tensor in tensors.items()}
-
-
 def _address(name: str, tensor: Tensor) -> int:
     address = tensor.data_ptr()
     if tensor.device.type != "cpu" or (not address and tensor.numel()):
         raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__} on {tensor.device}")
     return address
-
-
-def num_threads() -> int:
-    """Threads that an operation may use: torch's number."""
-    return torch.get_num_threads()
 
 
 def empty_in_huge_pages(like: Tensor, *shape: int) -> Tensor:

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
 from tg_lpe.ops.cpu.polynomials import check_adjacency
 from tg_lpe.ops.structures import BallRecurrence
 
-
-class _Orders(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_edges max_order max_visits"),
-        *fields(Pointer, "tail head orders"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-class _Polynomials(Arguments):
-    _fields_: ClassVar = [
-        *fields(Pointer, "adjacency tail head orders"),
-        *fields(Int, "num_nodes num_edges num_filters num_layers"),
-        *fields(Double, "alpha gamma"),
-        *fields(Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-_ball_orders = Function("ball_orders", _Orders, {torch.int64: "int64"})
-_ball_polynomials = Function("ball_polynomials", _Polynomials)
+_ball_orders = Function(
+    "ball_orders",
+    (Int, "num_nodes num_edges max_order max_visits"),
+    (Pointer, "tail head orders"),
+    (Int, "num_threads"),
+    dtypes={torch.int64: "int64"},
+)
+_ball_polynomials = Function(
+    "ball_polynomials",
+    (Pointer, "adjacency tail head orders"),
+    (Int, "num_nodes num_edges num_filters num_layers"),
+    (Double, "alpha gamma"),
+    (Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
+    (Int, "num_threads"),
+)
 
 
 def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
@@ -43,15 +34,9 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
     """
     read = _ends(tail, head, num_nodes)
     orders = tail.new_empty(num_nodes)
-    arguments = _Orders(
-        num_nodes=num_nodes,
-        num_edges=tail.numel(),
-        max_order=max_order,
-        max_visits=max_visits,
-        num_threads=cpu.num_threads(),
-        **pointers({**read, "orders": orders}),
-    )
-    _ball_orders(torch.int64, arguments, f"each edge must join two different nodes of {num_nodes}")
+    sizes = {"num_nodes": num_nodes, "num_edges": tail.numel(), "max_order": max_order, "max_visits": max_visits}
+    malformed = f"each edge must join two different nodes of {num_nodes}"
+    _ball_orders(torch.int64, malformed, {**read, "orders": orders}, **sizes)
     return orders
 
 
@@ -102,18 +87,14 @@ def _call(
             **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
         }
     )
-    arguments = _Polynomials(
+    _ball_polynomials(
+        dtype,
+        f"each edge must join two different nodes of {num_nodes}, and orders lie in 1..{num_layers + 1}",
+        {**read, **results},
         num_nodes=num_nodes,
         num_edges=num_edges,
         num_filters=num_filters,
         num_layers=num_layers,
         alpha=alpha,
         gamma=gamma,
-        num_threads=cpu.num_threads(),
-        **pointers({**read, **results}),
-    )
-    _ball_polynomials(
-        dtype,
-        arguments,
-        f"each edge must join two different nodes of {num_nodes}, and orders lie in 1..{num_layers + 1}",
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Arguments, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
+from tg_lpe.ops.cpu import Function, Int, Pointer, checked, empty_in_huge_pages
 from tg_lpe.ops.operator import is_transforming
 from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
 
@@ -16,33 +14,25 @@ MAX_NODES = 2**32
 """Nodes, and directed edges, below which a list can be sorted."""
 
 
-class _UndirectedEdges(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_directed num_graphs"),
-        *fields(Pointer, "row col batch tail head index neighbour_counts ptr"),
-        *fields(Int, "num_threads num_edges num_loops max_nodes"),
-    ]
-
-
-class _AdjacencyRows(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_edges"),
-        *fields(Pointer, "tail head conductance node_scale crow col value"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-class _Laplacian(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_entries k"),
-        *fields(Pointer, "crow col value diagonal x out"),
-        *fields(Int, "subtract num_threads"),
-    ]
-
-
-_undirected_edges = Function("undirected_edges", _UndirectedEdges, {torch.int64: "int64"})
-_adjacency_rows = Function("adjacency_rows", _AdjacencyRows)
-_laplacian = Function("laplacian", _Laplacian)
+_undirected_edges = Function(
+    "undirected_edges",
+    (Int, "num_nodes num_directed num_graphs"),
+    (Pointer, "row col batch tail head index neighbour_counts ptr"),
+    (Int, "num_threads num_edges num_loops max_nodes"),
+    dtypes={torch.int64: "int64"},
+)
+_adjacency_rows = Function(
+    "adjacency_rows",
+    (Int, "num_nodes num_edges"),
+    (Pointer, "tail head conductance node_scale crow col value"),
+    (Int, "num_threads"),
+)
+_laplacian = Function(
+    "laplacian",
+    (Int, "num_nodes num_entries k"),
+    (Pointer, "crow col value diagonal x out"),
+    (Int, "subtract num_threads"),
+)
 
 
 def supports(edge_index: Tensor, num_nodes: int) -> bool:
@@ -72,16 +62,10 @@ def undirected_edges(
     batch = None if batch is None else batch.contiguous()
     ptr = None if batch is None else rows.new_empty(num_graphs + 1)
     named = {"row": rows, "col": rows[1], "batch": batch, "tail": tail, "head": head, "index": index}
-    arguments = _UndirectedEdges(
-        num_nodes=num_nodes,
-        num_directed=edge_index.size(1),
-        num_graphs=num_graphs,
-        num_threads=cpu.num_threads(),
-        **pointers({**named, "neighbour_counts": counts, "ptr": ptr}),
-    )
-    _undirected_edges(torch.int64, arguments, "malformed list of edges")
-    m = arguments.num_edges
-    facts = num_graphs, arguments.num_loops, arguments.max_nodes
+    sizes = {"num_nodes": num_nodes, "num_directed": edge_index.size(1), "num_graphs": num_graphs}
+    tensors = {**named, "neighbour_counts": counts, "ptr": ptr}
+    written = _undirected_edges(torch.int64, "malformed list of edges", tensors, **sizes)
+    m, facts = written.num_edges, (num_graphs, written.num_loops, written.max_nodes)
     return UndirectedEdges(tail[:m], head[:m], index, counts, ptr, *facts)
 
 
@@ -105,13 +89,9 @@ def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: 
     crow = node_scale.new_empty(num_nodes + 1, dtype=torch.int64)
     col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
     value = empty_in_huge_pages(node_scale, 2 * num_edges)
-    arguments = _AdjacencyRows(
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_threads=cpu.num_threads(),
-        **pointers({**read, "crow": crow, "col": col, "value": value}),
-    )
-    _adjacency_rows(dtype, arguments, f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend")
+    malformed = f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend"
+    tensors = {**read, "crow": crow, "col": col, "value": value}
+    _adjacency_rows(dtype, malformed, tensors, num_nodes=num_nodes, num_edges=num_edges)
     return AdjacencyRows(crow, col, value)
 
 
@@ -138,15 +118,8 @@ def laplacian(
             f"before must be a contiguous {dtype} {list(x.shape)}, got {before.dtype} {list(before.shape)}"
         )
     out = torch.empty_like(read["x"]) if before is None else before
-    arguments = _Laplacian(
-        num_nodes=num_nodes,
-        num_entries=read["col"].numel(),
-        k=x.size(-1),
-        subtract=before is not None,
-        num_threads=cpu.num_threads(),
-        **pointers({**read, "out": out}),
-    )
-    _laplacian(dtype, arguments, malformed_rows(num_nodes))
+    sizes = {"num_nodes": num_nodes, "num_entries": read["col"].numel(), "k": x.size(-1)}
+    _laplacian(dtype, malformed_rows(num_nodes), {**read, "out": out}, subtract=before is not None, **sizes)
     return out
 
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
 from tg_lpe.ops.cpu.polynomials import check_adjacency
 from tg_lpe.ops.structures import EstimatedRecurrence
 
-
-class _Estimates(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_rows max_nodes num_edges num_filters num_layers num_probes"),
-        *fields(Pointer, "tail head adjacency"),
-        *fields(ctypes.c_uint64, "seed"),
-        *fields(Double, "alpha gamma"),
-        *fields(Pointer, "nodes edges"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-_estimated_polynomials = Function("estimated_polynomials", _Estimates)
+_estimated_polynomials = Function(
+    "estimated_polynomials",
+    (Int, "num_rows max_nodes num_edges num_filters num_layers num_probes"),
+    (Pointer, "tail head adjacency"),
+    (ctypes.c_uint64, "seed"),
+    (Double, "alpha gamma"),
+    (Pointer, "nodes edges"),
+    (Int, "num_threads"),
+)
 
 
 def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
@@ -56,7 +50,10 @@ def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) ->
     )
     nodes = adjacency.new_empty(num_rows, width)
     edges = adjacency.new_empty(num_edges, width) if read_edges else None
-    arguments = _Estimates(
+    _estimated_polynomials(
+        dtype,
+        f"each edge must join two different rows of {num_rows}",
+        {**read, "nodes": nodes, "edges": edges},
         num_rows=num_rows,
         max_nodes=max_nodes,
         num_edges=num_edges,
@@ -66,8 +63,5 @@ def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) ->
         seed=seed % 2**64,
         alpha=alpha,
         gamma=gamma,
-        num_threads=cpu.num_threads(),
-        **pointers({**read, "nodes": nodes, "edges": edges}),
     )
-    _estimated_polynomials(dtype, arguments, f"each edge must join two different rows of {num_rows}")
     return nodes, adjacency.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges

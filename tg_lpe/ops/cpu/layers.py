@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, empty_in_huge_pages, fields, pointers
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked, empty_in_huge_pages
 from tg_lpe.ops.cpu.edges import adjacency_rows, malformed_rows
 from tg_lpe.ops.structures import FixedLayers, LayerStack, ScaledLaplacian
 
@@ -23,44 +23,32 @@ TRAINED_COLUMNS, TRAINED_NODES = WIDTHS[0], 4096
 BLOCK_WIDTHS = (4, 8)
 """Columns of each of the two blocks that :func:`two_block_layers` takes together; fewer are padded with zeros."""
 
-_OPERATOR = fields(Pointer, "ptr crow col value diagonal")
+_OPERATOR = "ptr crow col value diagonal"
 
-
-class _Layers(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "width num_nodes num_entries num_layers num_graphs"),
-        *_OPERATOR,
-        *fields(Pointer, "residual similarity left right later readout"),
-        *fields(Int, "out_channels diagonal_weights normalize"),
-        *fields(Double, "norm_floor"),
-        *fields(Pointer, "phi one two out"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-class _Training(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_entries num_layers num_graphs"),
-        *_OPERATOR,
-        *fields(Pointer, "residual similarity left later"),
-        *fields(Double, "norm_floor"),
-        *fields(Pointer, "phi chain gram norm grad_out grad_phi grad_residual grad_similarity grad_left"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-class _Blocks(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "width num_nodes num_entries num_layers"),
-        *fields(Pointer, "crow col value diagonal residual weight phi one two"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-_layers = Function("layers", _Layers)
-_layers_forward = Function("layers_forward", _Training)
-_layers_backward = Function("layers_backward", _Training)
-_two_block_layers = Function("two_block_layers", _Blocks)
+_layers = Function(
+    "layers",
+    (Int, "width num_nodes num_entries num_layers num_graphs"),
+    (Pointer, f"{_OPERATOR} residual similarity left right later readout"),
+    (Int, "out_channels diagonal_weights normalize"),
+    (Double, "norm_floor"),
+    (Pointer, "phi one two out"),
+    (Int, "num_threads"),
+)
+_TRAINING = (
+    (Int, "num_nodes num_entries num_layers num_graphs"),
+    (Pointer, f"{_OPERATOR} residual similarity left later"),
+    (Double, "norm_floor"),
+    (Pointer, "phi chain gram norm grad_out grad_phi grad_residual grad_similarity grad_left"),
+    (Int, "num_threads"),
+)
+_layers_forward = Function("layers_forward", *_TRAINING)
+_layers_backward = Function("layers_backward", *_TRAINING)
+_two_block_layers = Function(
+    "two_block_layers",
+    (Int, "width num_nodes num_entries num_layers"),
+    (Pointer, "crow col value diagonal residual weight phi one two"),
+    (Int, "num_threads"),
+)
 
 
 def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
@@ -91,7 +79,10 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
     one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
     last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of their width is made in place
     out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
-    arguments = _Layers(
+    _layers(
+        dtype,
+        _malformed(num_nodes),
+        {**read, "one": one, "two": two, "out": out},
         width=width,
         num_nodes=num_nodes,
         num_entries=read["col"].numel(),
@@ -101,10 +92,7 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
         diagonal_weights=weights.diagonal,
         normalize=norm_floor is not None,
         norm_floor=norm_floor or 0.0,
-        num_threads=cpu.num_threads(),
-        **pointers({**read, "one": one, "two": two, "out": out}),
     )
-    _layers(dtype, arguments, _malformed(num_nodes))
     return out
 
 
@@ -123,8 +111,7 @@ def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor
         "gram": phi.new_empty(num_graphs, num_layers, width, width),
         "norm": phi.new_empty(num_graphs, num_layers, width),
     }
-    arguments = _Training(**sizes, **pointers({**read, **saved}))
-    _layers_forward(phi.dtype, arguments, _malformed(phi.size(0)))
+    _layers_forward(phi.dtype, _malformed(phi.size(0)), read | saved, **sizes)
     return saved["chain"][-1, :, : phi.size(1)].clone(), list(saved.values())
 
 
@@ -147,8 +134,7 @@ def layers_backward(
         "grad_left": torch.empty_like(read["left"]),
     }
     named = dict(zip(("chain", "gram", "norm"), kept, strict=True))
-    arguments = _Training(**sizes, **pointers({**read, **named, **grads}))
-    _layers_backward(phi.dtype, arguments, _malformed(phi.size(0)))
+    _layers_backward(phi.dtype, _malformed(phi.size(0)), read | named | grads, **sizes)
     similarity = torch.diag_embed(grads["grad_similarity"])
     by_phi = grads["grad_phi"]
     if k == width:
@@ -182,15 +168,9 @@ def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, 
         start = _padded(columns, width).reshape(num_nodes, 2 * width)
         start = checked({"phi": (start, dtype, (num_nodes, 2 * width))})["phi"]
         one, two = (empty_in_huge_pages(start, num_nodes, 2 * width) for _ in range(2))
-        arguments = _Blocks(
-            width=width,
-            num_nodes=num_nodes,
-            num_entries=operator["col"].numel(),
-            num_layers=num_layers,
-            num_threads=cpu.num_threads(),
-            **pointers({**operator, "phi": start, "one": one, "two": two}),
-        )
-        _two_block_layers(dtype, arguments, malformed_rows(num_nodes))
+        tensors = {**operator, "phi": start, "one": one, "two": two}
+        sizes = {"num_nodes": num_nodes, "num_entries": operator["col"].numel(), "num_layers": num_layers}
+        _two_block_layers(dtype, malformed_rows(num_nodes), tensors, width=width, **sizes)
         parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
 
@@ -240,5 +220,4 @@ def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tens
         "num_layers": num_layers,
         "num_graphs": num_graphs,
         "norm_floor": norm_floor,
-        "num_threads": cpu.num_threads(),
     }

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Arguments, Double, Function, Int, Pointer, checked, fields, pointers
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
 from tg_lpe.ops.structures import Recurrence
 
-
-class _Polynomials(Arguments):
-    _fields_: ClassVar = [
-        *fields(Pointer, "adjacency tail head ptr"),
-        *fields(Int, "num_nodes num_edges num_graphs num_filters num_layers"),
-        *fields(Double, "alpha gamma"),
-        *fields(Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-_matrix_polynomials = Function("matrix_polynomials", _Polynomials)
-_matrix_polynomials_backward = Function("matrix_polynomials_backward", _Polynomials)
+FIELDS = (
+    (Pointer, "adjacency tail head ptr"),
+    (Int, "num_nodes num_edges num_graphs num_filters num_layers"),
+    (Double, "alpha gamma"),
+    (Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
+    (Int, "num_threads"),
+)
+_matrix_polynomials = Function("matrix_polynomials", *FIELDS)
+_matrix_polynomials_backward = Function("matrix_polynomials_backward", *FIELDS)
 
 
 def matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
@@ -76,16 +70,13 @@ def _call(
     )
     function(
         dtype,
-        _Polynomials(
-            num_nodes=num_nodes,
-            num_edges=num_edges,
-            num_graphs=ptr.numel() - 1,
-            num_filters=num_filters,
-            num_layers=num_layers,
-            alpha=alpha,
-            gamma=gamma,
-            num_threads=cpu.num_threads(),
-            **pointers({**read, **results}),
-        ),
         "ptr must ascend from 0 to the number of nodes, and each edge join two nodes of one graph, graph by graph",
+        read | results,
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_graphs=ptr.numel() - 1,
+        num_filters=num_filters,
+        num_layers=num_layers,
+        alpha=alpha,
+        gamma=gamma,
     )

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
-from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Arguments, Function, Int, Pointer, checked, fields, pointers
+from tg_lpe.ops.cpu import Function, Int, Pointer, checked
 
-
-class _Arguments(Arguments):
-    _fields_: ClassVar = [
-        *fields(Int, "num_nodes num_edges num_filters"),
-        *fields(Pointer, "tail head a b out"),
-        *fields(Int, "num_threads"),
-    ]
-
-
-_triangle_products = Function("triangle_products", _Arguments)
+_triangle_products = Function(
+    "triangle_products",
+    (Int, "num_nodes num_edges num_filters"),
+    (Pointer, "tail head a b out"),
+    (Int, "num_threads"),
+)
 
 
 def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
@@ -41,12 +34,7 @@ def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_node
         }
     )
     out = torch.empty_like(a, memory_format=torch.contiguous_format)
-    arguments = _Arguments(
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_filters=shape[0],
-        num_threads=cpu.num_threads(),
-        **pointers({**read, "out": out}),
-    )
-    _triangle_products(a.dtype, arguments, f"each edge must join two different nodes of {num_nodes}")
+    sizes = {"num_nodes": num_nodes, "num_edges": num_edges, "num_filters": shape[0]}
+    malformed = f"each edge must join two different nodes of {num_nodes}"
+    _triangle_products(a.dtype, malformed, {**read, "out": out}, **sizes)
     return out
