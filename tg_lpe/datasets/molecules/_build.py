@@ -6,17 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import TargetSpec
-from tg_lpe.data.splits import split_indices
+from tg_lpe.data.splits import PARTS, split_indices
 from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules._labels import read_labels
 from tg_lpe.datasets.molecules.files import Row
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
+from tg_lpe.datasets.molecules.reader import Molecule, dataset_of, molecules_of, number_atoms
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -58,14 +59,7 @@ class BuildOptions:
     progress: bool = True
 
 
-class _Molecule(NamedTuple):
-    atoms: list[int]
-    bonds: list[int]
-    terms: tuple[float, float, float] | None
-    scaffold: str | None
-
-
-Entries = Sequence[_Molecule | str]
+Entries = Sequence[Molecule | str]
 """Per row the molecule, or the reason why there is none."""
 
 
@@ -82,41 +76,38 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
-    labels, classes = read_labels(
-        flat, columns, options.missing, options.with_commas
-    )  # first, so that a bad cell fails early
+    labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
-    usable, skipped = _sift(flat, molecules, labels, names, options.vocabulary if sizes is None else None)
-    report = _report(flat, usable, skipped, columns, labels)
+    usable, report = _sift(flat, molecules, columns, labels)
     members = _members(rows, usable, molecules, options, report)
 
     normalization = options.normalization
-    if options.target.computed is not None and normalization is None:
-        normalization = _measure(molecules, members["train"])
-    if normalization is not None:
-        labels = [_computed(molecule, normalization) for molecule in molecules]
+    if options.target.computed is not None:
+        terms = [None if isinstance(molecule, str) else molecule.terms for molecule in molecules]
+        if normalization is None:
+            of_training = [terms[position] for position in members["train"]]
+            normalization = SolubilityNormalization.from_terms([own for own in of_training if own is not None])
+        labels = [(math.nan,) if own is None else (normalization(*own),) for own in terms]
     elif not columns:
         labels = [(math.nan,)] * len(flat)
-    vocabulary: AtomVocabulary | None = None
-    bond_types: tuple[str, ...] = ()
-    if sizes is None:
-        types = vocabulary = options.vocabulary or _collect_types(names, molecules, members)
-        datasets = {split: _typed(molecules, part, names, types, labels) for split, part in members.items()}
-        spec = spec_of(datasets.values(), len(types), len(BOND_TYPES))
-        bond_types = BOND_TYPES
-    else:
-        widths = len(sizes[0]), len(sizes[1])
-        datasets = {split: _dataset(molecules, part, labels, *widths) for split, part in members.items()}
-        spec = spec_of(datasets.values(), *sizes)
+    vocabulary = options.vocabulary
+    if sizes is None and vocabulary is None:
+        vocabulary = _collect_types(names, molecules, members)
+        molecules = number_atoms(molecules, names, vocabulary)
+    widths = (1, 1) if sizes is None else (len(sizes[0]), len(sizes[1]))
+    datasets = {
+        split: dataset_of([molecules[position] for position in part], [labels[position] for position in part], widths)
+        for split, part in members.items()
+    }
     return MoleculeSplits(
         **datasets,
-        spec=spec,
+        spec=spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES)))),
         target=replace(options.target, classes=classes),
         vocabulary=vocabulary,
         normalization=normalization,
         report=report,
-        bond_types=bond_types,
+        bond_types=BOND_TYPES if sizes is None else (),
     )
 
 
@@ -132,54 +123,24 @@ def build_list(
         ValueError: If no row is usable.
     """
     names, molecules = _read(rows, options)
-    labels: list[tuple[float, ...]] = [()] * len(rows)
-    usable, skipped = _sift(rows, molecules, labels, names, options.vocabulary)
-    report = _report(rows, usable, skipped, (), labels)
+    usable, report = _sift(rows, molecules, (), [()] * len(rows))
     if not usable:
         raise ValueError(f"no usable molecule: {report.summary()}")
-    vocabulary = options.vocabulary or _collect_types(names, molecules, {"train": usable})
-    dataset = _typed(molecules, usable, names, vocabulary, [(math.nan,)] * len(rows))
+    vocabulary = options.vocabulary
+    if vocabulary is None:
+        vocabulary = _collect_types(names, molecules, {"train": usable})
+        molecules = number_atoms(molecules, names, vocabulary)
+    dataset = dataset_of([molecules[position] for position in usable], [(math.nan,)] * len(usable))
     return dataset, vocabulary, report, [rows[position] for position in usable]
 
 
-def _typed(
-    molecules: Entries,
-    positions: Sequence[int],
-    names: Sequence[str],
-    vocabulary: AtomVocabulary,
-    labels: Sequence[tuple[float, ...]],
-) -> MoleculeDataset:
-    """The molecules at some positions, atom types as the vocabulary numbers them."""
-    remap = [vocabulary.index(name) if name in vocabulary else -1 for name in names]
-    numbered = [
-        molecule if isinstance(molecule, str) else molecule._replace(atoms=[remap[code] for code in molecule.atoms])
-        for molecule in (molecules[position] for position in positions)
-    ]
-    return _dataset(numbered, range(len(numbered)), [labels[position] for position in positions])
-
-
-def _dataset(
-    molecules: Entries,
-    positions: Sequence[int],
-    labels: Sequence[tuple[float, ...]],
-    num_atom_features: int = 1,
-    num_bond_features: int = 1,
-) -> MoleculeDataset:
-    chosen = [molecule for molecule in (molecules[p] for p in positions) if isinstance(molecule, _Molecule)]
-    rows = [labels[position] for position in positions]
-    return MoleculeDataset.from_graphs(
-        atoms=[molecule.atoms for molecule in chosen],
-        bonds=[molecule.bonds for molecule in chosen],
-        labels=[row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows,
-        num_atom_features=num_atom_features,
-        num_bond_features=num_bond_features,
-    )
-
-
 def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = False) -> tuple[list[str], Entries]:
-    """Atom type names by code, and per row the molecule in these codes or the reason why there is none."""
+    """Atom type names by code, and per row the molecule or the reason why there is none.
+
+    The atoms are numbers of the vocabulary if the options have one, codes otherwise.
+    """
     codes: dict[str, int] = {}
-    molecules: list[_Molecule | str] = []
+    molecules: list[Molecule | str] = []
     answers = _pool.read_smiles(
         [row.smiles for row in rows],
         repair_radicals=options.repair_radicals,
@@ -192,46 +153,40 @@ def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = Fal
     with tqdm(total=len(rows), desc="molecules", unit="mol", disable=None if options.progress else True) as bar:
         for answer in answers:
             remap = [codes.setdefault(name, len(codes)) for name in answer["types"]]
-            for entry in answer["molecules"]:
-                if isinstance(entry, str):
-                    molecules.append(entry)
-                    continue
-                atoms, bonds, terms, scaffold = entry
-                if options.features == "types":
-                    atoms = [remap[code] for code in atoms]
-                molecules.append(_Molecule(atoms, bonds, terms and tuple(terms), scaffold))
+            for entry in molecules_of(answer):
+                if options.features == "types" and not isinstance(entry, str):
+                    entry = entry._replace(atoms=[remap[code] for code in entry.atoms])
+                molecules.append(entry)
             bar.update(len(answer["molecules"]))
-    return list(codes), molecules
+    names = list(codes)
+    if options.features == "types" and options.vocabulary is not None:
+        molecules = number_atoms(molecules, names, options.vocabulary)
+    return names, molecules
 
 
 def _sift(
-    rows: Sequence[Row],
-    molecules: Entries,
-    labels: Sequence[tuple[float, ...]],
-    names: Sequence[str],
-    vocabulary: AtomVocabulary | None,
-) -> tuple[list[int], list[SkippedMolecule]]:
-    unknown = {code for code, name in enumerate(names) if vocabulary is not None and name not in vocabulary}
+    rows: Sequence[Row], molecules: Entries, columns: Sequence[str], labels: Sequence[tuple[float, ...]]
+) -> tuple[list[int], LoadReport]:
+    """Positions of the usable rows, and the report of the others and of missing labels."""
     usable, skipped = [], []
     for position, (row, molecule, numbers) in enumerate(zip(rows, molecules, labels, strict=True)):
-        reason: str | None = None
-        if isinstance(molecule, str):
-            reason = molecule
-        elif unknown and (foreign := sorted({names[code] for code in molecule.atoms if code in unknown})):
-            reason = f"unknown atom type {', '.join(map(repr, foreign))}"
-        elif numbers and all(map(math.isnan, numbers)):
+        reason = molecule if isinstance(molecule, str) else None
+        if reason is None and numbers and all(map(math.isnan, numbers)):
             reason = "its label is missing" if len(numbers) == 1 else "all its labels are missing"
         if reason is None:
             usable.append(position)
         else:
             skipped.append(SkippedMolecule(row.file, row.line, row.smiles, reason))
-    return usable, skipped
-
-
-def _computed(molecule: _Molecule | str, normalization: SolubilityNormalization) -> tuple[float, ...]:
-    if isinstance(molecule, str) or molecule.terms is None:
-        return (math.nan,)
-    return (normalization(*molecule.terms),)
+    read, kept = Counter(row.file for row in rows), Counter(rows[position].file for position in usable)
+    missing = [
+        MissingLabels(column, sum(math.isnan(labels[position][number]) for position in usable))
+        for number, column in enumerate(columns)
+    ]
+    return usable, LoadReport(
+        tuple(FileCount(file, count, kept[file]) for file, count in read.items()),
+        tuple(skipped),
+        tuple(entry for entry in missing if entry.number),
+    )
 
 
 def _members(
@@ -244,22 +199,20 @@ def _members(
     """Positions of the usable rows of each split."""
     scaffolds: list[str] = []
     if "all" not in rows:
-        members, start = {}, 0
-        allowed = set(usable)
+        members, start, is_usable = {}, 0, set(usable)
         for split, part in rows.items():
-            members[split] = [position for position in range(start, start + len(part)) if position in allowed]
+            members[split] = [position for position in range(start, start + len(part)) if position in is_usable]
             start += len(part)
     elif len(usable) < 3:
         members = {"train": [], "val": list(usable[:1]), "test": list(usable[1:])}
-    elif options.split == "scaffold":
-        scaffolds = [entry.scaffold or "" for entry in (molecules[p] for p in usable) if isinstance(entry, _Molecule)]
-        members = {split: [usable[place] for place in part] for split, part in scaffold_split(scaffolds).items()}
     else:
-        drawn = split_indices(len(usable), options.seed)
-        members = {
-            split: [usable[place] for place in part]
-            for split, part in zip(("train", "val", "test"), drawn, strict=True)
-        }
+        if options.split == "scaffold":
+            entries = [molecules[position] for position in usable]
+            scaffolds = [entry.scaffold or "" for entry in entries if not isinstance(entry, str)]
+            parts = scaffold_split(scaffolds)
+        else:
+            parts = dict(zip(PARTS, split_indices(len(usable), options.seed), strict=True))
+        members = {split: [usable[place] for place in part] for split, part in parts.items()}
     empty = [split for split, part in members.items() if not part]
     if empty and options.split == "scaffold" and "all" in rows and len(usable) >= 3:
         scaffold, count = Counter(scaffolds).most_common(1)[0]
@@ -309,36 +262,11 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _collect_types(names: Sequence[str], molecules: Entries, members: Mapping[str, Sequence[int]]) -> AtomVocabulary:
+    """The atom types of the splits; those that only others than training have come after all that training has."""
     counts: Counter[int] = Counter()
     for split, positions in members.items():
         for position in positions:
             molecule = molecules[position]
-            if isinstance(molecule, _Molecule):
-                # Types that only other splits have get a place too, after all that occur in training.
+            if not isinstance(molecule, str):
                 counts.update(molecule.atoms if split == "train" else dict.fromkeys(molecule.atoms, 0))
     return AtomVocabulary.from_counts({names[code]: count for code, count in counts.items()})
-
-
-def _measure(molecules: Entries, positions: Sequence[int]) -> SolubilityNormalization:
-    terms = [m.terms for m in (molecules[p] for p in positions) if isinstance(m, _Molecule) and m.terms is not None]
-    return SolubilityNormalization.from_terms(terms)
-
-
-def _report(
-    rows: Sequence[Row],
-    usable: Sequence[int],
-    skipped: Sequence[SkippedMolecule],
-    columns: Sequence[str],
-    labels: Sequence[tuple[float, ...]],
-) -> LoadReport:
-    read = Counter(row.file for row in rows)
-    usable_by_file = Counter(rows[position].file for position in usable)
-    missing = [
-        MissingLabels(column, sum(math.isnan(labels[position][number]) for position in usable))
-        for number, column in enumerate(columns)
-    ]
-    return LoadReport(
-        tuple(FileCount(file, count, usable_by_file[file]) for file, count in read.items()),
-        tuple(skipped),
-        tuple(entry for entry in missing if entry.number),
-    )

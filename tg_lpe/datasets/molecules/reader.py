@@ -3,13 +3,72 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+
+
+class Molecule(NamedTuple):
+    """A molecule as RDKit read it."""
+
+    atoms: list[int]
+    """The type of each atom, or ogb's features of one atom after the other."""
+    bonds: list[int]
+    """Atom, atom and type (or features) of each bond, one after the other."""
+    terms: tuple[float, float, float] | None = None
+    """The terms of its solubility, if they are asked for."""
+    scaffold: str | None = None
+
+
+def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:
+    """Return the molecules of an answer of :func:`_pool.read_smiles`; of an unusable one, the reason."""
+    return [entry if isinstance(entry, str) else Molecule(*entry) for entry in answer["molecules"]]
+
+
+def number_atoms(
+    molecules: Iterable[Molecule | str], names: Sequence[str], vocabulary: AtomVocabulary
+) -> list[Molecule | str]:
+    """Number the atom types as a vocabulary does; a molecule with another type becomes the reason why it is unusable.
+
+    Args:
+        molecules: Molecules whose atoms are codes, and reasons.
+        names: The atom type of each code.
+        vocabulary: The atom types by number.
+    """
+    numbers = [vocabulary.index(name) if name in vocabulary else -1 for name in names]
+    numbered: list[Molecule | str] = []
+    for molecule in molecules:
+        if not isinstance(molecule, str):
+            atoms = [numbers[code] for code in molecule.atoms]
+            foreign = sorted({names[code] for code in molecule.atoms if numbers[code] < 0}) if -1 in atoms else ()
+            named = f"unknown atom type {', '.join(map(repr, foreign))}"
+            molecule = named if foreign else molecule._replace(atoms=atoms)
+        numbered.append(molecule)
+    return numbered
+
+
+def dataset_of(
+    molecules: Iterable[Molecule | str], labels: Sequence[tuple[float, ...]], widths: tuple[int, ...] = (1, 1)
+) -> MoleculeDataset:
+    """Make the graphs of molecules.
+
+    Args:
+        molecules: The molecules; reasons are passed over.
+        labels: Of each molecule; one number each becomes a vector.
+        widths: Integers per atom and per bond.
+    """
+    usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
+    return MoleculeDataset.from_graphs(
+        atoms=[molecule.atoms for molecule in usable],
+        bonds=[molecule.bonds for molecule in usable],
+        labels=[row[0] for row in labels] if all(len(row) == 1 for row in labels) else labels,
+        num_atom_features=widths[0],
+        num_bond_features=widths[1],
+    )
 
 
 class MoleculeBatch(NamedTuple):
@@ -87,27 +146,11 @@ class MoleculeReader:
             num_workers=num_workers,
             chunk_size=batch_size,
         )
+        widths = (1, 1) if self.vocabulary is not None else tuple(map(len, _molecule.ogb_feature_sizes()))
         for answer in answers:
-            yield self._batch(answer["smiles"], answer["types"], answer["molecules"])
-
-    def _batch(self, smiles: list[str | None], names: list[str], molecules: list[Any]) -> MoleculeBatch:
-        vocabulary = self.vocabulary
-        numbers = [vocabulary.index(name) if name in vocabulary else -1 for name in names] if vocabulary else []
-        reasons: list[str | None] = []
-        atoms, bonds = [], []
-        for molecule in molecules:
-            reason = molecule if isinstance(molecule, str) else None
-            if reason is None:
-                own = molecule[0] if vocabulary is None else [numbers[code] for code in molecule[0]]
-                if vocabulary is not None and -1 in own:
-                    foreign = sorted({names[code] for code in molecule[0] if numbers[code] < 0})
-                    reason = f"unknown atom type {', '.join(map(repr, foreign))}"
-                else:
-                    atoms.append(own)
-                    bonds.append(molecule[1])
-            reasons.append(reason)
-        widths = (1, 1) if vocabulary is not None else tuple(map(len, _molecule.ogb_feature_sizes()))
-        graphs = MoleculeDataset.from_graphs(
-            atoms, bonds, [math.nan] * len(atoms), num_atom_features=widths[0], num_bond_features=widths[1]
-        )
-        return MoleculeBatch(smiles, graphs, reasons)
+            molecules = molecules_of(answer)
+            if self.vocabulary is not None:
+                molecules = number_atoms(molecules, answer["types"], self.vocabulary)
+            reasons = [molecule if isinstance(molecule, str) else None for molecule in molecules]
+            graphs = dataset_of(molecules, [(math.nan,)] * reasons.count(None), widths)
+            yield MoleculeBatch(answer["smiles"], graphs, reasons)
