@@ -15,8 +15,7 @@ from tg_lpe.data.storage import (
     iterate_chunks,
     node_slices,
     whole,
-    with_edge_attribute,
-    with_node_attribute,
+    with_attribute,
 )
 
 
@@ -88,7 +87,7 @@ def test_a_new_attribute_on_a_copy_that_shares_the_rest(parts: list[Graph]) -> N
     dataset = Stored(expected)
     _ = [dataset[i] for i in range(len(dataset))]  # fills PyG's cache of elements
     values = normal(sum(graph.num_nodes for graph in parts), 3)
-    result = with_node_attribute(dataset, "pe", values)
+    result = with_attribute(dataset, "pe", "node", values)
     assert type(result) is Stored and len(result) == len(dataset)
     rows = values.split([graph.num_nodes for graph in parts])
     for i, data in enumerate(expected):
@@ -98,7 +97,7 @@ def test_a_new_attribute_on_a_copy_that_shares_the_rest(parts: list[Graph]) -> N
         assert "pe" not in dataset[i]
     assert result._data.x.data_ptr() == dataset._data.x.data_ptr()
     assert "pe" not in dataset._data and (dataset.slices is None or "pe" not in dataset.slices)
-    again = with_node_attribute(result, "pe", -values)
+    again = with_attribute(result, "pe", "node", -values)
     assert torch.equal(again[0].pe, -rows[0]) and torch.equal(result[0].pe, rows[0])
 
 
@@ -109,7 +108,7 @@ def test_a_new_edge_attribute_follows_the_edges(parts: list[Graph]) -> None:
     dataset = Stored(expected)
     _ = [dataset[i] for i in range(len(dataset))]
     values = normal(sum(data.num_edges for data in expected), 3)
-    result = with_edge_attribute(with_node_attribute(dataset, "pe", dataset._data.x), "edge_pe", values)
+    result = with_attribute(with_attribute(dataset, "pe", "node", dataset._data.x), "edge_pe", "edge", values)
     rows = values.split([data.num_edges for data in expected])
     for i, data in enumerate(expected):
         assert torch.equal(result[i].edge_pe, rows[i]) and torch.equal(result[i].pe, data.x)

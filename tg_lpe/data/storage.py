@@ -179,7 +179,7 @@ def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> Gr
     count = torch.tensor(sizes, device=device)
     listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=device)
     offset = torch.repeat_interleave(count.cumsum(0) - count, listed)
-    edge_ptr = torch.cat([listed.new_zeros(1), listed.cumsum(0)])
+    edge_ptr = starts(listed)
     batch = torch.repeat_interleave(torch.arange(len(graphs), device=device), count)
     kept = {name: torch.cat([data[name] for data in graphs]) for name in names}
     return GraphChunk(torch.cat(edges, dim=1) + offset, edge_ptr, sum(sizes), len(graphs), batch, kept)
@@ -322,42 +322,21 @@ def node_slices(dataset: InMemoryDataset) -> Tensor:
                 return slices[name]
     if counts is None:
         counts = [int(dataset.get(i).num_nodes) for i in range(len(dataset))]
-    return torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor(counts, dtype=torch.int64).cumsum(0)])
-
-
-def with_node_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> InMemoryDataset:
-    """A copy of a collated dataset that has one more node attribute; the storage it shares is not changed.
-
-    Args:
-        dataset: one for which :func:`is_collated` holds.
-        name: attribute to write or replace.
-        values: ``[num_nodes, ...]`` for all nodes of the dataset in order.
-    """
-    return _with_attribute(dataset, name, values, None if dataset.slices is None else node_slices(dataset))
-
-
-def with_edge_attribute(dataset: InMemoryDataset, name: str, values: Tensor) -> InMemoryDataset:
-    """Return :func:`with_node_attribute` for values ``[num_edges, ...]`` of all edges."""
-    return _with_attribute(dataset, name, values, None if dataset.slices is None else dataset.slices["edge_index"])
+    return starts(torch.tensor(counts, dtype=torch.int64))
 
 
 def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tensor) -> InMemoryDataset:
-    """Return :func:`with_node_attribute` for values of all nodes, edges or graphs.
+    """A copy of a collated dataset that has one more attribute; the storage it shares is not changed.
 
     Args:
         dataset: one for which :func:`is_collated` holds.
         name: attribute to write or replace.
         level: ``"node"``, ``"edge"`` or ``"graph"``: what the rows of ``values`` are.
-        values: ``[num_rows, ...]``.
+        values: ``[num_rows, ...]`` for all nodes, edges or graphs of the dataset in order.
+
+    Raises:
+        ValueError: if elements of the dataset are selected.
     """
-    if level == "node":
-        return with_node_attribute(dataset, name, values)
-    if level == "edge":
-        return with_edge_attribute(dataset, name, values)
-    return _with_attribute(dataset, name, values, None if dataset.slices is None else torch.arange(len(values) + 1))
-
-
-def _with_attribute(dataset: InMemoryDataset, name: str, values: Tensor, slices: Tensor | None) -> InMemoryDataset:
     if dataset._indices is not None:
         raise ValueError(
             f"{name} is laid out along the whole storage, but {len(dataset)} elements of this dataset are selected"
@@ -365,10 +344,19 @@ def _with_attribute(dataset: InMemoryDataset, name: str, values: Tensor, slices:
     result = copy.copy(dataset)
     result._data = copy.copy(dataset._data)
     result._data[name] = values
-    if slices is not None:
-        result.slices = {**dataset.slices, name: slices}
     result._data_list = None
+    if dataset.slices is not None:
+        if level == "node":
+            slices = node_slices(dataset)
+        else:
+            slices = dataset.slices["edge_index"] if level == "edge" else torch.arange(len(values) + 1)
+        result.slices = {**dataset.slices, name: slices}
     return result
+
+
+def starts(counts: Tensor) -> Tensor:
+    """Where each of consecutive ranges starts, and the end of the last, int64 ``[len(counts) + 1]``."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _from_storage(
@@ -383,7 +371,7 @@ def _from_storage(
         return
     device = data.edge_index.device
     node_ptr, edge_ptr = node_slices(dataset).to(device), slices["edge_index"].to(device)
-    pairs = torch.cat([node_ptr.new_zeros(1), node_ptr.diff().square().cumsum(0)]).cpu()
+    pairs = starts(node_ptr.diff().square()).cpu()
     stop = 0
     while stop < len(dataset):
         start, stop = stop, min(stop + chunk_size, len(dataset))

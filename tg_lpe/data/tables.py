@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe.data.storage import GraphDataset, node_slices
+from tg_lpe.data.storage import GraphDataset, node_slices, starts
 
 EDGE_ATTRIBUTES = ("edge_attr", "edge_weight")
 """Attributes that must have a row for each directed edge; ``x`` must have one for each node."""
@@ -172,7 +172,7 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
                 f"num_nodes must be whole numbers of at least 0, got {counts.dtype}, {counts[:5].tolist()}"
             )
         if "x" in slices:
-            _check_rows("x", slices["x"], _starts(counts), "nodes")
+            _check_rows("x", slices["x"], starts(counts), "nodes")
         data.num_nodes = int(counts.sum())
         data._store.__dict__["_num_nodes"] = counts.tolist()  # PyG's place for those of each graph
     elif "x" not in slices:
@@ -251,7 +251,7 @@ def _edges(column: Any) -> tuple[Tensor, Tensor]:
         wrong = outer[0] != 2 if lengths is None else lengths[:, 0] != lengths[:, 1]
         row = int(wrong.nonzero()[0])
         raise ValueError(f"edge_index must hold two lists of one length for each graph; row {row} does not")
-    ptr = _starts(lengths[:, 0])
+    ptr = starts(lengths[:, 0])
     graph = torch.arange(len(lengths)).repeat_interleave(lengths[:, 0])
     place = torch.arange(len(graph))
     return torch.stack([flat[place + ptr[graph]], flat[place + ptr[graph + 1]]]), ptr
@@ -265,13 +265,13 @@ def _attribute(name: str, column: Any) -> tuple[Tensor, Tensor] | None:
     lengths, elements = outer
     inner = _lists(elements)
     if inner is None:
-        return (_numbers(name, elements), _starts(lengths)) if _is_number(elements.type) else None
+        return (_numbers(name, elements), starts(lengths)) if _is_number(elements.type) else None
     if not _is_number(inner[1].type):
         return None
     width = int(inner[0][0]) if len(inner[0]) else getattr(elements.type, "list_size", 0)
     if bool((inner[0] != width).any()):
         raise ValueError(f"{name} must hold lists of one width, got {sorted(set(inner[0].tolist()))[:5]}")
-    return _numbers(name, inner[1]).view(len(elements), width), _starts(lengths)
+    return _numbers(name, inner[1]).view(len(elements), width), starts(lengths)
 
 
 def _lists(column: Any) -> tuple[Tensor, Any] | None:
@@ -309,10 +309,6 @@ def _numbers(name: str, column: Any) -> Tensor:
         raise ValueError(f"{name} must not be null, got {array.null_count} null values of {array.type}")
     values = array.to_numpy(zero_copy_only=False)
     return torch.from_numpy(np.array(values, dtype=np.int64 if types.is_integer(array.type) else values.dtype))
-
-
-def _starts(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _check_rows(name: str, slices: Tensor, expected: Tensor, what: str) -> None:

@@ -204,17 +204,11 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         """Encode a graph, or each graph of a batch by itself; the arguments are in PyTorch Geometric's order.
 
         Args:
-            x: node features ``[num_nodes, ...]``, if the encoder reads them; ``None`` otherwise.
-            edge_index: int64 ``[2, num_directed_edges]``; :class:`~tg_lpe.Graph` says what a list of edges means.
-            edge_attr: features of the directed edges ``[num_directed_edges, ...]``, likewise.
-            batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
-            edge_weight: conductances ``[num_directed_edges]``; all one if absent. What :meth:`precompute` computes
-                passes no gradient to them.
+            x, edge_attr, generator, precomputed: as :meth:`encode`.
+            edge_index, batch, edge_weight, reduce: as :class:`~tg_lpe.Graph`. What :meth:`precompute` computes passes
+                no gradient to edge weights.
             num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
-            reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or
-                ``"mean"``, as :class:`~tg_lpe.Graph`.
-            generator, precomputed: as :meth:`encode`.
 
         Returns:
             The encoding.

@@ -67,13 +67,7 @@ class ComputedEncoder(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself.
-
-        Args:
-            graph: the graph or batch.
-            x, edge_attr: not read.
-            generator: the source of random signs or directions, for encoders that have some.
-            precomputed: what :meth:`precompute` returns for this graph; computed if absent.
+        """Encode nodes and edges, see :meth:`Encoder.encode`; ``x`` and ``edge_attr`` are not read.
 
         Raises:
             ValueError: if ``precomputed`` is that of another encoder or graph.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,6 @@ from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.estimates import estimated_polynomials
 from tg_lpe.ops.polynomials import (
     BASES,
-    EdgePositions,
     dense_polynomials,
     is_faster,
     matrix_polynomials,
@@ -211,18 +211,9 @@ class GramTransformer(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode the nodes and edges of a graph, or of each graph of a batch by itself.
+        """Encode nodes and edges as :meth:`Encoder.encode` says; conductances of the graph are factors on learned ones.
 
-        Args:
-            graph: the graph or batch; its conductances are factors on the learned ones.
-            x: node features, where ground conductances depend on them.
-            edge_attr: edge features, where conductances depend on them.
-            generator: for random probes, draws them anew; without it the module's seed gives the same probes at every
-                call.
-            precomputed: not read.
-
-        Returns:
-            Encodings of the nodes ``[num_nodes, out_channels]`` and edges ``[num_directed_edges, edge_out_channels]``.
+        Without a ``generator`` the module's seed gives the same probes at every call; ``precomputed`` is not read.
 
         Raises:
             ValueError: on missing features, or a graph too large for identity probes.
@@ -307,9 +298,22 @@ class GramTransformer(Encoder):
         nodes, edges, order = [], [], []
         for bucket, where in zip(padded.buckets, padded.edge_positions(), strict=True):
             part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, where.edges)
-            at_nodes, at_edges = (
-                self._exact(part, where) if bucket.dense else self._estimate(part, where, seed, read_edges)
-            )
+            if bucket.dense:
+                diagonals, entries = dense_polynomials(part, where, self.basis, self.num_layers)
+                at_nodes, at_edges = diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
+            else:
+                at_nodes, at_edges = estimated_polynomials(
+                    part,
+                    where.tail,
+                    where.head,
+                    where.num_graphs * where.max_nodes,
+                    where.max_nodes,
+                    self.basis,
+                    self.num_layers,
+                    self.num_probes,
+                    seed,
+                    read_edges,
+                )
             nodes.append(at_nodes)
             edges.append(at_edges)
             order.append(where.edges)
@@ -399,22 +403,19 @@ class GramTransformer(Encoder):
         """Return :meth:`gram` of a batch that contains large graphs: each by itself, those between together."""
         seed = self.seed if generator is None else draw_seed(generator)
         first_node, first_edge = graph.ptr.tolist(), graph.edge_ptr.tolist()
-        parts, start = [], 0
-        for end in [*large, graph.num_graphs]:
-            for graphs, is_large in ((slice(start, end), False), (slice(end, end + 1), True)):
-                if graphs.start >= min(graphs.stop, graph.num_graphs):
-                    continue
-                low, high = first_node[graphs.start], first_node[graphs.stop]
-                edges = slice(first_edge[graphs.start], first_edge[graphs.stop])
-                part, tail, head = adjacency[:, edges], graph.tail[edges] - low, graph.head[edges] - low
-                if is_large:
-                    part = part.contiguous()
-                    parts.append(self._estimate_beyond_balls(part, tail, head, high - low, seed, read_edges))
-                else:
-                    ptr = graph.ptr[graphs.start : graphs.stop + 1] - low
-                    structure = tail, head, ptr, high - low, int(ptr.diff().max())
-                    parts.append(matrix_polynomials(part, *structure, self.basis, self.num_layers))
-            start = end + 1
+        parts = []
+        bounds = sorted({0, graph.num_graphs, *large, *(number + 1 for number in large)})
+        for start, stop in itertools.pairwise(bounds):
+            low, high = first_node[start], first_node[stop]
+            edges = slice(first_edge[start], first_edge[stop])
+            part, tail, head = adjacency[:, edges], graph.tail[edges] - low, graph.head[edges] - low
+            if start in large:
+                part = part.contiguous()
+                parts.append(self._estimate_beyond_balls(part, tail, head, high - low, seed, read_edges))
+            else:
+                ptr = graph.ptr[start : stop + 1] - low
+                structure = tail, head, ptr, high - low, int(ptr.diff().max())
+                parts.append(matrix_polynomials(part, *structure, self.basis, self.num_layers))
         nodes, entries = zip(*parts, strict=True)
         return torch.cat(nodes), torch.cat(entries)
 
@@ -450,26 +451,6 @@ class GramTransformer(Encoder):
             second = edges.view(-1, self.num_filters, layers)[:, :, 1]
             second.copy_(torch.where(at_edges.unsqueeze(1) < 2, squares.mT, second))
         return nodes, edges
-
-    def _exact(self, adjacency: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
-        """Return :meth:`gram` of the padded graphs of one bucket."""
-        diagonals, entries = dense_polynomials(adjacency, where, self.basis, self.num_layers)
-        return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
-
-    def _estimate(self, adjacency: Tensor, where: EdgePositions, seed: int, read_edges: bool) -> tuple[Tensor, Tensor]:
-        """Estimate :meth:`_exact` from random signs in place of the identity: linear in nodes and edges."""
-        return estimated_polynomials(
-            adjacency,
-            where.tail,
-            where.head,
-            where.num_graphs * where.max_nodes,
-            where.max_nodes,
-            self.basis,
-            self.num_layers,
-            self.num_probes,
-            seed,
-            read_edges=read_edges,
-        )
 
 
 @torch.no_grad()

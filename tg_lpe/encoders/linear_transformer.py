@@ -187,19 +187,11 @@ class LinearTransformer(Encoder):
         precomputed: Mapping[str, Tensor] | None = None,
         probes: Tensor | None = None,
     ) -> Encoding:
-        """Encode the nodes of a graph, or of each graph of a batch by itself.
+        """Encode the nodes, see :meth:`Encoder.encode`; ``edge_attr`` and ``precomputed`` are not read.
 
         Args:
-            graph: the graph or batch.
-            x: node features, for feature probes.
-            edge_attr: not read.
-            generator: for random probes, draws them anew; without it the module's seed gives the same probes at every
-                call.
-            precomputed: not read.
+            graph, x, generator: the graph, node features for feature probes, and what draws random probes anew.
             probes: ``Phi_0`` itself, ``[num_nodes, k]``, in place of the module's probes.
-
-        Returns:
-            Encoding of the nodes, ``[num_nodes, out_channels]``.
 
         Raises:
             ValueError: on missing features or probes of another shape or dtype; if ``update_incidence`` is set and the

@@ -128,11 +128,7 @@ class PPGN(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself.
-
-        Args:
-            graph: the graph or batch.
-            x, edge_attr, generator, precomputed: not read.
+        """Encode nodes and edges, see :meth:`Encoder.encode`; only the graph is read.
 
         Raises:
             ValueError: if a graph has more than 1,024 nodes.

@@ -92,13 +92,7 @@ class EigenpairEncoder(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself.
-
-        Args:
-            graph: the graph or batch.
-            x, edge_attr: not read.
-            generator: the source of random signs of eigenvectors.
-            precomputed: what :meth:`precompute` returns for this graph; computed if absent.
+        """Encode nodes and edges, see :meth:`Encoder.encode`; the ``generator`` draws the signs of eigenvectors.
 
         Raises:
             ValueError: if ``precomputed`` is that of another encoder or graph.

@@ -115,7 +115,7 @@ class Graph:
             self.num_nodes = num_nodes
             self.num_graphs = 1 if batch is None else int(batch[-1]) + 1 if num_graphs is None else num_graphs
             return
-        check_reduce(reduce)
+        check_choice("reduce", reduce, REDUCTIONS)
         check_edge_index(edge_index)
         if batch is not None and not isinstance(batch, Tensor):
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
@@ -704,11 +704,6 @@ Incidence = Graph
 def make_graph(*arguments: Any, **options: Any) -> Graph:
     """Make a graph with its undirected edges: under ``torch.compile`` one break of the compiled graph, not several."""
     return Graph(*arguments, **options)
-
-
-def check_reduce(reduce: str) -> None:
-    """Refuse an unknown way to merge weights."""
-    check_choice("reduce", reduce, REDUCTIONS)
 
 
 def _root(w: Tensor) -> Tensor:

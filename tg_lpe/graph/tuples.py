@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph
+from tg_lpe.ops.segment import group_pointers
 
 MAX_TUPLES = 2**26
 """Tuples up to which they are listed: one int64 for each takes 512 MiB."""
@@ -153,7 +154,8 @@ def _neighbours(graph: Graph, own: Tensor) -> tuple[Tensor, Tensor]:
     """The neighbours of each node in ascending order, as pointers and nodes; ``own`` are their own neighbours too."""
     source, target = torch.cat([graph.tail, graph.head, own]), torch.cat([graph.head, graph.tail, own])
     source, order = source.mul(max(graph.num_nodes, 1)).add_(target).sort()
-    return _pointers(torch.div(source, max(graph.num_nodes, 1), rounding_mode="floor"), graph.num_nodes), target[order]
+    rows = torch.div(source, max(graph.num_nodes, 1), rounding_mode="floor")
+    return group_pointers(rows, graph.num_nodes), target[order]
 
 
 def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,10 +163,6 @@ def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     owner = torch.repeat_interleave(counts)
     before = counts.cumsum(0) - counts
     return owner, torch.arange(len(owner), device=counts.device) + (starts - before)[owner]
-
-
-def _pointers(sorted_rows: Tensor, num_rows: int) -> Tensor:
-    return torch.searchsorted(sorted_rows, torch.arange(num_rows + 1, device=sorted_rows.device))
 
 
 def check_number(number: int, what: str) -> None:

@@ -92,12 +92,7 @@ def _sums_over_probes(
         tails, heads: ends of the edges.
         recurrence: as above.
     """
-    alpha, gamma, num_layers, read_edges = (
-        recurrence.alpha,
-        recurrence.gamma,
-        recurrence.num_layers,
-        recurrence.read_edges,
-    )
+    _, _, _, _, alpha, gamma, num_layers, _, _, read_edges = recurrence
     weight, half = entry.unsqueeze(1), [signs]
     while 2 * len(half) - 1 <= num_layers:
         z = half[-1]

@@ -359,18 +359,8 @@ class EncoderTestCase:
         encoder = self.make().eval()
         edge_name = "edge_pe" if encoder.edge_out_channels else None
         transform = AddPositionalEncoding(encoder, edge_attr_name=edge_name)
-        graphs_, parts = [], [GRAPH, Graph(2, [(0, 1)], [4.0]), Graph(3, [], [])]
-        for part in parts:
-            index, weight = part.both_ways(torch.float32)
-            graphs_.append(
-                Data(
-                    x=self.features(encoder, part),
-                    edge_index=index,
-                    edge_attr=self.kinds(encoder, index),
-                    edge_weight=weight,
-                    num_nodes=part.num_nodes,
-                )
-            )
+        parts = [GRAPH, Graph(2, [(0, 1)], [4.0]), Graph(3, [], [])]
+        graphs_ = [self.data(encoder, part) for part in parts]
         together = transform(Batch.from_data_list(graphs_))
         nodes = together.pe.split([part.num_nodes for part in parts])
         collected = transform.encode_dataset(graphs_, progress=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
-from tg_lpe.data.storage import with_edge_attribute, with_node_attribute
+from tg_lpe.data.storage import with_attribute
 from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.eigenvectors import DEGENERATE
 from tg_lpe.graph.graph import Graph, inverse_sqrt
@@ -96,5 +96,5 @@ def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemo
         node, edge = kernel_entries(graph, kernels)
         nodes.append(node.float())
         edges.append(graph.spread_to_directed(edge).float())
-    dataset = with_node_attribute(dataset, NODE_TARGET, torch.cat(nodes))
-    return with_edge_attribute(dataset, EDGE_TARGET, torch.cat(edges))
+    dataset = with_attribute(dataset, NODE_TARGET, "node", torch.cat(nodes))
+    return with_attribute(dataset, EDGE_TARGET, "edge", torch.cat(edges))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.data import GraphSplits
-from tg_lpe.data.storage import with_node_attribute
+from tg_lpe.data.storage import with_attribute
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.precompute import call_on, incidences, store_precomputed
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
@@ -257,4 +257,4 @@ def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
     Edge weights of the graphs count as conductances.
     """
     parts = [laplacian_eigenvectors(graph, k)[0] for graph in incidences(dataset, CHUNK)]
-    return with_node_attribute(dataset, TARGET, torch.cat(parts).float())
+    return with_attribute(dataset, TARGET, "node", torch.cat(parts).float())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe.data.storage import RESERVED
+from tg_lpe.data.storage import RESERVED, starts
 
 TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names under which PyTorch Geometric keeps something else, and none at all."""
@@ -98,7 +98,7 @@ def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
     if slices is None or offsets is None or ptr is None or "edge_index" not in slices:
         return  # a batch that was not made from a list cannot be taken apart anyway
     if level == "pair":
-        start = torch.cat([ptr.new_zeros(1), ptr.diff().square().cumsum(0)])
+        start = starts(ptr.diff().square())
     else:
         start = {"node": ptr, "edge": slices["edge_index"], "graph": torch.arange(batch.num_graphs + 1)}[level]
     batch._slice_dict = {**slices, name: start}

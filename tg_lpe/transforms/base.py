@@ -14,8 +14,9 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
+from tg_lpe.arguments import check_choice
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
-from tg_lpe.graph.graph import Graph, as_plain, check_reduce
+from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import warn_of_loss, with_features, write_to_batch
@@ -72,8 +73,8 @@ class GraphTransform(BaseTransform, ABC):
     """Which of ``x`` and ``edge_attr`` are read."""
 
     def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
-        check_reduce(reduce)
-        heterogeneous.check_hetero(hetero)
+        check_choice("reduce", reduce, REDUCTIONS)
+        check_choice("hetero", hetero, heterogeneous.HETERO)
         if not isinstance(edge_weight, str | None):
             raise TypeError(f"edge_weight must be the name of an attribute or None, got {edge_weight!r}")
         self.edge_weight = edge_weight

@@ -14,26 +14,11 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 class AddHeatKernelPE(AddPositionalEncoding):
     """Adds :class:`~tg_lpe.encoders.HeatKernel` to a graph (functional name: ``add_heat_kernel_pe``).
 
-    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
-
     Args:
-        times: diffusion times ``s``, the temperatures of the paper.
+        times, method: as :class:`~tg_lpe.encoders.HeatKernel`.
         attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` to append to ``data.x``.
-        edge_attr_name: attribute for the kernel's entries at the edges, ``[num_edges, num_times]``, zero at self-loops;
-            none if absent.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        edge_attr_name: attribute for the entries at the edges, ``[num_edges, num_times]``; none if absent.
         edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
-
-    Raises:
-        ValueError: without times, with a negative one, or on an unknown method.
-
-    Example:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe.transforms import AddHeatKernelPE
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddHeatKernelPE(times=(1.0, 4.0))(ring).heat_kernel_pe.shape
-        torch.Size([6, 2])
     """
 
     def __init__(

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
-from tg_lpe.arguments import check_choice
 from tg_lpe.data.storage import RESERVED
 from tg_lpe.graph.graph import as_plain, check_edge_index
 from tg_lpe.transforms.attributes import warn_of_loss, with_features
@@ -19,11 +18,6 @@ EdgeType = tuple[str, str, str]
 
 HETERO = ("error", "whole", "edge_type")
 """Ways to treat ``HeteroData``: refuse it, encode it as one graph, or each edge type by itself."""
-
-
-def check_hetero(hetero: str) -> None:
-    """Refuse an unknown way to encode ``HeteroData``."""
-    check_choice("hetero", hetero, HETERO)
 
 
 class Part(NamedTuple):

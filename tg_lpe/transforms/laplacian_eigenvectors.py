@@ -18,31 +18,12 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 class AddLaplacianEigenvectors(AddPositionalEncoding):
     """Adds :class:`~tg_lpe.encoders.LaplacianEigenvectors` to a graph (functional: ``add_laplacian_eigenvectors``).
 
-    Defined on every graph: the null vector of each component is left out, columns that a graph does not have are zero.
-
-    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
-
     Args:
-        k: number of eigenvectors.
-        which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
+        k, which, seed, method, normalization: as :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
-        seed: of the first vectors of iterations.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
-        normalization: of the Laplacian: ``"sym"``, ``"rw"``, or ``None`` for ``D - A``.
         eigenvalue_attr_name: attribute for the eigenvalues, ``[num_graphs, k]``, NaN where a graph has fewer; none if
             absent.
         edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
-
-    Raises:
-        ValueError: if an argument is out of range.
-
-    Example:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe.transforms import AddLaplacianEigenvectors
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddLaplacianEigenvectors(k=3)(ring).laplacian_eigenvectors.shape
-        torch.Size([6, 3])
     """
 
     def __init__(

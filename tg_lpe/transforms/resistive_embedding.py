@@ -12,25 +12,10 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 class AddResistiveEmbeddingPE(AddPositionalEncoding):
     """Adds :class:`~tg_lpe.encoders.ResistiveEmbedding` to a graph (functional name: ``add_resistive_embedding_pe``).
 
-    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
-
     Args:
-        k: number of columns.
+        k, seed, method: as :class:`~tg_lpe.encoders.ResistiveEmbedding`.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
-        seed: of the random directions.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
         edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
-
-    Raises:
-        ValueError: if an argument is out of range.
-
-    Example:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe.transforms import AddResistiveEmbeddingPE
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddResistiveEmbeddingPE(k=4)(ring).resistive_embedding_pe.shape
-        torch.Size([6, 4])
     """
 
     def __init__(

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from tg_lpe.data import DataSpec, GraphDataset, GraphSplits
 from tg_lpe.data.ranges import MoleculeRanges
+from tg_lpe.data.storage import starts
 from tg_lpe.datasets.molecules import _molecule
 from tg_lpe.datasets.molecules.report import LoadReport
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
@@ -57,7 +58,7 @@ class MoleculeDataset(GraphDataset):
         axes = {key: 1 if key == "edge_index" else 0 for key in _KEYS}
         data = Data(**{key: torch.cat([graph[key] for graph in graphs], dim=axis) for key, axis in axes.items()})
         sizes = {key: torch.tensor([graph[key].size(axis) for graph in graphs]) for key, axis in axes.items()}
-        return cls(data, {key: _starts(counts) for key, counts in sizes.items()})
+        return cls(data, {key: starts(counts) for key, counts in sizes.items()})
 
     @classmethod
     def from_graphs(
@@ -99,9 +100,9 @@ class MoleculeDataset(GraphDataset):
             edge_attr=kind[order].squeeze(1) if num_bond_features == 1 else kind[order],
             y=torch.tensor(labels, dtype=torch.float32),
         )
-        edges = _starts(2 * num_bonds)
+        edges = starts(2 * num_bonds)
         slices = {
-            "x": _starts(num_atoms),
+            "x": starts(num_atoms),
             "edge_index": edges,
             "edge_attr": edges.clone(),
             "y": torch.arange(len(labels) + 1),
@@ -166,10 +167,6 @@ def spec_of(
     """The sizes of molecules whose categories are known."""
     largest = max(int(dataset.slices["x"].diff().max()) for dataset in datasets)
     return DataSpec(num_node_types=node_types, num_edge_types=edge_types, max_nodes=largest)
-
-
-def _starts(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _check_storage(data: Data, slices: dict[str, Tensor]) -> None:
