@@ -127,7 +127,7 @@ class GraphSplits:
             return cls(**parts, spec=spec, target=TargetSpec(columns=(), level=level or "graph"))
         agreed_level = level or _common_level(parts)
         parts = {part: _with_labels(dataset, part, agreed_level) for part, dataset in parts.items()}
-        widths = {part: _num_columns(dataset) for part, dataset in parts.items()}
+        widths = {part: 1 if dataset._data.y.dim() == 1 else dataset._data.y.size(1) for part, dataset in parts.items()}
         width = widths["train"]
         if len(set(widths.values())) > 1:
             raise ValueError(f"y must have as many columns in every split, got {widths}")
@@ -432,8 +432,3 @@ def _floating(y: Tensor) -> Tensor:
     if y.is_floating_point():
         return y
     return y.double() if y.numel() and int(y.long().abs().max()) > 2**24 else y.float()
-
-
-def _num_columns(dataset: InMemoryDataset) -> int:
-    y: Tensor = dataset._data.y
-    return 1 if y.dim() == 1 else y.size(1)

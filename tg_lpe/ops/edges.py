@@ -51,7 +51,8 @@ def undirected_edges(
     """
     checks = ValueChecks() if checks is None else checks
     graphs = _count_graphs(num_nodes, batch, num_graphs)
-    if 0 <= graphs <= MAX_GRAPHS and cpu_edges.supports(edge_index, num_nodes) and _is_beside(edge_index, batch):
+    is_beside = batch is None or batch.device == edge_index.device
+    if 0 <= graphs <= MAX_GRAPHS and cpu_edges.supports(edge_index, num_nodes) and is_beside:
         try:
             found = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
         except ValueError:  # the reference says what is wrong
@@ -90,10 +91,6 @@ def checked_edges(
 ) -> CheckedEdges:
     """Check a list of directed edges without sorting it; the arguments are those of :func:`undirected_edges`."""
     return _validate(edge_index, num_nodes, batch, _count_graphs(num_nodes, batch, num_graphs), checks)
-
-
-def _is_beside(edge_index: Tensor, batch: Tensor | None) -> bool:
-    return batch is None or batch.device == edge_index.device
 
 
 def _reference(

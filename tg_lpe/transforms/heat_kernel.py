@@ -19,6 +19,14 @@ class AddHeatKernelPE(AddPositionalEncoding):
         attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` to append to ``data.x``.
         edge_attr_name: attribute for the entries at the edges, ``[num_edges, num_times]``; none if absent.
         edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddHeatKernelPE
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddHeatKernelPE(times=(1.0, 4.0))(ring).heat_kernel_pe.shape
+        torch.Size([6, 2])
     """
 
     def __init__(

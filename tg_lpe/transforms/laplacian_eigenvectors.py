@@ -24,6 +24,14 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
         eigenvalue_attr_name: attribute for the eigenvalues, ``[num_graphs, k]``, NaN where a graph has fewer; none if
             absent.
         edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddLaplacianEigenvectors
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddLaplacianEigenvectors(k=3)(ring).laplacian_eigenvectors.shape
+        torch.Size([6, 3])
     """
 
     def __init__(

@@ -16,6 +16,14 @@ class AddResistiveEmbeddingPE(AddPositionalEncoding):
         k, seed, method: as :class:`~tg_lpe.encoders.ResistiveEmbedding`.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
         edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from tg_lpe.transforms import AddResistiveEmbeddingPE
+        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
+        >>> AddResistiveEmbeddingPE(k=4)(ring).resistive_embedding_pe.shape
+        torch.Size([6, 4])
     """
 
     def __init__(

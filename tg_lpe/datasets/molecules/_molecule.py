@@ -300,20 +300,21 @@ def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None
         bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), 0) for bond in molecule.GetBonds()]
     with rdBase.BlockLogs():
         logp = float(rdMolDescriptors.CalcCrippenDescriptors(molecule)[0])
-        accessibility = float(_sascorer().calculateScore(molecule))
+        # RDKit's Contrib folder is no package.
+        scorer = _module_at(
+            os.path.join(RDConfig.RDContribDir, "SA_Score", "sascorer.py"),
+            "the synthetic accessibility score needs RDKit's Contrib folder, as the wheels on PyPI have it",
+        )
+        accessibility = float(scorer.calculateScore(molecule))
     return logp, accessibility, float(max(0, longest_ring(molecule.GetNumAtoms(), bonds) - 6))
 
 
 @functools.cache
-def _sascorer() -> ModuleType:
-    # RDKit's Contrib folder is no package. Loading the file by its path changes neither sys.path nor sys.modules.
-    path = os.path.join(RDConfig.RDContribDir, "SA_Score", "sascorer.py")
-    spec = importlib.util.spec_from_file_location("tg_lpe_sascorer", path)
+def _module_at(path: str, missing: str) -> ModuleType:
+    """Load a file by its path, for ``missing`` of the error if it is not there: no package is imported with it."""
+    spec = importlib.util.spec_from_file_location(f"tg_lpe_{os.path.basename(path)[:-3]}", path)
     if not os.path.isfile(path) or spec is None or spec.loader is None:
-        raise ImportError(
-            f"the synthetic accessibility score needs RDKit's Contrib folder, and {path} is not there; "
-            "the rdkit wheels on PyPI and the conda-forge builds carry it"
-        )
+        raise ImportError(f"{missing}, and {path} is not there")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -370,12 +371,7 @@ def _ogb_features() -> ModuleType:
     folders = package.submodule_search_locations if package is not None else None
     if not folders:
         raise ModuleNotFoundError("the features of ogb need ogb: pip install 'tg-lpe[molecules]'", name="ogb")
-    spec = importlib.util.spec_from_file_location("tg_lpe_ogb_features", os.path.join(folders[0], "utils/features.py"))
-    if spec is None or spec.loader is None:
-        raise ImportError(f"there is no utils/features.py in {folders[0]}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _module_at(os.path.join(folders[0], "utils/features.py"), "the features of ogb need its own file of them")
 
 
 def symbol(number: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+import math
+
 from torch_geometric.data import Data
 
 from tg_lpe.datasets.molecules import _molecule
+from tg_lpe.datasets.molecules.reader import Molecule, dataset_of
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 
@@ -38,10 +40,7 @@ def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = Fa
         atoms = vocabulary.encode(graph.atom_types)
     except ValueError as error:
         raise ValueError(f"unusable SMILES {smiles!r}: {error}") from error
-    edges = sorted(edge for a, b, kind in graph.bonds for edge in ((a, b, kind), (b, a, kind)))
-    table = torch.tensor(edges, dtype=torch.long).view(-1, 3)
-    return Data(
-        x=torch.tensor(atoms, dtype=torch.long).view(-1, 1),
-        edge_index=table[:, :2].t().contiguous(),
-        edge_attr=table[:, 2].clone(),
-    )
+    bonds = [number for bond in graph.bonds for number in bond]
+    data: Data = dataset_of([Molecule(atoms, bonds)], [(math.nan,)])[0]
+    del data.y
+    return data
