@@ -40,6 +40,8 @@ def table(name: str, form: str = "") -> str:
     entries = content["results"]
     if name not in FORMATS:
         entries = sorted(entries, key=lambda entry: -entry["test_mae"])
+    if name == "nodes":
+        entries = nodes_by_figure(entries)
     if name == "primal":
         entries = grouped(entries, "attention", sizes_of)
     if name + form == "zinc12k_budget, short":
@@ -368,6 +370,35 @@ def positions_large_row(entry: dict[str, Any]) -> list[str]:
     return [entry["family"], entry["method"], f"{entry['share']:.4f}", f"{entry['seconds']:.1f}"]
 
 
+NODE_ENCODINGS = ("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges")
+
+
+def nodes_by_figure(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The encodings of each task of benchmarks/nodes.py, once for each figure."""
+    tasks = grouped(entries, "data", lambda entry: str(entry["encoding"]))
+    return [
+        {**task, "figure": figure}
+        for task in tasks
+        for figure in next(task[name] for name in NODE_ENCODINGS if name in task)["runs"][0]["test"]
+    ]
+
+
+def nodes_row(entry: dict[str, Any]) -> list[str]:
+    """A task and a figure of benchmarks/nodes.py: mean and standard deviation in hundredths, the best in bold."""
+    figure, there = entry["figure"], [entry[name] for name in NODE_ENCODINGS if name in entry]
+    best = max(row[figure] for row in there)
+    cells = [nodes_cell(entry[name], figure, best) if name in entry else "" for name in NODE_ENCODINGS]
+    title = METRICS[figure].title if figure in METRICS else figure
+    return [entry["data"], title, *cells, f"{sum(row['seconds'] for row in there) / len(there):.0f}"]
+
+
+def nodes_cell(row: dict[str, Any], figure: str, best: float) -> str:
+    """One figure of an encoding."""
+    spread = "" if row[f"{figure}_std"] is None else f" ± {100 * row[f'{figure}_std']:.1f}"
+    text = f"{100 * row[figure]:.1f}{spread}"
+    return f"**{text}**" if row[figure] == best else text
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
     **dict.fromkeys(
@@ -447,6 +478,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "positions_share": (["graph", "nodes", "share", "layers", "seconds", "of SciPy's eigsh"], positions_share_row),
     "positions_communities": (["nodes", "encoding", "accuracy", "seconds"], positions_communities_row),
     "positions_large": (["graph, 1,000,000 nodes", "method", "share", "seconds"], positions_large_row),
+    "nodes": (["data", "figure", *NODE_ENCODINGS, "seconds a run"], nodes_row),
     "k": (
         ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
         k_row,
