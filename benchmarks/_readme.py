@@ -389,7 +389,8 @@ def nodes_row(entry: dict[str, Any]) -> list[str]:
     best = max(row[figure] for row in there)
     cells = [nodes_cell(entry[name], figure, best) if name in entry else "" for name in NODE_ENCODINGS]
     title = METRICS[figure].title if figure in METRICS else figure
-    return [entry["data"], title, *cells, f"{sum(row['seconds'] for row in there) / len(there):.0f}"]
+    seeds = min(len(row["runs"]) for row in there)
+    return [entry["data"], title, *cells, str(seeds), f"{sum(row['seconds'] for row in there) / len(there):.0f}"]
 
 
 def nodes_cell(row: dict[str, Any], figure: str, best: float) -> str:
@@ -478,7 +479,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "positions_share": (["graph", "nodes", "share", "layers", "seconds", "of SciPy's eigsh"], positions_share_row),
     "positions_communities": (["nodes", "encoding", "accuracy", "seconds"], positions_communities_row),
     "positions_large": (["graph, 1,000,000 nodes", "method", "share", "seconds"], positions_large_row),
-    "nodes": (["data", "figure", *NODE_ENCODINGS, "seconds a run"], nodes_row),
+    "nodes": (["data", "figure", *NODE_ENCODINGS, "seeds", "seconds a run"], nodes_row),
     "k": (
         ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
         k_row,

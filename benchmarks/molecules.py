@@ -57,6 +57,7 @@ ENCODINGS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
     "laplacian": LAPLACIAN,
     "random-walk": WALK,
+    "positions": ["--encoder", "Positions", "--encoder.k", "8"],
     "LinearTransformer, probes from features": [*LINEAR, "features"],
     "LinearTransformer, random probes": [*LINEAR, "random"],
     "LinearTransformer, learned probes": [*LINEAR, "learned"],

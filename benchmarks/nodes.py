@@ -18,7 +18,7 @@ anew in each step where there are many graphs; on one graph, whose nodes are tho
 The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
 neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual, then a net of one hidden
 layer, which gives scores of classes, or vectors whose inner products are scores of links. On one graph there are two
-layers, the sum is a mean, dropout is 0.5, and Adam has a rate of 0.01 and weight decay 5e-4; training stops 30 epochs
+layers, the sum is a mean, dropout is 0.5, and Adam has a rate of 0.01 and weight decay 5e-4; training stops 100 epochs
 after the best one. On CLUSTER and PATTERN there are four layers, the sum is divided by the mean degree of the training
 set, batches have 16 graphs, the rate is one-cycle up to 0.003, and classes are weighted by their frequency. The test
 set is read once, at the best epoch of validation. Seconds are CPU time of one thread.
@@ -52,7 +52,7 @@ from tg_lpe.nn.probes import draw_signs
 from tg_lpe.training.metrics import METRICS, hits_at
 from tg_lpe.training.run_folder import environment
 
-K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 30, 16
+K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 100, 16
 
 ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "none": None,
