@@ -22,7 +22,7 @@ from tg_lpe.training.tasks import Task, make_task
 
 pytest.importorskip("rdkit")
 
-from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeDataset, MoleculeReader, load_molecules, smiles_to_data
+from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader, load_molecules, smiles_to_data
 
 MOLECULES = ["CCO", "c1ccccc1", "CC(=O)[O-].C[NH3+]", "N", "O=C(NCC1CC1)c1ccncc1", "FC(F)(F)c1ccc(Cl)cc1"]
 BAD = {1: "unknown atom type 'Si'", 3: "RDKit cannot read it as SMILES", 4: "it has no atoms"}
@@ -48,19 +48,7 @@ def test_smiles_and_graphs_give_what_the_model_gives_one_by_one(zinc: Predictor,
         got = zinc.predict(given, batch_size=batch_size)
         assert got.columns == ("solubility",) and got.refused == ()
         torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4)
-    dataset = MoleculeDataset.from_graphs(
-        [g.x[:, 0].tolist() for g in graphs],
-        [
-            [
-                n
-                for (a, b), t in zip(g.edge_index.T.tolist(), g.edge_attr.tolist(), strict=True)
-                if a < b
-                for n in (a, b, t)
-            ]
-            for g in graphs
-        ],
-        [0.0] * len(graphs),
-    )
+    dataset = GraphDataset.from_data_list(graphs)
     torch.testing.assert_close(zinc.predict(dataset, batch_size=batch_size).values, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(zinc.predict(dataset[2:4]).values, expected[2:4], rtol=1e-4, atol=1e-4)
 
@@ -123,25 +111,13 @@ def test_an_edge_to_a_node_of_the_next_graph_refuses_its_graph(batch_size: int, 
         Predictor(model).predict(dataset, batch_size=batch_size)
 
 
-def test_a_batch_is_no_graph(zinc: Predictor) -> None:
-    batch = Batch.from_data_list([ring(3), ring(4)])
-    for given in (batch, [batch], [ring(3), batch]):
-        for on_error in ("raise", "nan"):
-            with pytest.raises(TypeError, match=r"DataBatch[:;] batch\.to_data_list\(\)"):
-                zinc.predict(given, on_error=on_error)
-
-
-def test_rows_of_a_table(zinc: Predictor) -> None:
-    """A filtered column keeps its row numbers, so that it may have no row 0."""
-    pandas = pytest.importorskip("pandas")
-    smiles = pandas.Series(["xyz", "CCO", "c1ccccc1"])[1:]
-    torch.testing.assert_close(zinc.predict(smiles).values, zinc.predict(list(smiles)).values)
-
-
 def test_a_column_with_gaps_and_molecules(zinc: Predictor) -> None:
+    """A filtered column keeps its row numbers, so that it may have no row 0."""
     pandas = pytest.importorskip("pandas")
     from rdkit import Chem
 
+    smiles = pandas.Series(["xyz", "CCO", "c1ccccc1"])[1:]
+    torch.testing.assert_close(zinc.predict(smiles).values, zinc.predict(list(smiles)).values)
     paracetamol, gone = "CC(=O)Nc1ccc(O)cc1", "there is no SMILES"
     column = pandas.Series([None, paracetamol, float("nan"), Chem.MolFromSmiles(paracetamol), pandas.NA, "C1CC("])
     column.index = [10, 20, 20, 30, 40, 50]
@@ -168,14 +144,6 @@ def test_predictions_are_rows(zinc: Predictor) -> None:
     assert len(got) == len(MOLECULES) and [float(row) for row in got] == got.values[:, 0].tolist()
     assert torch.equal(got[2], got.values[2]) and torch.equal(got[1:3], got.values[1:3])
     assert got.numpy().tolist() == got.values.tolist()
-
-
-def test_a_whole_table_is_refused_with_what_to_write(zinc: Predictor) -> None:
-    pandas = pytest.importorskip("pandas")
-    table = {"name": ["ethanol"], "SMILES": ["CCO"]}
-    for given in (table, pandas.DataFrame(table)):
-        with pytest.raises(TypeError, match=r"'name', 'SMILES': table\['SMILES'\] will do"):
-            zinc.predict(given)
 
 
 def test_what_lies_outside_of_the_training_set_is_marked(zinc: Predictor) -> None:
@@ -251,6 +219,16 @@ def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> Non
 
 
 def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = {"name": ["ethanol"], "SMILES": ["CCO"]}
+    for given in (table, pandas.DataFrame(table)):
+        with pytest.raises(TypeError, match=r"'name', 'SMILES': table\['SMILES'\] will do"):
+            zinc.predict(given)
+    batch = Batch.from_data_list([ring(3), ring(4)])
+    for given in (batch, [batch], [ring(3), batch]):
+        for on_error in ("raise", "nan"):
+            with pytest.raises(TypeError, match=r"DataBatch[:;] batch\.to_data_list\(\)"):
+                zinc.predict(given, on_error=on_error)
     assert zinc.predict([]).values.shape == (0, 1)
     graph = Data(x=torch.zeros(2, 1, dtype=torch.int64), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     for given in ("CCO", graph):

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -280,13 +280,10 @@ class Predictor:
             usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
             reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
             values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
-            unlike: dict[int, str] = {}
-            done = 0
-            for part in self._of_graphs(batch.graphs, batch_size):
-                values[usable[done : done + part.num_graphs]] = part.values
-                reasons |= {usable[refusal.index]: refusal.reason for refusal in part.refused}
-                unlike |= {usable[other.index]: other.reason for other in part.outside}
-                done += part.num_graphs
+            parts = list(self._of_graphs(batch.graphs, batch_size))
+            values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
+            reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused}
+            unlike = {usable[other.index]: other.reason for part in parts for other in part.outside}
             names = [repr(text) for text in batch.smiles]
             refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
             outside = [Outside(start + i, names[i], unlike[i]) for i in sorted(unlike)]
@@ -299,37 +296,38 @@ class Predictor:
         source = graphs if is_collated(graphs) else Graphs(graphs)
         # Edges are checked batch by batch in _run, so that a graph with wrong ones is refused alone.
         for chunk in iterate_chunks(source, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
-            rows, reasons = self._rows(chunk)
-            refused = [Refusal(start + i, "graph", reason) for i, reason in reasons.items()]
-            outside = [Outside(start + i, "graph", why) for i, why in self._outside(chunk, rows, reasons).items()]
-            yield _Part(rows, refused, outside, chunk.num_graphs)
+            values: list[Tensor] = []
+            refused: list[Refusal] = []
+            outside: list[Outside] = []
+            for place, answer in in_halves(partial(self._run_part, chunk), 0, chunk.num_graphs):
+                if isinstance(answer, str):
+                    graph = _part(chunk, place, place + 1)
+                    num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
+                    values.append(torch.full((num_rows, len(self.columns)), torch.nan))
+                    refused.append(Refusal(start + place, "graph", answer))
+                else:
+                    part, rows = answer
+                    values.append(rows)
+                    outside += [
+                        Outside(start + place + i, "graph", why) for i, why in self._outside(part, rows).items()
+                    ]
+            yield _Part(torch.cat(values), refused, outside, chunk.num_graphs)
             start += chunk.num_graphs
 
-    def _outside(self, chunk: GraphChunk, rows: Tensor, refused: Mapping[int, str]) -> dict[int, str]:
-        """In what the graphs of a batch, or their predictions, are unlike those of the training set."""
+    def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
+        """Say in what the graphs of a batch, or their predictions, are unlike those of the training set."""
         if self.ranges is None or self._level != "graph":
             return {}
-        if refused:  # a refused graph may have no sizes
-            single = (i for i in range(chunk.num_graphs) if i not in refused)
-            one_by_one = ((i, self._outside(_part(chunk, i, i + 1), rows[i : i + 1], {})) for i in single)
-            return {i: why[0] for i, why in one_by_one if why}
         graphs = self.ranges.outside(chunk)
         if self.task is not None and self.task.name == "regression":
             labels = self.ranges.outside_labels(rows, self.columns)
             graphs = [of_graph + of_label for of_graph, of_label in zip(graphs, labels, strict=True)]
         return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
 
-    def _rows(self, chunk: GraphChunk) -> tuple[Tensor, dict[int, str]]:
-        """Return the values of a batch; where the model refuses a graph of it, NaN for that graph alone, and why."""
-        values, refused = [], {}
-        for start, rows in in_halves(lambda start, stop: self._run(_part(chunk, start, stop)), 0, chunk.num_graphs):
-            if isinstance(rows, str):
-                graph = _part(chunk, start, start + 1)
-                sizes = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}
-                refused[start] = rows
-                rows = torch.full((sizes.get(self._level, 1), len(self.columns)), torch.nan)
-            values.append(rows)
-        return torch.cat(values), refused
+    def _run_part(self, chunk: GraphChunk, start: int, stop: int) -> tuple[GraphChunk, Tensor]:
+        """Return graphs of a batch, and the model's rows for them."""
+        graphs = _part(chunk, start, stop)
+        return graphs, self._run(graphs)
 
     @property
     def _level(self) -> str:
