@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import Namespace
 
 from tg_lpe.checkpoints.checkpoint import Checkpoint
-from tg_lpe.cli.options import add_config
+from tg_lpe.cli.options import add_config, add_reading
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import features_of, vocabulary_for, vocabulary_of
 
@@ -38,21 +38,15 @@ def add_data(parser: Parser) -> None:
     )
     add_config(parser)
     group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi, .csv, ...; not for nci")
-    group.add_argument("--smiles_column", metavar="COLUMN", help="of tables (default: smiles)")
+    add_reading(group)
     group.add_argument(
         "--features",
         choices=("types", "ogb"),
         help="of atoms and bonds: their types (default), or ogb's nine + three (default for molhiv)",
     )
     group.add_argument(
-        "--canonical",
-        action="store_true",
-        help="draw graphs from canonical SMILES, so that they do not depend on how a string is spelled",
-    )
-    group.add_argument(
         "--split", choices=("random", "scaffold"), help="how a single file is divided 80/10/10 (default: random)"
     )
-    group.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
     group.add_argument(
         "--graphs",
         type=int,
@@ -131,7 +125,7 @@ def load_data(
 
 
 def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
-    """One graph with classes of its nodes: the published split, that of the seed if there are several, or 60/20/20."""
+    """Load one graph with classes of its nodes: the published split, that of the seed if there are several, or 60/20/20."""
     from tg_lpe.data import GraphSplits, random_node_masks
     from tg_lpe.data.splits import PARTS
     from tg_lpe.datasets.nodes import load_node_graph

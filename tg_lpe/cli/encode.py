@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from jsonargparse import Namespace
 
-from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
+from tg_lpe.cli.options import Chosen, add_encoder, add_reading, parse_rest
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import fixed_encoder
 from tg_lpe.cli.runs import add_process, set_threads
@@ -42,10 +42,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
     chosen = Chosen(parser, words, "encoder", "pretrained")
     add_encoder(parser, chosen, f"default: the pretrained {DEFAULT}")
-    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a csv or Parquet file (default: smiles)")
+    add_reading(parser, canonical=False)
     parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
     parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
-    parser.add_argument("--strict", action="store_true", help="stop if any molecule is unusable, instead of listing it")
     parquet = parser.add_argument_group("Parquet")
     parquet.add_argument("--rows_per_shard", type=int, metavar="N", help="rows of a file of OUT (default: 10000)")
     parquet.add_argument(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import Namespace
 
-from tg_lpe.arguments import ArgumentError
+from tg_lpe.arguments import ArgumentError, check_choice
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.parser import Parser, as_option
@@ -93,6 +93,8 @@ class Chosen:
                 self.content["import"] = modules
             self.start = _trained_model(typed.get("start", self.content.get("start")))
             self._merge(typed)
+            if "preset" in self.content:
+                check_choice("--preset", self.content["preset"], tuple(PRESETS))
             self.classes = {option: self._class(option) for option in REGISTRIES if option in options}
         except (ValueError, ImportError) as error:
             parser.error(str(error))
@@ -217,6 +219,15 @@ def add_import(parser: Any) -> None:
         metavar="MODULE",
         help="import a module that registers encoders, models or tasks",
     )
+
+
+def add_reading(group: Any, canonical: bool = True) -> None:
+    """Declare how molecules are read from a file."""
+    group.add_argument("--smiles_column", metavar="COLUMN", help="column of the SMILES in a table (default: smiles)")
+    group.add_argument("--strict", action="store_true", help="stop at an unusable molecule, instead of listing it")
+    if canonical:
+        text = "read molecules from their canonical SMILES, so that it does not matter how they are spelled"
+        group.add_argument("--canonical", action="store_true", help=text)
 
 
 def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = SIZES) -> None:

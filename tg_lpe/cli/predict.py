@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from tg_lpe.cli.options import Chosen, add_import, parse_rest
+from tg_lpe.cli.options import Chosen, add_import, add_reading, parse_rest
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, device_named, set_threads
 
@@ -34,14 +34,8 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     )
     parser.add_argument("output", metavar="OUT", help=".csv file; - for standard output")
     add_import(parser)
-    parser.add_argument("--smiles_column", metavar="COLUMN", help="of a table (default: smiles)")
+    add_reading(parser)
     parser.add_argument("--refused", metavar="FILE", help="csv file to list the refused molecules in, with the reasons")
-    parser.add_argument(
-        "--canonical",
-        action="store_true",
-        help="read molecules from their canonical SMILES, so that predictions do not depend on how they are spelled",
-    )
-    parser.add_argument("--strict", action="store_true", help="stop at the first refused molecule")
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules that are predicted at once")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"

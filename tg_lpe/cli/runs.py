@@ -42,11 +42,7 @@ def check_out(args: Namespace) -> None:
 
 
 def run_training(
-    args: Namespace,
-    label: str,
-    command: str,
-    settings: Mapping[str, Any],
-    make: Callable[[RunFolder], TrainingLoop],
+    args: Namespace, label: str, command: str, settings: Mapping[str, Any], make: Callable[[RunFolder], TrainingLoop]
 ) -> tuple[Path, dict[str, Any]] | None:
     """Run a training into its folder; ``None`` if it is complete already, or another process says how it ended."""
     from tg_lpe.nn.parallel import process_number
