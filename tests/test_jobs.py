@@ -290,41 +290,37 @@ def test_a_job_that_came_to_nothing_leaves_the_folder_to_the_next(tmp_path: Path
 
 
 def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncoding) -> None:
+    from tg_lpe.datasets.molecules import MoleculeReader
+
     out = tmp_path / "out"
     with pytest.raises(TypeError, match="transform must be one of tg_lpe"):
         EncodingJob(molecules, out, RandomWalk(4))  # type: ignore[arg-type]
     for rows in (0, 2.5, "3", True):
         with pytest.raises(ValueError, match=f"rows_per_shard must be an integer of at least 1, got {rows!r}"):
             EncodingJob(molecules, out, transform, rows_per_shard=rows)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="shards need a folder of their own"):
-        EncodingJob(molecules, molecules, transform)
-    with pytest.raises(ValueError, match="has no column 'structure'; there are"):
-        EncodingJob(molecules, out, transform, smiles_column="structure")
+    pq.write_table(pa.table({"smiles": ["C"], "reason": ["none"]}), tmp_path / "reason.parquet")
+    pq.write_table(pa.table({"smiles": [1, 2]}), tmp_path / "numbers.parquet")
+    graphs = write_graphs(tmp_path / "graphs.parquet", rings(3))
+    (tmp_path / "some").mkdir()
+    write_graphs(tmp_path / "some" / "0.parquet", rings(3), edge_weight=[[1.0] * 3])
+    write_graphs(tmp_path / "some" / "1.parquet", rings(3))
+    weighted = AddPositionalEncoding(RandomWalk(4), edge_weight="weight")
+    for source, change, said in (
+        (molecules, {"out": molecules}, "shards need a folder of their own"),
+        (molecules, {"smiles_column": "structure"}, "has no column 'structure'; there are"),
+        (tmp_path / "reason.parquet", {}, "has a column 'reason' already"),
+        (tmp_path / "numbers.parquet", {}, "the SMILES must be strings, got a column 'smiles' of int64 in "),
+        (molecules, {"transform": weighted}, "molecules have no edge weights, and the transform reads"),
+        (graphs, {"transform": weighted}, r"has no column 'weight'; there are \['edge_index', 'num_nodes'\]"),
+        (tmp_path / "some", {}, "1.parquet has no column 'edge_weight'"),
+        (graphs, {"reader": MoleculeReader(None)}, "a reader is for SMILES"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            EncodingJob(source, **{"out": out, "transform": transform, **change})
     with pytest.raises(ValueError, match=r"part must be \(i, n\)"):
         EncodingJob(molecules, out, transform).run((2, 2))
     with pytest.raises(ValueError, match="must write an attribute of its own"):
         EncodingJob(molecules, out, AddPositionalEncoding(RandomWalk(4), attr_name=None)).run()
-    pq.write_table(pa.table({"smiles": ["C"], "reason": ["none"]}), tmp_path / "reason.parquet")
-    with pytest.raises(ValueError, match="has a column 'reason' already"):
-        EncodingJob(tmp_path / "reason.parquet", out, transform)
-    pq.write_table(pa.table({"smiles": [1, 2]}), tmp_path / "numbers.parquet")
-    with pytest.raises(ValueError, match=r"the SMILES must be strings, got a column 'smiles' of int64 in "):
-        EncodingJob(tmp_path / "numbers.parquet", out, transform)
-    weighted = AddPositionalEncoding(RandomWalk(4), edge_weight="weight")
-    with pytest.raises(ValueError, match="molecules have no edge weights, and the transform reads"):
-        EncodingJob(molecules, out, weighted)
-    from tg_lpe.datasets.molecules import MoleculeReader
-
-    graphs = write_graphs(tmp_path / "graphs.parquet", rings(3))
-    with pytest.raises(ValueError, match=r"has no column 'weight'; there are \['edge_index', 'num_nodes'\]"):
-        EncodingJob(graphs, out, weighted)
-    (tmp_path / "some").mkdir()
-    write_graphs(tmp_path / "some" / "0.parquet", rings(3), edge_weight=[[1.0] * 3])
-    write_graphs(tmp_path / "some" / "1.parquet", rings(3))
-    with pytest.raises(ValueError, match=r"1.parquet has no column 'edge_weight'"):
-        EncodingJob(tmp_path / "some", out, transform)
-    with pytest.raises(ValueError, match="a reader is for SMILES"):
-        EncodingJob(graphs, out, transform, reader=MoleculeReader(None))
     job = EncodingJob(graphs, out, transform)
     write_graphs(graphs, [])
     with pytest.raises(ValueError, match=r"has changed: it ends before row 1"):

@@ -118,7 +118,7 @@ def test_an_encoder_without_edges_learns_the_diagonals(splits: MoleculeSplits, t
     ("encoder", "message"),
     [
         (GramTransformer(3, 3), "GramTransformer gives 3 channels, the targets have 7"),
-        (GramTransformer(7, 2), "gives 2 channels of edges, the kernels have 7"),
+        (GramTransformer(7, 2), "gives 2 channels of edges, the targets have 7"),
         (RandomWalk(7), "RandomWalk has"),
     ],
     ids=["nodes", "edges", "nothing to learn"],

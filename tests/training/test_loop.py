@@ -50,17 +50,13 @@ def factors(splits: MoleculeSplits, total: int, **settings: Any) -> list[float]:
     return [training._schedule(step, total) for step in range(total)]
 
 
-def test_constant_schedule(splits: MoleculeSplits) -> None:
+def test_schedules(splits: MoleculeSplits) -> None:
+    """Under "decay" half after 800 of 2,000 epochs, whatever the number of epochs and steps."""
     assert factors(splits, 10, schedule="constant", epochs=5) == [1.0] * 10
-
-
-def test_decay_schedule(splits: MoleculeSplits) -> None:
-    """Half after 800 of 2,000 epochs, whatever the number of epochs and steps."""
     got = factors(splits, 100, schedule="decay", epochs=10)
     assert got == pytest.approx([2 ** (-20 * step / 800) for step in range(100)], rel=1e-12)
-
-
-def test_one_cycle_schedule(splits: MoleculeSplits) -> None:
+    (factor,) = factors(splits, 1, schedule="one-cycle", epochs=1)
+    assert 0 < factor <= 1
     got = factors(splits, 100, schedule="one-cycle", epochs=10, warmup=0.2)
     assert got[0] == pytest.approx(0.04) and got[20] == 1.0 == max(got)
     assert got[10] == pytest.approx(0.52) and got[60] == pytest.approx(0.5)
@@ -93,11 +89,6 @@ def test_plateau_is_torchs(splits: MoleculeSplits) -> None:
         if optimizer.param_groups[0]["lr"] < 0.001:
             break
     assert rates == expected and min(rates) == 0.00125 and result["epochs"] == len(rates) < len(losses)
-
-
-def test_one_cycle_of_a_single_step(splits: MoleculeSplits) -> None:
-    (factor,) = factors(splits, 1, schedule="one-cycle", epochs=1)
-    assert 0 < factor <= 1
 
 
 class Watched(JointTraining):

@@ -22,19 +22,9 @@ EPOCHS = 6
 
 
 def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
-    common = ["--data", str(molecules), "--cache", str(cache), "--out", str(out), "--threads", "1", "--quiet"]
-    return [
-        "train",
-        str(molecules),
-        *common,
-        "--epochs",
-        str(EPOCHS),
-        "--batch_size",
-        "12",
-        "--computed",
-        "solubility",
-        *more,
-    ]
+    words = ["train", str(molecules), "--data", str(molecules), "--cache", str(cache), "--out", str(out), "--quiet"]
+    words += ["--threads", "1", "--epochs", str(EPOCHS), "--batch_size", "12", "--computed", "solubility"]
+    return [*words, *more]
 
 
 @contextmanager

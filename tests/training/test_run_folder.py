@@ -35,10 +35,7 @@ def begin(path: Path, epochs: int = 1) -> None:
 
 def test_a_used_folder_needs_resume(tmp_path: Path) -> None:
     begin(tmp_path / "run")
-    with pytest.raises(
-        ValueError,
-        match="resume=",
-    ):
+    with pytest.raises(ValueError, match="resume="):
         RunFolder(tmp_path / "run").start("train", SETTINGS, resume=False)
     folder = RunFolder(tmp_path / "run")
     assert folder.start("train", SETTINGS, resume=True)
@@ -50,12 +47,6 @@ def test_resume_of_an_empty_folder_starts(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "deep" / "run")
     assert folder.start("train", SETTINGS, resume=True) is False
     assert folder.load_state() is None and read_json(folder.config) == CONFIG
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_run_stopped_in_its_first_epoch_starts_again(tmp_path: Path, resume: bool) -> None:
-    begin(tmp_path, epochs=0)
-    assert RunFolder(tmp_path).start("train", SETTINGS, resume=resume) is False
 
 
 def test_other_settings_are_quoted(tmp_path: Path) -> None:
@@ -97,11 +88,17 @@ def test_a_setting_of_the_loop_that_is_newer_than_a_run_has_its_default(tmp_path
         RunFolder(tmp_path).start(command, other, resume=True)
 
 
-def test_settings_of_a_run_that_never_began_may_be_replaced(tmp_path: Path) -> None:
-    """An error between the start and the first epoch, such as a wrong encoder, leaves the folder free."""
-    RunFolder(tmp_path).start("train", SETTINGS, resume=False)
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("has_metrics", [False, True])
+def test_settings_of_a_run_that_never_began_may_be_replaced(tmp_path: Path, resume: bool, has_metrics: bool) -> None:
+    """An error between the start and the end of the first epoch, such as a wrong encoder, leaves the folder free."""
+    folder = RunFolder(tmp_path)
+    folder.start("train", SETTINGS, resume=False)
+    if has_metrics:
+        MetricsLog(folder.metrics)
+    folder.release()
     other = {**SETTINGS, "loop": {"lr": 0.5}}
-    assert RunFolder(tmp_path).start("train", other, resume=False) is False
+    assert RunFolder(tmp_path).start("train", other, resume=resume) is False
     assert read_json(tmp_path / "config.json") == {**CONFIG, **other}
 
 
@@ -167,14 +164,3 @@ def test_a_part_of_a_run_is_no_run(tmp_path: Path, name: str, resume: bool) -> N
     with pytest.raises(ValueError, match=rf"holds {name} and no config\.json that says of which run"):
         RunFolder(tmp_path).start("train", SETTINGS, resume=resume)
     assert not (tmp_path / "config.json").exists()
-
-
-def test_a_run_that_failed_in_its_first_epoch_is_none(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    assert not folder.start("train", SETTINGS, False)
-    folder.metrics.write_text("", encoding="utf-8")
-    folder.release()
-    other = {**SETTINGS, "loop": {"lr": 0.01}}
-    assert not folder.start("train", other, False)
-    folder.release()
-    assert read_json(folder.config)["loop"] == {"lr": 0.01}

@@ -100,16 +100,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 COMMON = ["--cache", "cache", "--threads", "1", "--quiet", "--epochs", "1"]
-TRAINED = [
-    "--model.hidden_channels",
-    "8",
-    "--model.num_layers",
-    "1",
-    "--model.readout.pooling",
-    "sum",
-    "--encoder",
-    "RandomWalk",
-]
+TRAINED = ["--model.hidden_channels", "8", "--model.num_layers", "1", "--model.readout.pooling", "sum"]
+TRAINED += ["--encoder", "RandomWalk"]
 LABELS = ["--target", "a", "b", "--task", "multilabel", "--task.metric", "accuracy"]
 
 

@@ -11,14 +11,7 @@ from helpers import normal
 from torch import nn
 
 from tg_lpe.checkpoints.files import load_tensors, save_tensors
-from tg_lpe.training.state import (
-    MetricsLog,
-    copy_state,
-    kept_state,
-    pack_optimizer,
-    read_metrics,
-    unpack_optimizer,
-)
+from tg_lpe.training.state import MetricsLog, copy_state, kept_state, pack_optimizer, read_metrics, unpack_optimizer
 
 
 def make(seed: int) -> tuple[nn.Module, torch.optim.AdamW]:
@@ -73,6 +66,7 @@ def test_a_state_is_kept_whatever_happens() -> None:
 
 
 def test_metrics_lines(tmp_path: Path) -> None:
+    """Those after the checkpoint are dropped."""
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path)
     assert path.read_text() == ""
@@ -80,6 +74,9 @@ def test_metrics_lines(tmp_path: Path) -> None:
         log.append({"epoch": epoch, "val_mae": 1 / epoch})
         assert read_metrics(path) == log.rows
     assert [json.loads(line)["epoch"] for line in path.read_text().splitlines()] == [1, 2, 3]
+    assert MetricsLog(path, keep=2).rows == read_metrics(path) == log.rows[:2]
+    assert MetricsLog(path).rows == [] == read_metrics(path)
+    assert sorted(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("cut", [1, 10, 20], ids=lambda n: f"{n} bytes lost")
@@ -94,13 +91,3 @@ def test_a_torn_last_line_is_passed_over(tmp_path: Path, cut: int) -> None:
     again = MetricsLog(path, keep=2)
     again.append({"epoch": 3, "val_mae": 0.25})
     assert path.read_bytes() == whole
-
-
-def test_lines_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    log = MetricsLog(path)
-    for epoch in (1, 2, 3):
-        log.append({"epoch": epoch})
-    assert MetricsLog(path, keep=2).rows == [{"epoch": 1}, {"epoch": 2}] == read_metrics(path)
-    assert MetricsLog(path).rows == [] == read_metrics(path)
-    assert sorted(tmp_path.iterdir()) == [path]

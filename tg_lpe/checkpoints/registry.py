@@ -39,10 +39,6 @@ class Registry(Mapping[str, Any]):
         self._entries[key] = entry
         return entry
 
-    def names(self) -> tuple[str, ...]:
-        """List all names, in the order in which they were registered."""
-        return tuple(self._entries)
-
     def __getitem__(self, name: str) -> Any:
         """Return the class of a name; where there is none, a ``ValueError`` lists what there is."""
         try:

@@ -125,7 +125,7 @@ def load_data(
 
 
 def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
-    """Load one graph with classes of its nodes: the published split, that of the seed if there are several, or 60/20/20."""
+    """Load a graph with classes of its nodes: a published split, that of the seed if there are several, or 60/20/20."""
     from tg_lpe.data import GraphSplits, random_node_masks
     from tg_lpe.data.splits import PARTS
     from tg_lpe.datasets.nodes import load_node_graph

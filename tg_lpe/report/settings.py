@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ from tg_lpe.models import MODELS
 from tg_lpe.report.format import DASH
 from tg_lpe.report.runs import NOT_SETTINGS, Run, number_in
 from tg_lpe.training.config import READ_BY, TrainConfig
-from tg_lpe.training.run_folder import checkpoint_label
+from tg_lpe.training.run_folder import checkpoint_label, defaults_of
 
 RANKED_BY = ("level", "num_targets", "metric")
 """Settings that a task's figures depend on; runs that agree in these are compared, whatever their loss."""
@@ -32,7 +30,9 @@ def effective_settings(run: Run) -> dict[str, Any]:
     if run.kind == "train":
         loop = TrainConfig().to_dict()
         del loop["epochs"]  # which all runs say
-        settings |= {"model": run.model, "start": None, **_defaults(MODELS.get(run.model), NOT_SETTINGS), **loop}
+        defaults = defaults_of(MODELS.get(run.model))
+        arguments = {name: value for name, value in defaults.items() if name not in NOT_SETTINGS}
+        settings |= {"model": run.model, "start": None, **arguments, **loop}
     # Mean and standard deviation are those of the training set, which another seed may have drawn otherwise.
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
     settings |= {**run.settings, **task, **({"scaled labels": True} if "mean" in run.task else {})}
@@ -61,8 +61,8 @@ def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None 
     if encoder is None:
         return {"encoder": None}
     name = str(encoder.get("class", "unknown"))
-    arguments = _defaults(ENCODERS.get(name), DATA_SIZES)
-    arguments |= {key: value for key, value in encoder.items() if key not in DATA_SIZES}
+    arguments = {**defaults_of(ENCODERS.get(name)), **encoder}
+    arguments = {key: value for key, value in arguments.items() if key not in DATA_SIZES}
     settings: dict[str, Any] = {"encoder": name}
     if "edge_out_channels" in arguments:
         settings["edge_encoding"] = arguments["edge_out_channels"] != 0
@@ -84,13 +84,6 @@ def _flattened(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {} if value is None else {name: value}
     return {key: each for inner, part in value.items() for key, each in _flattened(f"{name}.{inner}", part).items()}
-
-
-def _defaults(cls: type | None, left_out: set[str]) -> dict[str, Any]:
-    """Return the defaults of a constructor, as JSON gives them back; none without a class."""
-    parameters = [] if cls is None else inspect.signature(cls).parameters.values()
-    defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.name not in left_out}
-    return json.loads(json.dumps(defaults, default=str))  # type: ignore[no-any-return]
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -186,29 +186,21 @@ class Table:
         """List what a reader of the table must bear in mind."""
         rows, machines = self.rows, [run.environment for run in self.runs if run.environment]
         several = any(len(row.runs) > 1 for row in rows)
-        seeds = {tuple(row.seeds) for row in rows if row.finished}
+        uneven = len({tuple(row.seeds) for row in rows if row.finished}) > 1
+        is_unfinished = not all(row.finished for row in rows)
         useless = ", ".join(row.label for row in rows if _is_no_better_than_constant(row))
         others = ", ".join(differing([row.rest for row in rows])) if self.kind == "train" else ""
-        splits = {json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}
+        drawn = len({json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}) > 1
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
         notes = [
             ("± is the sample standard deviation over seeds; a row of one seed has none.", several),
             ("One seed a row: how far another seed would move a figure is not known.", not several and self.best),
-            (
-                "Not all rows were run with the same seeds; `against none` is over those that both rows have.",
-                len(seeds) > 1,
-            ),
+            ("Not all rows were run with the same seeds; `against none` is over those that both rows have.", uneven),
             (f"No better than the constant, and so of no use: {useless}.", useless),
             (f"Rows differ in more than the encoding: {others}. `against none` compares like with like.", others),
-            (
-                "The split was drawn by the seed: runs with different seeds were tested on different molecules.",
-                len(splits) > 1,
-            ),
+            ("The split was drawn by the seed: runs with different seeds were tested on different molecules.", drawn),
             ("Not all runs had the same machine and threads: graphs/s and times do not compare.", len(computers) > 1),
-            (
-                "Unfinished runs are not ranked; their validation figure is the best so far.",
-                not all(row.finished for row in rows),
-            ),
+            ("Unfinished runs are not ranked; their validation figure is the best so far.", is_unfinished),
         ]
         return [note for note, applies in notes if applies]
 

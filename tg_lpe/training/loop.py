@@ -23,13 +23,7 @@ from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed, seeded
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import (
-    MetricsLog,
-    copy_state,
-    pack_optimizer,
-    unpack_optimizer,
-    with_prefix,
-)
+from tg_lpe.training.state import MetricsLog, copy_state, pack_optimizer, unpack_optimizer, with_prefix
 
 DROPOUT = 3
 """Separates the seed of what modules draw from the global generator, such as dropout, from all others."""

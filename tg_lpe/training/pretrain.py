@@ -82,18 +82,18 @@ class Pretraining(TrainingLoop, Generic[C]):
 
     @abstractmethod
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """A copy of the dataset with the targets."""
+        """Copy the dataset with the targets."""
 
     @abstractmethod
     def test_figures(self) -> dict[str, Any]:
-        """Losses on the test set, by name."""
+        """Return losses on the test set, by name."""
 
     @abstractmethod
     def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Sum of the losses of each channel in a batch, and what it is divided by, for each kind of target."""
+        """Sum the losses of each channel in a batch, and return what to divide by, for each kind of target."""
 
     def mean_losses(self, dataset: InMemoryDataset) -> list[Tensor]:
-        """Mean loss of each channel over a data set, float64 ``[channels]``, for each kind of target.
+        """Average the loss of each channel over a data set, float64 ``[channels]``, for each kind of target.
 
         Random probes are drawn from the encoder's own seed, as when the encoder is used.
         """
@@ -113,7 +113,7 @@ class Pretraining(TrainingLoop, Generic[C]):
         return encoding
 
     def result(self) -> dict[str, Any]:
-        """Test losses and sizes of the data; writes the encoder."""
+        """Write the encoder, and return test losses and sizes of the data."""
         figures = self.test_figures()
         if self.folder is not None:
             self.encoder.save_pretrained(self.folder.path / "encoder")
@@ -203,7 +203,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
         )
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Mean over channels, nodes and edges with equal weight."""
+        """Average over channels, nodes and edges with equal weight."""
         parts = self._errors(batch, generator)
         return sum((part.sum() / max(part.numel(), 1) for part in parts), start=parts[0].new_zeros(())) / len(parts)
 

@@ -227,17 +227,17 @@ def _processor() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-def _defaults(cls: Any) -> dict[str, Any]:
-    """The defaults of a constructor's arguments, as JSON holds them; none without a class."""
+def defaults_of(cls: Any) -> dict[str, Any]:
+    """Return the defaults of a constructor's arguments, as JSON gives them back; none without a class."""
     parameters = {} if cls is None else inspect.signature(cls).parameters
     values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    return json.loads(json.dumps(values, default=str))  # type: ignore[no-any-return]
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
     """List the differences; an option that is newer than the run, of ``cls`` or the class named, is its default."""
     changes = []
-    defaults = _defaults(CLASSES.get(now.get("class"), cls))
+    defaults = defaults_of(CLASSES.get(now.get("class"), cls))
     for key in sorted((set(before) | set(now)) - {"ranges"}):  # of the data, whose digest is compared
         old, new = before.get(key, defaults.get(key)), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):

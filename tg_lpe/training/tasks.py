@@ -212,7 +212,7 @@ class Task(ABC):
             advice = "choose {metric}, or another split or seed" if defined else "take another split or seed"
             title, needs = METRICS[self.metric].title, METRICS[self.metric].needs
             message = "{} needs a column with {}; in the {} set, {} has none: " + advice
-            raise ArgumentError(message, title, needs, part, names, metric=[*defined, ...][0])
+            raise ArgumentError(message, title, needs, part, names, metric=defined[0] if defined else ...)
 
     def to_dict(self) -> dict[str, Any]:
         """Return name and arguments, JSON-able and without those that are absent; :func:`make_task` reads them."""
