@@ -34,11 +34,13 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE
 
 from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
 from tg_lpe.checkpoints.files import write_json
-from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
+from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, load_encoder
 from tg_lpe.graph.subspace import leading_subspace
 from tg_lpe.training.run_folder import environment
 
 K = 8
+SHIPPED = "positions-k16"
+LARGEST_FOR_ALL = 20_000
 PARTS = ("share", "communities", "large")
 
 
@@ -156,6 +158,7 @@ def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
 
 def share(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
     """One row for each family and size: the smallest share over seeds, medians of the rest."""
+    cut = load_encoder(SHIPPED).cut
     for family, edges in FAMILIES.items():
         for size in sizes:
             rows = []
@@ -163,7 +166,7 @@ def share(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
                 adjacency = connected(*edges(size, seed), size)
                 matrix, _ = normalized(adjacency)
                 vectors, peer = timed(lambda f=family, m=matrix: by_eigsh(f, m, 1e-8))
-                found, seconds = timed(lambda a=adjacency, s=seed: leading_subspace(incidence(a), K, seed=s))
+                found, seconds = timed(lambda a=adjacency, s=seed: leading_subspace(incidence(a), K, seed=s, cut=cut))
                 rows.append((share_of(vectors, found.vectors.numpy()), found.layers.item(), seconds, peer))
             shares, layers, seconds, peers = zip(*rows, strict=True)
             row = {"family": family, "nodes": size, "share": min(shares), "layers": statistics.median(layers)}
@@ -206,9 +209,11 @@ def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
         "LinearTransformerPE(16)": lambda: LinearTransformerPE(16, attr_name="pe"),
         "RandomWalk(16)": lambda: AddPositionalEncoding(RandomWalk(16, 0)),
         "LaplacianEigenvectors(8)": lambda: AddPositionalEncoding(LaplacianEigenvectors(8, 0)),
-        "Positions(8)": lambda: AddPositionalEncoding(Positions(8, 0)),
+        f"{SHIPPED}, k=8": lambda: LinearTransformerPE.from_pretrained(SHIPPED, k=8, attr_name="pe"),
     }
     for size, (name, make) in product(sizes, encodings.items()):
+        if size > LARGEST_FOR_ALL and name in ("LinearTransformerPE(16)", "RandomWalk(16)"):
+            continue  # chance at any size, and they take minutes
         figures, seconds = [], []
         for seed in range(seeds):
             data = block_data(size, seed)
@@ -240,6 +245,7 @@ def block_data(size: int, seed: int) -> Data:
 
 def large(size: int) -> Iterator[dict[str, Any]]:
     """One row for each of three families and each method; the share is that of eigenvectors to 1e-8."""
+    cut = load_encoder(SHIPPED).cut
     for family in ("5 blocks", "grid", "geometric"):
         adjacency = connected(*FAMILIES[family](size, 0), size)
         matrix, null = normalized(adjacency)
@@ -247,7 +253,7 @@ def large(size: int) -> Iterator[dict[str, Any]]:
         exact = by_eigsh(family, matrix, 1e-8)
         tolerances = (1e-2, 1e-3, 1e-4)
         methods: dict[str, Callable[[], np.ndarray]] = {
-            "Positions": lambda a=adjacency: leading_subspace(incidence(a), K).vectors.numpy(),
+            SHIPPED: lambda a=adjacency: leading_subspace(incidence(a), K, cut=cut).vectors.numpy(),
             **{f"eigsh, tolerance {t}": lambda f=family, m=matrix, t=t: by_eigsh(f, m, t) for t in tolerances},
             "lobpcg, 40 iterations": lambda m=matrix, u=null, x=start: lobpcg(
                 identity(m.shape[0]) - m, x, Y=u[:, None], maxiter=40, tol=1e-4, largest=False
@@ -271,7 +277,7 @@ def main() -> None:
     seeds = 1 if args.quick else 5
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
-        "communities": lambda: communities([500] if args.quick else [5_000], seeds),
+        "communities": lambda: communities([500] if args.quick else [5_000, 100_000], seeds),
         "large": lambda: large(3000 if args.quick else 1_000_000),
     }
     file = Path(args.json or f"benchmarks/results/positions_{args.part}.json")

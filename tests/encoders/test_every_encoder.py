@@ -23,6 +23,7 @@ from tg_lpe.encoders import (
     make_encoder,
 )
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
+from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
 
 
 def pseudo_inverse(graph: Graph) -> np.ndarray:
@@ -104,51 +105,11 @@ class TestTopEigenvectors(Eigenvectors):
     which = "top"
 
 
-class TestPositions(EncoderTestCase):
-    """Projectors on whole eigenspaces of each component; nodes alone, since edges read columns of split eigenspaces."""
-
-    tolerance = 1e-6
-
-    def make(self) -> Encoder:
-        return Positions(4, pair_out_channels=None)
+class TestPositions(PositionalEncoderTestCase):
+    def make(self, seed: int = 0) -> Encoder:
+        return Positions(4, seed=seed, pair_out_channels=None)
 
     test_pairs = None  # where an eigenspace is split at column k, its rotation decides
-
-    def spaces(self, graph: Graph) -> list[tuple[list[int], list[list[int]]]]:
-        """Nodes of each component, and its columns that span a whole eigenspace, by numpy's eigenvalues."""
-        found = []
-        for part in nx.connected_components(graph.networkx()):
-            own, spaces = sorted(part), []
-            values = np.linalg.eigvalsh(graph.normalized_laplacian()[np.ix_(own, own)])[1:]
-            for column, value in enumerate(values):
-                if spaces and value - values[spaces[-1][-1]] < 1e-4:
-                    spaces[-1].append(column)
-                else:
-                    spaces.append([column])
-            found.append((own, [space for space in spaces if space[-1] < 4]))
-        return found
-
-    def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
-        out = encoding.node.new_zeros(graph.num_nodes, graph.num_nodes, 4)
-        for own, spaces in self.spaces(graph):
-            for number, space in enumerate(spaces):
-                v = encoding.node[own][:, space]
-                out[np.ix_(own, own, [number])] = (v @ v.mT / len(own)).unsqueeze(-1)
-        return Encoding(out.flatten(1), None)
-
-    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
-        out = np.zeros((graph.num_nodes, graph.num_nodes, 4))
-        for own, spaces in self.spaces(graph):
-            _, vectors = np.linalg.eigh(graph.normalized_laplacian()[np.ix_(own, own)])
-            for number, space in enumerate(spaces):
-                v = vectors[:, 1:][:, space]
-                out[np.ix_(own, own, [number])] = (v @ v.T)[..., None]
-        return out.reshape(graph.num_nodes, 4 * graph.num_nodes), None
-
-    def test_values_of_corner_cases(self) -> None:
-        """With weights over ten orders, eigenvalues are too close to compare projectors."""
-        for graph in [GRAPH, *corner_cases()]:
-            self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
 
     def test_pairs_of_corner_cases(self) -> None:
         """Projectors on the first eigenspaces; an edge is the pair of its ends, and components are orthogonal."""
@@ -169,6 +130,13 @@ class TestPositions(EncoderTestCase):
         u, v = (found.node[list(ends)] for ends in zip(*GRAPH.edges, strict=True))
         expected = torch.stack([(u * v).sum(1), (u - v).square().sum(1)], dim=1) / 4
         torch.testing.assert_close(found.edge, torch.cat([expected, expected]))
+
+
+class TestLoopedPositions(PositionalEncoderTestCase):
+    learned = True
+
+    def make(self, seed: int = 0) -> Encoder:
+        return Positions(4, loops=6, seed=seed)
 
 
 class TestRandomWalk(EncoderTestCase):

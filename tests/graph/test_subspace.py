@@ -11,7 +11,8 @@ import torch
 from helpers import Graph, batch_of, corner_cases, from_networkx
 
 from tg_lpe import Incidence
-from tg_lpe.graph.subspace import Subspace, leading_subspace
+from tg_lpe.encoders import load_encoder
+from tg_lpe.graph.subspace import SmallestRitzValue, Subspace, leading_subspace, looped_subspace
 
 K = 8
 
@@ -69,6 +70,27 @@ def test_the_leading_eigenvectors_are_captured(family: str, seed: int) -> None:
     assert (difference > -1e-5).all() and difference.max() < 0.02
     gram = found.vectors.double().T @ found.vectors.double()
     torch.testing.assert_close(gram, torch.eye(K, dtype=torch.float64), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_learned_cut_finds_the_same_space(family: str) -> None:
+    graph = connected(FAMILIES[family]())
+    found = find(graph, cut=load_encoder("positions-k16").cut)
+    assert captured(found, eigenvectors(graph, K)[1]) > 0.99
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_number_of_loops_on_a_batch_finds_the_same_spaces(family: str) -> None:
+    parts = [connected(FAMILIES[family]()), Graph(1, [], []), from_networkx(nx.karate_club_graph())]
+    batch, cut = Incidence(**batch_of(parts).arguments()), SmallestRitzValue()
+    found = looped_subspace(batch, K, 6, like=torch.ones((), dtype=torch.float64), cut=cut)
+    start = 0
+    for number, part in enumerate(parts):
+        own, start = found.vectors[start : start + part.num_nodes], start + part.num_nodes
+        values, vectors = eigenvectors(part, K)
+        assert own.shape[0] == 1 or captured(found._replace(vectors=own), vectors) > 0.99
+        np.testing.assert_allclose(found.values[number, : len(values)].numpy(), values, atol=0.02)
+    assert found.layers[0] > 8 and found.share[0] > 0.98
 
 
 def test_float64_reaches_any_tolerance() -> None:

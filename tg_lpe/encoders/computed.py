@@ -101,12 +101,12 @@ class ComputedEncoder(Encoder):
         if precomputed is None:
             precomputed = self.precompute(graph)
         encoding = self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
-        with torch.no_grad():
-            return encoding, self.cast(self.values_of_pairs(graph, pairs, precomputed))
+        return encoding, self.cast(self.values_of_pairs(graph, pairs, precomputed))
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
         """Values of some pairs, ``[num_pairs, pair_out_channels]``: by default, a choice of :meth:`compute_pairs`."""
-        values = self.compute_pairs(graph)
+        with torch.no_grad():
+            values = self.compute_pairs(graph)
         return values if pairs is graph.pairs else values.index_select(0, graph.pair_number(*pairs))
 
     def compute_pairs(self, graph: Graph) -> Tensor:

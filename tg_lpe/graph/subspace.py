@@ -4,13 +4,16 @@ A loop of the filter is a stack of linear-transformer layers without softmax: ea
 normalized adjacency, adds a multiple of them, and shares one scalar, the cut. A layer is a pass over the edges; how
 many are needed grows with the diameter of the graph. The loop ends with similarity layers, which orthogonalise. `Graph
 Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8.
+
+:func:`leading_subspace` loops until the columns have settled, without gradient; :func:`looped_subspace` runs a given
+number of loops, with gradients to the edge weights and to the rule that chooses the cut.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,23 +24,62 @@ from tqdm import tqdm
 from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import canonical_signs
-from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.random import counter_normal
+from tg_lpe.ops.segment import scatter_sum
 from tg_lpe.ops.structures import AdjacencyRows
 
 FIRST_LAYERS = 8
 """Layers of the first loop; each further loop has at most twice as many as the one before."""
 
-AMPLIFICATION = 1e3
-"""Factor between the largest and the smallest column of a loop, at most: float32 tells them apart."""
+AMPLIFICATION = 1e2
+"""Factor between the largest and the smallest column of a loop, at most: a longer loop of a cut that is too low costs
+more than it gains, and float32 must tell the columns apart."""
+
+GAP = 1e-9
+"""Difference between Ritz values below which their columns are told apart by nothing."""
 
 CHUNK = 2**16
 """Rows whose products with each other are summed in float64 at a time."""
 
+BELOW_ONE = 1 - 1e-12
+"""The largest cut: at one nothing would be left to amplify."""
+
 SECONDS = 10.0
 """Time after which a progress bar appears."""
+
+
+class Cut(Protocol):
+    """A rule for the cut of a loop: eigenvalues of the normalized adjacency below it are damped."""
+
+    def first(self) -> Tensor:
+        """Choose the cut of the first loop, a scalar."""
+
+    def __call__(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
+        """Choose the cut of the next loop.
+
+        Args:
+            values: Ritz values of the columns, descending, ``[num_components, num_columns]``.
+            missing: estimated share of the ``k`` eigenvectors that the columns miss, ``[num_components]``.
+            k: number of eigenvectors that are asked for.
+
+        Returns:
+            The cuts, ``[num_components]``.
+        """
+
+
+class SmallestRitzValue:
+    """The cut that is certain to be too low: the smallest Ritz value of the loop before."""
+
+    def first(self) -> Tensor:
+        """Zero, the middle of the spectrum of a graph with many edges."""
+        return torch.zeros(())
+
+    def __call__(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
+        """Return the last Ritz value."""
+        return values[:, -1]
 
 
 class Subspace(NamedTuple):
@@ -68,6 +110,7 @@ def leading_subspace(
     exact_nodes: int = 256,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
+    cut: Cut | None = None,
 ) -> Subspace:
     """Find the ``k`` leading non-trivial eigenvectors of the normalized adjacency of each component.
 
@@ -88,6 +131,7 @@ def leading_subspace(
         exact_nodes: nodes of a component up to which it is solved densely in float64, which is faster there.
         seed: of the random columns.
         dtype: of the filtered columns, float32 or float64.
+        cut: rule for the cut; :class:`SmallestRitzValue` if absent.
 
     Returns:
         The eigenvectors, their eigenvalues and the share that they hold.
@@ -108,6 +152,7 @@ def leading_subspace(
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     if graph.ground is not None:
         raise ValueError("graph must have no ground conductances: positions are those of the graph alone")
+    cut = SmallestRitzValue() if cut is None else cut
     parts = Components(graph)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     share, layers = np.ones(parts.count), np.zeros(parts.count, np.int64)
@@ -120,7 +165,7 @@ def leading_subspace(
             vectors[group.nodes[:, :, None], np.arange(found.shape[1])] = basis
             continue
         for part in group.each():
-            looped = _Filter(parts, part, dtype, graph.device).run(k, num_columns, tolerance, max_layers, seed)
+            looped = _Filter(parts, part, dtype, graph.device).run(k, num_columns, tolerance, max_layers, seed, cut)
             number = part.components[0]
             vectors[part.nodes[0]], values[number] = looped.columns, looped.values
             share[number], layers[number] = looped.share, looped.layers
@@ -164,11 +209,11 @@ class _Filter:
         self.rows = edges.adjacency_rows(tail, head, scale, weights)
         self.null = torch.from_numpy(np.sqrt(diagonal / diagonal.sum())).to(device, dtype)
 
-    def run(self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int) -> _Looped:
+    def run(self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut) -> _Looped:
         """Loop the filter until the first ``k`` columns have settled."""
         x = counter_normal(seed, self.null.numel(), num_columns, self.null)
         x /= torch.linalg.vector_norm(x, dim=0)
-        cut, length, layers = 0.0, FIRST_LAYERS, 0
+        cut, length, layers = float(rule.first()), FIRST_LAYERS, 0
         with tqdm(total=max_layers, desc="positions", unit="layer", delay=SECONDS, leave=False, disable=None) as bar:
             while True:
                 x, values, missing = self.ritz(self.filtered(x, cut, length), k)
@@ -176,7 +221,8 @@ class _Filter:
                 bar.update(length)
                 if missing < tolerance or layers >= max_layers:
                     break
-                cut = values[-1]
+                found = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
+                cut = min(float(rule(*found, k)), BELOW_ONE)
                 largest = (2 * values[0] + 1 - cut) / (1 + cut)  # where the first Ritz value is mapped to
                 most = math.acosh(AMPLIFICATION) / math.acosh(max(largest, 1 + 1e-12))
                 length = max(2, min(2 * length, int(most), max_layers - layers))
@@ -226,3 +272,122 @@ def _inner(x: Tensor, y: Tensor) -> Array:
     """``x^T y`` summed in float64."""
     pieces = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
     return sum(a.double().T @ b.double() for a, b in pieces).cpu().numpy()  # type: ignore[union-attr]
+
+
+def looped_subspace(
+    graph: Graph, k: int, loops: int, *, num_columns: int | None = None, seed: int = 0, like: Tensor, cut: Cut
+) -> Subspace:
+    """Run a given number of loops of the filter on each component of a batch, with gradients.
+
+    The loops of :func:`leading_subspace`, for all components at once, small ones included: 8 layers, then 16, and so
+    on, fewer where a component's columns would be driven too close together, none where they span all there is.
+    Gradients reach the edge weights and the
+    parameters of the cut: those of the columns as they are after the loops, up to directions in which two Ritz values
+    are equal, where columns are not defined.
+
+    Args:
+        graph: the batch; without ground conductances.
+        k: number of columns that are returned.
+        loops: number of loops.
+        num_columns: columns that are filtered; as :func:`leading_subspace`.
+        seed: of the random columns, which each component numbers by its own nodes.
+        like: tensor whose dtype and device the columns take.
+        cut: rule for the cut.
+
+    Returns:
+        As :func:`leading_subspace`; values and share in the dtype of ``like``, columns beyond what a component has are
+        zero and their values NaN.
+    """
+    parts = Components(graph)
+    num_columns = max(2 * k, k + 8) if num_columns is None else num_columns
+    batch = _Batch(graph, parts, like, num_columns)
+    x = counter_normal(seed, int(parts.size.max(initial=1)), num_columns, like)[batch.local]
+    limit = like.new_full((parts.count,), float("inf"))
+    edge = cut.first().to(like).expand(parts.count)
+    layers = torch.zeros_like(batch.dimensions)
+    for loop in range(loops):
+        longest = FIRST_LAYERS << loop
+        lengths = limit.clamp(2, longest).long().masked_fill(batch.dimensions < num_columns, 0)
+        x, layers = batch.filtered(x, edge, lengths, longest), layers + lengths
+        x, values, missing = batch.ritz(x, k)
+        if loop + 1 < loops:
+            edge = cut(values, missing, k).clamp(-0.9, BELOW_ONE)
+            largest = (2 * values[:, 0] + 1 - edge) / (1 + edge)
+            limit = math.acosh(AMPLIFICATION) / largest.detach().clamp(min=1 + 1e-6).acosh()
+    absent = torch.arange(k, device=like.device) >= batch.dimensions.unsqueeze(1)
+    vectors = x[:, :k].masked_fill(absent[batch.label], 0.0)
+    skewed = batch.sum(vectors.detach().double() ** 3) < 0
+    vectors = torch.where(skewed[batch.label], -vectors, vectors)
+    shown = (1 - values[:, :k]).masked_fill(absent, float("nan"))
+    return Subspace(vectors, shown, 1 - missing, batch.label, layers)
+
+
+class _Batch:
+    """The components of a batch, filtered together; ``P`` is the normalized adjacency."""
+
+    def __init__(self, graph: Graph, parts: Components, like: Tensor, num_columns: int) -> None:
+        self.graph, self.count = graph, parts.count
+        self.label = torch.from_numpy(parts.label).to(graph.device, torch.int64)
+        starts = np.concatenate([[0], np.cumsum(parts.size)[:-1]]) if parts.count else np.zeros(0, np.int64)
+        local = np.empty(graph.num_nodes, np.int64)
+        local[parts.order] = np.arange(graph.num_nodes) - starts[parts.label[parts.order]]
+        self.local = torch.from_numpy(local).to(graph.device)
+        self.dimensions = torch.from_numpy(np.minimum(parts.size - 1, num_columns)).to(graph.device)
+        degree = graph.laplacian_diagonal(like)
+        self.scale = inverse_sqrt(degree).unsqueeze(1)
+        self.null = (degree.unsqueeze(1) * self.scale) * inverse_sqrt(self.sum(degree))[self.label].unsqueeze(1)
+
+    def sum(self, rows: Tensor) -> Tensor:
+        """Sums over each component."""
+        return scatter_sum(rows, self.label, self.count)
+
+    def product(self, x: Tensor) -> Tensor:
+        """``P x``."""
+        return x - self.scale * self.graph.laplacian(self.scale * x)
+
+    def without_null(self, x: Tensor) -> Tensor:
+        """Make the columns of each component orthogonal to its null vector."""
+        return x - self.null * self.sum(self.null * x)[self.label]
+
+    def filtered(self, x: Tensor, cut: Tensor, lengths: Tensor, longest: int) -> Tensor:
+        """Chebyshev's polynomial of degree ``lengths`` of each component's ``P``, as :meth:`_Filter.filtered`."""
+        centre, radius, last = ((part[self.label].unsqueeze(1)) for part in ((cut - 1) / 2, (cut + 1) / 2, lengths))
+        before, now = x, torch.where(last > 0, (self.product(x) - centre * x) / radius, x)
+        for layer in range(1, longest):
+            new = (self.product(now) - centre * now) * (2 / radius) - before
+            if layer % 4 == 0:
+                new, now = self.without_null(new), self.without_null(now)
+            goes_on = layer < last
+            before, now = torch.where(goes_on, now, before), torch.where(goes_on, new, now)
+        return now
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x^T y`` of each component, ``[num_components, num_columns, num_columns]``, float64."""
+        return self.sum(x.double().unsqueeze(2) * y.double().unsqueeze(1))
+
+    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Replace the columns by Ritz vectors, as :meth:`_Filter.ritz`."""
+        x = self.without_null(x)
+        x = x * inverse_sqrt(self.sum(x * x))[self.label]
+        columns = torch.arange(x.size(1), device=x.device)
+        eye = torch.eye(x.size(1), dtype=torch.float64, device=x.device)
+        factor = torch.linalg.cholesky(self.inner(x, x) + 1e-13 * eye)
+        absent = (columns >= self.dimensions.unsqueeze(1)).double()  # of a component of fewer nodes
+        inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False).transpose(1, 2)
+        x = torch.einsum("nc,ncd->nd", x.double(), inverse[self.label])
+        product = self.product(x)
+        projected = self.inner(x, product)
+        projected = (projected + projected.transpose(1, 2)) / 2 - 3 * torch.diag_embed(absent)
+        mix = torch.linalg.eigh(projected.detach()).eigenvectors.flip(2)
+        rotated = mix.transpose(1, 2) @ projected @ mix  # diagonal in value; its gradient turns the columns
+        values = rotated.diagonal(dim1=1, dim2=2)
+        gap = (values.unsqueeze(1) - values.unsqueeze(2)).detach()
+        turn = rotated * torch.where(gap.abs() > GAP, 1 / gap, 0.0)
+        mix = mix @ (eye + turn - torch.diag_embed(turn.diagonal(dim1=1, dim2=2)))
+        x, product = (torch.einsum("nc,ncd->nd", part, mix[self.label]) for part in (x, product))
+        residual = self.sum((product[:, :k] - x[:, :k] * values[self.label, :k]).square())
+        used = columns[:k] < self.dimensions.unsqueeze(1)
+        gaps = (values[:, :k] - values[:, -1:]).clamp(min=1e-150)
+        share = torch.where(used, (residual / gaps.square()).clamp(max=1.0), 0.0).sum(1)
+        missing = share / used.sum(1).clamp(min=1)
+        return x.to(self.scale.dtype), values.to(self.scale.dtype), missing.to(self.scale.dtype)

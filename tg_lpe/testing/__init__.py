@@ -1,7 +1,7 @@
 """Checks to run on one's own encoders and attention layers.
 
-:class:`EncoderTestCase` and :class:`AttentionTestCase` need pytest, hypothesis and networkx; the functions need nothing
-more than the package.
+:class:`EncoderTestCase`, :class:`PositionalEncoderTestCase` and :class:`AttentionTestCase` need pytest, hypothesis and
+networkx; the functions need nothing more than the package.
 """
 
 from importlib import import_module
@@ -12,15 +12,21 @@ from tg_lpe.testing.equivariance import assert_edge_permutation_equivariant, ass
 if TYPE_CHECKING:
     from tg_lpe.testing.attention_test_case import AttentionTestCase
     from tg_lpe.testing.encoder_test_case import EncoderTestCase
+    from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
 
 __all__ = [
     "AttentionTestCase",
     "EncoderTestCase",
+    "PositionalEncoderTestCase",
     "assert_edge_permutation_equivariant",
     "assert_permutation_equivariant",
 ]
 
-CASES = {"AttentionTestCase": "attention_test_case", "EncoderTestCase": "encoder_test_case"}
+CASES = {
+    "AttentionTestCase": "attention_test_case",
+    "EncoderTestCase": "encoder_test_case",
+    "PositionalEncoderTestCase": "positional_test_case",
+}
 
 
 def __getattr__(name: str) -> Any:

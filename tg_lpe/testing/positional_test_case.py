@@ -1,0 +1,131 @@
+"""Tests that every positional encoder must pass, whose columns are leading eigenvectors of a component."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tg_lpe.encoders import Encoder, Encoding
+from tg_lpe.graph.graph import Incidence
+from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
+from tg_lpe.testing.graphs import Graph, corner_cases, from_networkx, normal
+
+
+class PositionalEncoderTestCase(EncoderTestCase):
+    """:class:`EncoderTestCase` for encoders whose columns are the leading eigenvectors of each component.
+
+    That is, of ``I - D^-1/2 A D^-1/2`` in ascending order without the trivial one, with entries of mean square one: up
+    to sign, and up to a rotation where eigenvalues repeat. Small graphs are compared with numpy's eigenvectors, as
+    projectors on whole eigenspaces; on larger ones the captured space must stay under relabelling and another seed.
+    Edge encodings are not compared, since they may read columns of an eigenspace that the last column splits.
+
+    A subclass makes an encoder of ``k`` columns, at least two (:meth:`make`).
+    """
+
+    tolerance: ClassVar[float] = 1e-6
+    captured: ClassVar[float] = 0.99
+    """Share of the space that must stay on graphs that are too large for dense algebra."""
+
+    def make(self, seed: int = 0) -> Encoder:
+        """An encoder; ``seed`` is that of its random columns, if it has some."""
+        raise NotImplementedError
+
+    @property
+    def k(self) -> int:
+        return self.make().out_channels
+
+    def spaces(self, graph: Graph) -> list[tuple[list[int], list[list[int]]]]:
+        """Nodes of each component, and its columns that span a whole eigenspace, by numpy's eigenvalues."""
+        found, k = [], self.k
+        for part in nx.connected_components(graph.networkx()):
+            own = sorted(part)
+            spaces: list[list[int]] = []
+            values = np.linalg.eigvalsh(graph.normalized_laplacian()[np.ix_(own, own)])[1:]
+            for column, value in enumerate(values):
+                if spaces and value - values[spaces[-1][-1]] < 1e-4:
+                    spaces[-1].append(column)
+                else:
+                    spaces.append([column])
+            found.append((own, [space for space in spaces if space[-1] < k]))
+        return found
+
+    def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
+        out = encoding.node.new_zeros(graph.num_nodes, graph.num_nodes, self.k)
+        for own, spaces in self.spaces(graph):
+            for number, space in enumerate(spaces):
+                v = encoding.node[own][:, space]
+                out[np.ix_(own, own, [number])] = (v @ v.mT / len(own)).unsqueeze(-1)
+        return Encoding(out.flatten(1), None)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        out = np.zeros((graph.num_nodes, graph.num_nodes, self.k))
+        for own, spaces in self.spaces(graph):
+            _, vectors = np.linalg.eigh(graph.normalized_laplacian()[np.ix_(own, own)])
+            for number, space in enumerate(spaces):
+                v = vectors[:, 1:][:, space]
+                out[np.ix_(own, own, [number])] = (v @ v.T)[..., None]
+        return out.reshape(graph.num_nodes, self.k * graph.num_nodes), None
+
+    def test_values_of_corner_cases(self) -> None:
+        """With weights over ten orders, eigenvalues are too close to compare projectors."""
+        for graph in [GRAPH, *corner_cases()]:
+            self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
+
+    def large(self) -> Graph:
+        """As many blocks as separate columns from the rest, and one more."""
+        return from_networkx(nx.random_partition_graph([60] * (self.k + 1), 0.25, 0.01, seed=0))
+
+    def share(self, first: Tensor, other: Tensor) -> float:
+        """Share of the space of some columns that others hold."""
+        bases = (torch.linalg.qr(columns).Q for columns in (first, other))
+        return float((next(bases).mT @ next(bases)).square().sum() / self.k)
+
+    def test_relabelling_a_large_graph_keeps_the_space(self) -> None:
+        graph, encoder = self.large(), self.double()
+        label = np.random.default_rng(0).permutation(graph.num_nodes)
+        index, weight = graph.both_ways()
+        moved = self.run(encoder, graph, torch.from_numpy(label)[index], weight)
+        assert self.share(moved.node[label], self.alone(encoder, graph).node) > self.captured
+
+    def test_another_seed_keeps_the_space(self) -> None:
+        graph = self.large()
+        first, other = (self.alone(self.make(seed).double().eval(), graph).node for seed in (0, 1))
+        assert self.share(first, other) > self.captured
+
+    def test_components_do_not_mix(self) -> None:
+        parts, encoder = [self.large(), GRAPH, Graph(1, [], [])], self.double()
+        joined = nx.disjoint_union_all([part.networkx() for part in parts])
+        weights = [float(joined.edges[edge]["weight"]) for edge in joined.edges]
+        whole = self.alone(encoder, Graph(joined.number_of_nodes(), list(joined.edges), weights))
+        alone = torch.cat([self.alone(encoder, part).node for part in parts])
+        torch.testing.assert_close(whole.node, alone, rtol=self.tolerance, atol=self.tolerance)
+
+    def test_gradients(self) -> None:
+        """Gradients of the projector on all columns, which is defined where single columns are not."""
+        encoder, graph = self.double(), from_networkx(nx.connected_watts_strogatz_graph(40, 4, 0.2, seed=1))
+        if not self.learned:
+            assert not any(parameter.requires_grad for parameter in encoder.parameters())
+            return
+        index, weight = graph.edge_index(), normal(len(graph.edges), seed=0).exp()
+        values = [weight.requires_grad_(), *encoder.parameters()]
+        towards = normal(graph.num_nodes, graph.num_nodes, seed=1)
+
+        def loss() -> Tensor:
+            node = encoder.encode(Incidence(index, graph.num_nodes, edge_weight=weight)).node
+            return (towards * (node @ node.mT)).sum()
+
+        slopes = torch.autograd.grad(loss(), values)
+        for number, (value, slope) in enumerate(zip(values, slopes, strict=True)):
+            step = 1e-4 * normal(*value.shape, seed=number)
+            with torch.no_grad():
+                ends = [loss() for sign in (1, -2) if value.add_(sign * step) is not None]
+                value.add_(step)
+            torch.testing.assert_close(ends[0] - ends[1], 2 * (slope * step).sum(), rtol=1e-4, atol=1e-8)
+
+    def test_forward_mode(self) -> None:
+        pytest.skip("Ritz vectors are detached from their matrix, which forward mode does not do")
