@@ -13,7 +13,6 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import outer_eigenvectors
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all, without_autocast
-from tg_lpe.nn.probes import with_random_signs
 
 
 @register
@@ -61,6 +60,8 @@ class LPE(EigenpairEncoder):
         >>> model(x, edge_index).shape
         torch.Size([1, 1])
     """
+
+    has_signs = True
 
     def __init__(
         self,
@@ -110,9 +111,6 @@ class LPE(EigenpairEncoder):
         mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
         out: Tensor = self.rho(mapped.sum(1))
         return out
-
-    def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
-        return with_random_signs(node, graph, generator)
 
 
 def perceptron(*widths: int) -> nn.Sequential:

@@ -31,6 +31,9 @@ class EigenpairEncoder(Encoder):
     edges has eigenvalue 1 with ``normalization="sym"``, as in the published code.
     """
 
+    has_signs: bool = False
+    """Whether each graph and eigenvector gets a random sign where a generator is given."""
+
     def __init__(
         self,
         out_channels: int,
@@ -110,7 +113,8 @@ class EigenpairEncoder(Encoder):
         absent = values.isnan()
         values = values.masked_fill(absent, 0.0)
         if self.out_channels:
-            node = self.encode_nodes(graph, self._signed(node, graph, generator), values, absent)
+            node = with_random_signs(node, graph, generator) if self.has_signs else node
+            node = self.encode_nodes(graph, node, values, absent)
         else:
             node = node[:, :0]
         if not self.edge_out_channels:
@@ -136,10 +140,6 @@ class EigenpairEncoder(Encoder):
     def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Encode undirected edges, ``[num_edges, edge_out_channels]``; as :meth:`encode_nodes`."""
         raise NotImplementedError(f"{type(self).__name__} encodes no edges")
-
-    def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
-        """Return the rows of the nodes, with random signs for each graph and eigenvector if signs are arbitrary."""
-        return node
 
 
 def _representatives(graph: Graph) -> Tensor:
@@ -235,6 +235,7 @@ class SpectralEncoder(EigenpairEncoder):
             )
         self.num_layers, self.heads, self.feedforward_channels = num_layers, heads, feedforward_channels
         self.flip_signs, self.dropout = flip_signs, dropout
+        self.has_signs = flip_signs and tokens == "eigenvectors"
         self.net = net
         options = (num_layers, heads, feedforward_channels, dropout) if net == "transformer" else ()
         make: type[nn.Module] = TokenTransformer if net == "transformer" else TokenSet
@@ -250,11 +251,6 @@ class SpectralEncoder(EigenpairEncoder):
         """Return the rows of the edges, see :meth:`EigenpairEncoder.encode_edges`."""
         batch = graph.batch[graph.tail]
         return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
-
-    def _signed(self, node: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
-        if not self.flip_signs or self.tokens != "eigenvectors":
-            return node
-        return with_random_signs(node, graph, generator)
 
 
 @register

@@ -109,9 +109,9 @@ def _run_scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
     return zeros.index_add(0, index, src.to(wide)).to(src.dtype)
 
 
-def _keep_index(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_last(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """torch's own ``index_add`` keeps ``src`` as well, to read its shape."""
-    ctx.save_for_backward(inputs[1])
+    ctx.save_for_backward(next(x for x in reversed(inputs) if isinstance(x, Tensor)))
 
 
 def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -124,7 +124,7 @@ _scatter_sum = Operator(
     "scatter_sum(Tensor src, Tensor index, SymInt num_groups) -> Tensor",
     _run_scatter_sum,
     lambda src, index, num_groups: src.new_empty(num_groups, *src.shape[1:]),
-    _keep_index,
+    _keep_last,
     _sum_backward,
 )
 
@@ -177,15 +177,11 @@ def _run_segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
     return torch_scatter.segment_csr(src, ptr, reduce="sum")
 
 
-def _keep_group(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[2])
-
-
 _segment_sum = Operator(
     "segment_sum(Tensor src, Tensor ptr, Tensor group) -> Tensor",
     _run_segment_sum,
     lambda src, ptr, group: src.new_empty(ptr.shape[0] - 1, *src.shape[1:]),
-    _keep_group,
+    _keep_last,
     _sum_backward,
 )
 

@@ -11,9 +11,8 @@ class UndirectedEdges(NamedTuple):
     """The distinct undirected edges of a list, sorted by ``(tail, head)``, ``tail < head``; no self-loops."""
 
     tail: Tensor
-    """int64 ``[num_edges]``."""
     head: Tensor
-    """Likewise."""
+    """int64 ``[num_edges]``."""
     undirected_index: Tensor | None
     """Undirected edge of each directed one, int64 ``[num_directed_edges]``, -1 for self-loops; if asked for."""
     neighbour_counts: Tensor | None
@@ -32,9 +31,8 @@ class Recurrence(NamedTuple):
     """``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}`` from ``Phi_0 = I``, with a symmetric ``P`` of each graph."""
 
     tail: Tensor
-    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``, graph by graph."""
     head: Tensor
-    """Likewise."""
+    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``, graph by graph."""
     ptr: Tensor
     """First node of each graph, int64 ``[num_graphs + 1]``."""
     num_nodes: int
@@ -51,9 +49,8 @@ class EstimatedRecurrence(NamedTuple):
     """The same recurrence, estimated from its products with random signs."""
 
     tail: Tensor
-    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
     head: Tensor
-    """Likewise."""
+    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
     num_rows: int
     """Of graphs that are padded to the same size."""
     max_nodes: int
@@ -74,9 +71,8 @@ class BallRecurrence(NamedTuple):
     """The same recurrence around each node of a large graph, as far as the ball around it is known."""
 
     tail: Tensor
-    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
     head: Tensor
-    """Likewise."""
+    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
     orders: Tensor
     """Number of ``Phi_t`` whose diagonal entry is wanted at each node, int64 ``[num_nodes]``."""
     alpha: float

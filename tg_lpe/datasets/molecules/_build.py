@@ -30,19 +30,9 @@ Split = Literal["random", "scaffold"]
 class BuildOptions:
     """Everything that determines the splits, besides the rows.
 
-    Args:
-        target: What the labels are: columns of the rows, computed, or none.
-        repair_radicals: Whether to apply QM9's clean-up.
-        normalization: Constants of the computed target; `None` measures them on the training set.
-        vocabulary: The atom types; `None` collects them.
-        features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
-        canonical: Whether rings are kekulised as in canonical SMILES.
-        split: How a single file is split.
-        seed: Draws the random split of a single file.
-        missing: Cells that mean a missing label.
-        with_commas: Names of files in which a comma does not separate cells.
-        num_workers: Worker processes, `None` to choose.
-        progress: Whether to show a bar.
+    Those of :func:`~tg_lpe.datasets.molecules.load_molecules`, resolved: the target is chosen, and the atom types are
+    those of ogb's features or of the source, if it fixes them. `with_commas` names the files in which a comma does not
+    separate cells.
     """
 
     target: TargetSpec = field(default_factory=lambda: TargetSpec(columns=()))

@@ -424,7 +424,7 @@ def scaffold(molecule: Any) -> str:
 def process(
     smiles: Sequence[str | None],
     repair_radicals: bool,
-    with_terms: bool,
+    with_terms: bool = False,
     with_scaffolds: bool = False,
     features: str = "types",
     canonical: bool = False,

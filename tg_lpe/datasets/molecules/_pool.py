@@ -60,30 +60,19 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
 def read_smiles(
     smiles: Iterable[str | None],
     *,
-    repair_radicals: bool,
-    with_terms: bool = False,
-    with_scaffolds: bool = False,
-    features: str = "types",
-    canonical: bool = False,
     num_workers: int | None = None,
     chunk_size: int = CHUNK,
+    **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """Yields the answers of :func:`_molecule.process` chunk by chunk, in the order of `smiles`, and its `smiles`.
 
-    `smiles` may be longer than memory: it is read a few chunks ahead of the answers. Where its length is not known,
-    `num_workers=None` starts no worker.
+    The options are those of that function. `smiles` may be longer than memory: it is read a few chunks ahead of the
+    answers. Where its length is not known, `num_workers=None` starts no worker.
 
     Raises:
         ValueError: If `num_workers` is negative.
         RuntimeError: If a worker process dies or cannot do its work.
     """
-    options: dict[str, Any] = {
-        "repair_radicals": repair_radicals,
-        "with_terms": with_terms,
-        "with_scaffolds": with_scaffolds,
-        "features": features,
-        "canonical": canonical,
-    }
     length = length_hint(smiles)
     workers = resolve_num_workers(num_workers, length)
     workers = min(workers, -(-length // chunk_size)) if length else workers

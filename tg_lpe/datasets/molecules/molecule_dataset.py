@@ -114,12 +114,9 @@ class MoleculeDataset(GraphDataset):
 class MoleculeSplits(GraphSplits):
     """Three splits that share their atom and bond types.
 
+    Besides the attributes of :class:`~tg_lpe.data.GraphSplits`:
+
     Args:
-        train: The training set.
-        val: The validation set.
-        test: The test set.
-        spec: Sizes of the features.
-        target: What the labels are.
         vocabulary: Atom types by their index in `x`, `None` for ogb's features.
         normalization: Constants of the computed target, `None` where labels were taken as published.
         report: What the source held and what of it is left out.
