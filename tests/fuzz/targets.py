@@ -173,12 +173,14 @@ def _encoders(dtype: torch.dtype) -> Iterator[Target]:
 
             yield Target(f"encoder {title}", "encoders", run, encoder.reads)
         if "pair_out_channels" in _options(ENCODERS[name]):
-            pair_encoder = make_encoder({"class": name, "pair_out_channels": 3}).to(dtype).eval()
+            is_fixed = "None" in str(_options(ENCODERS[name])["pair_out_channels"].annotation)
+            width = None if is_fixed else 3
+            pair_encoder = make_encoder({"class": name, "pair_out_channels": width}).to(dtype).eval()
 
             def pairs(graph: GraphInput, seed: int, encoder: Encoder = pair_encoder) -> list[Output]:
                 edges = graph.edge_index  # pairs, too
                 found = _learning(encoder, seed, lambda: encoder.encode_pairs(_incidence(graph), edges))
-                return [Output(found, (edges.size(1), 3), dtype)]
+                return [Output(found, (edges.size(1), encoder.pair_out_channels), dtype)]
 
             yield Target(f"encoder {name} of pairs", "encoders", pairs, pair_encoder.reads, _limited(PAIRS))
 
