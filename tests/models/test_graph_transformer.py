@@ -180,13 +180,6 @@ def test_labels_and_edge_order_do_not_matter(train: bool, seed: int) -> None:
     torch.testing.assert_close(model(edge_index=edges, batch=BATCH, **arguments), expected, rtol=1e-10, atol=1e-12)
 
 
-def test_edges_have_a_direction() -> None:
-    model = typed().eval()
-    arguments = inputs(3, 1)
-    there, back = (model(edge_index=torch.tensor(e), **arguments) for e in ([[0], [1]], [[1], [0]]))
-    assert relative_error(there, back) > 1e-3
-
-
 def test_a_graph_does_not_depend_on_its_batch_in_eval_mode() -> None:
     model = typed()
     arguments = inputs()
@@ -202,54 +195,6 @@ def test_a_graph_does_not_depend_on_its_batch_in_eval_mode() -> None:
     model.train()
     in_training = model(edge_index=EDGES, batch=BATCH, **arguments)
     assert relative_error(in_training, together) > 1e-3, "batch norm uses the batch's own statistics in training"
-
-
-def test_running_statistics_move_in_training_only() -> None:
-    model = typed()
-    before = {name: value.clone() for name, value in model.named_buffers()}
-    model.eval()(edge_index=EDGES, batch=BATCH, **inputs())
-    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
-    model.train()(edge_index=EDGES, batch=BATCH, **inputs())
-    statistics = set(model.state_dict()) & set(before)  # saved, that is: constants are not
-    assert [name for name in statistics if torch.equal(model.state_dict()[name], before[name])] == []
-    assert any(name.endswith("running_mean") for name in statistics)
-
-
-@pytest.mark.parametrize("readout", ["mlp", "paper"])
-@pytest.mark.parametrize("kind", ["typed", "real", "bare"])
-def test_every_parameter_receives_a_gradient(kind: str, readout: str) -> None:
-    encoder = LinearTransformer(k=3)
-    options = {
-        "typed": {"num_node_types": 4, "num_edge_types": 3},
-        "real": {"in_channels": 3, "edge_dim": 2},
-        "bare": {},
-    }[kind]
-    model = small(**options, encoder=encoder, readout=readout, out_channels=2)
-    x = {"typed": inputs()["x"], "real": normal(7, 3), "bare": None}[kind]
-    edge_attr = {"typed": inputs()["edge_attr"], "real": normal(10, 2), "bare": None}[kind]
-    out = model(x, EDGES, edge_attr, BATCH, num_nodes=7)
-    (out * normal(*out.shape)).sum().backward()
-    dead = [name for name, p in model.named_parameters() if p.grad is None or not (p.grad != 0).any()]
-    assert dead == []
-
-
-def test_parameter_counts_of_the_docstring() -> None:
-    def count(readout: str) -> int:
-        model = GraphTransformer(num_node_types=20, num_edge_types=4, pe_channels=6, readout=readout)
-        return sum(p.numel() for p in model.parameters())
-
-    assert count("paper") == 618_627 == 800_771 - 132_096 - 50_048
-    assert count("mlp") - count("paper") == 16_510
-
-
-def test_an_encoder_with_feature_probes_reads_x() -> None:
-    encoder = LinearTransformer(k=3, probes="features", num_node_types=4)
-    model = small(num_node_types=4, encoder=encoder).eval()
-    x = inputs()["x"]
-    expected = model(x, EDGES, batch=BATCH)
-    with torch.no_grad():
-        encoder.probes.embedding.weight.mul_(-1).add_(1)
-    assert relative_error(model(x, EDGES, batch=BATCH), expected) > 1e-6
 
 
 def test_gradients() -> None:
@@ -365,29 +310,6 @@ def gram(**options: Any) -> GramTransformer:
     return randomize_(GramTransformer(**options)).double()
 
 
-@pytest.mark.parametrize("train", [False, True])
-def test_edge_encodings_follow_their_edges(train: bool) -> None:
-    model = with_edges(norm=True).train(train)
-    expected = model(edge_index=EDGES, batch=BATCH, **encoded_inputs())
-    order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
-    moved = {name: v[order] if name.startswith("edge") else v for name, v in encoded_inputs().items()}
-    got = model(edge_index=EDGES[:, order], batch=BATCH, **moved)
-    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-    moved["edge_pe"] = moved["edge_pe"].flip(0)
-    assert relative_error(model(edge_index=EDGES[:, order], batch=BATCH, **moved), expected) > 1e-3
-
-
-def test_sum_grows_with_the_graph_and_mean_does_not() -> None:
-    index = torch.tensor([[0, 1], [1, 0]])
-    twice = torch.cat([index, index + 2], 1)  # the same graph, two copies of it as one
-    x = torch.tensor([1, 2])
-    for pooling, factor in (("mean", 1.0), ("sum", 2.0)):
-        model = small(num_node_types=4, readout={"pooling": pooling}).eval()
-        model.readout = torch.nn.Identity()
-        once = model(x, index)
-        torch.testing.assert_close(model(x.repeat(2), twice), factor * once, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("merge", ["add", "concat"])
 def test_unit_norm_is_that_of_columns_scaled_beforehand(merge: str) -> None:
     """The length of each column of each graph, of the nodes' encoding and of the edges', makes no difference."""
@@ -401,27 +323,6 @@ def test_unit_norm_is_that_of_columns_scaled_beforehand(merge: str) -> None:
     got, expected = unit(edge_index=EDGES, batch=BATCH, **given), plain(edge_index=EDGES, batch=BATCH, **scaled)
     assert relative_error(got, expected) < 1e-12
     assert relative_error(plain(edge_index=EDGES, batch=BATCH, **given), expected) > 1e-3
-
-
-def test_norm_removes_the_scale_of_an_encoding() -> None:
-    """The norm removes the scale of each channel of a training batch; eval mode uses the running average."""
-    plain, normed = (with_edges(norm=norm).train() for norm in (False, True))
-    scaled = encoded_inputs()
-    scaled["pe"] = scaled["pe"] * torch.tensor([1e3, 1e-1], dtype=torch.float64) + 7
-    scaled["edge_pe"] = 50 * scaled["edge_pe"]
-    changed = {}
-    for name, model in (("plain", plain), ("normed", normed)):
-        outs = [model(edge_index=EDGES, batch=BATCH, **given) for given in (encoded_inputs(), scaled)]
-        changed[name] = relative_error(*outs)
-    assert changed["normed"] < 1e-3 < 0.1 < changed["plain"]
-    norm = with_edges(norm=True).train().pe_embedding.norm
-    norm.reset_running_stats()
-    rows = 3 * normal(100, 2) + 5
-    out = norm(rows)
-    torch.testing.assert_close(out.mean(0), torch.zeros(2).double(), atol=1e-12, rtol=0)
-    torch.testing.assert_close(out.var(0, unbiased=False), torch.ones(2).double(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(norm.running_mean, 0.1 * rows.mean(0))
-    assert list(norm.parameters()) == []
 
 
 @pytest.mark.parametrize("edge_out_channels", [0, 3, None])
@@ -454,32 +355,6 @@ def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pool
     assert dead == []
 
 
-def test_an_encoder_may_read_what_the_model_does_not() -> None:
-    """A model built without node and edge types hands them to an encoder that was built for them."""
-    model = small(encoder=gram(out_channels=3, edge_out_channels=2)).eval()
-    given = inputs()
-    first = model(given["x"], EDGES, given["edge_attr"], BATCH)
-    other = model(given["x"], EDGES, (given["edge_attr"] + 1) % 3, BATCH)
-    assert relative_error(first, other) > 1e-6
-    with pytest.raises(ValueError, match=r"edge types must be int64 \[10\]"):
-        model(given["x"], EDGES, None, BATCH)
-
-
-def test_all_else_starts_the_same_with_and_without_encodings() -> None:
-    states = []
-    edges = {"pe_options": {"edge_channels": 3}}
-    for options in ({}, {"pe_channels": 2}, {"pe_channels": 2, **edges}, edges):
-        torch.manual_seed(0)
-        states.append(GraphTransformer(num_node_types=4, **SMALL, **options).state_dict())
-    for state in states[1:]:
-        assert all(torch.equal(state[name], value) for name, value in states[0].items())
-    assert torch.equal(states[1]["pe_embedding.weight"], states[2]["pe_embedding.weight"])
-    order = [name.split(".")[0] for name in states[2]]
-    assert sorted(set(order), key=order.index) == [
-        *("node_embedding", "edge_embedding", "pe_embedding", "edge_pe_embedding", "layers", "readout"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -491,10 +366,3 @@ def test_all_else_starts_the_same_with_and_without_encodings() -> None:
 def test_edge_encodings_are_checked(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         with_edges()(edge_index=EDGES, batch=BATCH, **{**encoded_inputs(), **change})
-
-
-def test_an_unused_edge_encoding_is_refused() -> None:
-    with pytest.raises(ValueError, match="built without edge_channels"):
-        typed()(edge_index=EDGES, batch=BATCH, **encoded_inputs())
-    with pytest.raises(ValueError, match="pe= and edge_pe= must not be given"):
-        small(encoder=GramTransformer())(None, EDGES, edge_pe=torch.zeros(10, 64))

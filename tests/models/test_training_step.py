@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -91,8 +92,10 @@ def test_a_graph_is_checked_and_sorted_once(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(reads.seen) <= 2, reads.seen
 
 
-def no_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tg_lpe.ops.segment, "torch_scatter", None)
+@pytest.fixture
+def no_scatter() -> Iterator[None]:
+    with tg_lpe.ops.segment.without_torch_scatter():
+        yield
 
 
 def compiled(model: nn.Module, backend: str, fullgraph: bool = True) -> Any:
@@ -115,10 +118,10 @@ def step(model: Any, batch: dict[str, Any]) -> list[Tensor]:
         pytest.param({"norm": "layer", "residual": False, "level": "node"}, marks=pytest.mark.slow),
     ],
 )
-def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, request: pytest.FixtureRequest) -> None:
     """The same values and gradients, and one compilation for batches of all sizes."""
     if not scatter:
-        no_scatter(monkeypatch)
+        request.getfixturevalue("no_scatter")
     elif not tg_lpe.ops.segment.has_torch_scatter():
         pytest.skip("torch-scatter is not installed or switched off")
     torch.manual_seed(0)
@@ -158,8 +161,8 @@ def test_compiled_with_an_encoder(kind: str) -> None:
     raises=BackendCompilerFailed,
     strict=True,
 )
-def test_compiled_by_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_scatter(monkeypatch)
+@pytest.mark.usefixtures("no_scatter")
+def test_compiled_by_inductor() -> None:
     torch.manual_seed(0)
     model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1, **TYPES)
     whole = compiled(copy.deepcopy(model), "inductor")

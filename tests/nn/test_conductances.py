@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, few, graphs, listings, normal, randomize_, relative_error
+from helpers import few, graphs, listings, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -77,21 +76,6 @@ def test_against_numpy(data: st.DataObject, edges: str, nodes: str, weighted: bo
         assert relative_error(w, expected) < 1e-12
 
 
-def test_by_hand() -> None:
-    model = LearnedConductances(1, num_edge_types=3, ground=False).double()
-    with torch.no_grad():
-        model.edge.table.copy_(torch.tensor([[1.0], [3.0], [5.0]], dtype=torch.float64).expm1().log())
-    w, q = model(Incidence(EDGES, 5), None, EDGE_TYPES)
-    torch.testing.assert_close(w, torch.tensor([[2.0, 5.0, 1.0]], dtype=torch.float64), rtol=1e-14, atol=0)
-    assert q is None
-
-
-def test_column_of_types_is_a_vector_of_types() -> None:
-    model, graph = positive(), Incidence(EDGES, 5)
-    flat, tall = model(graph, NODE_TYPES, EDGE_TYPES), model(graph, NODE_TYPES.unsqueeze(1), EDGE_TYPES.unsqueeze(1))
-    assert all(torch.equal(a, b) for a, b in zip(flat, tall, strict=True))
-
-
 def test_start() -> None:
     """The first filter is a random walk; those of the others are log-normal with the documented spread."""
     torch.manual_seed(0)
@@ -105,25 +89,6 @@ def test_start() -> None:
         assert abs(logs.std() / spread - 1) < 5 / math.sqrt(2 * logs.size)
     linear = LearnedConductances(3, edge_dim=2, in_channels=5)
     torch.testing.assert_close(torch.nn.functional.softplus(linear.edge.table[0, 0]), torch.tensor(1.0))
-
-
-def test_a_copy_through_pickle_starts_likewise() -> None:
-    model = LearnedConductances(3, num_edge_types=4, num_node_types=3)
-    copy = pickle.loads(pickle.dumps(model))
-    for part in (model, copy):
-        torch.manual_seed(0)
-        for module in (part.edge, part.ground):
-            module.reset_parameters()
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
-
-
-def test_without_learning() -> None:
-    graph = Incidence(EDGES, 5)
-    fixed = LearnedConductances(2, num_edge_types=3, learned=False, ground=False)
-    assert list(fixed.parameters()) == [] and fixed(graph, None, None) == (None, None)
-    weight = torch.tensor([2.0, 2.0, 3.0, 3.0, 9.0, 4.0])
-    w, q = fixed(Incidence(EDGES, 5, edge_weight=weight), None, None)
-    assert w.tolist() == [[2.0, 3.0, 4.0]] * 2 and q is None
 
 
 @pytest.mark.parametrize("kind", ["types", "features"])
@@ -151,54 +116,3 @@ def test_conductances_stay_positive_where_training_runs_away() -> None:
     assert (w > 0).all() and w.isfinite().all() and (q > 0).all()
     (w.log().sum() + q.log().sum()).backward()
     assert model.edge.table.grad.isfinite().all() and model.ground.table.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_edge_types": 2, "edge_dim": 3}, "edges have"),
-        ({"num_node_types": 4, "in_channels": 5}, "nodes have"),
-    ],
-)
-def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LearnedConductances(2, **options)
-
-
-@pytest.mark.parametrize(
-    ("kind", "change", "message"),
-    [
-        ("types", {"edge_attr": None}, "edge types must"),
-        ("types", {"edge_attr": EDGE_TYPES[:5]}, "edge types must"),
-        ("types", {"edge_attr": EDGE_TYPES.float()}, "edge types must"),
-        (
-            "types",
-            {"edge_attr": EDGE_TYPES.repeat(2, 1).T},
-            "edge types must",
-        ),
-        ("types", {"edge_attr": EDGE_TYPES + 1}, "edge types must"),
-        ("types", {"edge_attr": EDGE_TYPES - 1}, "edge types must"),
-        ("types", {"x": None}, "node types must"),
-        ("types", {"x": NODE_TYPES + 9}, "node types must"),
-        (
-            "features",
-            {"edge_attr": normal(6, 3)},
-            "edge features must",
-        ),
-        ("features", {"edge_attr": None}, "edge features must"),
-        ("features", {"x": NODE_TYPES}, "node features must"),
-    ],
-)
-def test_features_are_checked(kind: str, change: dict[str, Any], message: str) -> None:
-    given = {"x": features(kind, NODE_TYPES, 1), "edge_attr": features(kind, EDGE_TYPES, 2), **change}
-    with pytest.raises(ValueError, match=message):
-        positive(2, kind, kind)(Incidence(EDGES, 5), **given)
-
-
-@pytest.mark.parametrize("part", [Graph(0, [], []), Graph(3, [], [])], ids=str)
-@pytest.mark.parametrize("kind", ["types", "features"])
-def test_graphs_without_edges(part: Graph, kind: str) -> None:
-    n = part.num_nodes
-    x, none = features(kind, NODE_TYPES[:n], 1), features(kind, EDGE_TYPES[:0], 2)
-    w, q = positive(2, kind, kind)(Incidence(part.edge_index(), n), x, none)
-    assert w.shape == (2, 0) and q.shape == (2, n) and (q > 0).all()

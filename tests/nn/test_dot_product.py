@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.encoders.spectral import TokenTransformer
-from tg_lpe.nn.dot_product import ROWS_AT_ONCE, SMALL_PRODUCTS, dot_product_attention, token_attention
+from tg_lpe.nn.dot_product import ROWS_AT_ONCE, dot_product_attention, token_attention
 
 
 def tokens(num_rows: int, num_tokens: int, heads: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -49,12 +49,6 @@ def test_equals_torch_with_gradients(num_rows: int, num_tokens: int, heads: int,
         torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_gradcheck() -> None:
-    rows, absent = tokens(4, 3, 2, 2)
-    assert SMALL_PRODUCTS >= 3**2 * 2
-    assert torch.autograd.gradcheck(lambda leaf: token_attention(leaf, absent), rows.requires_grad_())
-
-
 def test_absent_tokens_and_other_rows_are_not_seen() -> None:
     rows, absent = tokens(20, 6, 2, 2)
     other = torch.where(absent[:, :, None, None, None], 1e3 * torch.randn_like(rows), rows)
@@ -89,9 +83,3 @@ def test_layers_are_those_of_torch(training: bool) -> None:
     expected = reference(net.linear(inputs), src_key_padding_mask=absent)
     expected = expected.masked_fill(absent.unsqueeze(2), 0.0).sum(1)
     assert relative_error(net(inputs, absent), expected) < 1e-12
-
-
-def test_dropout_acts_in_training() -> None:
-    rows, absent = tokens(3, 4, 2, 2)
-    torch.manual_seed(0)
-    assert not torch.allclose(token_attention(rows, absent, 0.5), token_attention(rows, absent, 0.5))

@@ -8,7 +8,7 @@ from helpers import normal
 
 from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
 from tg_lpe.nn.conductances import LearnedConductances
-from tg_lpe.nn.features import MAX_PRODUCT_ROWS, Categories
+from tg_lpe.nn.features import Categories
 from tg_lpe.ops.checks import ValueChecks
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
@@ -27,15 +27,6 @@ def test_rows_of_all_columns_are_added(by_product: bool) -> None:
         *(torch.autograd.grad((out * weight).sum(), table) for out in (found, expected)), strict=True
     ):
         torch.testing.assert_close(mine, other)
-
-
-def test_large_tables_are_looked_up_row_by_row() -> None:
-    """A product would write out a column for every category."""
-    table, types = normal(MAX_PRODUCT_ROWS + 1, 2).requires_grad_(), torch.tensor([0, MAX_PRODUCT_ROWS, 0])
-    found = Categories("x", MAX_PRODUCT_ROWS + 1).look_up(table, types, by_product=True)
-    assert torch.equal(found, table[types]) and "EmbeddingBackward" in repr(found.grad_fn.next_functions)
-    small = Categories("x", MAX_PRODUCT_ROWS).look_up(table[:-1], types.clamp(max=3), by_product=True)
-    assert "Mm" in repr(small.grad_fn)
 
 
 @pytest.mark.parametrize("by_product", [False, True])
@@ -66,12 +57,6 @@ def test_what_does_not_fit_is_refused(
         checks.run()
 
 
-@pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,)])
-def test_counts_are_checked(counts: object) -> None:
-    with pytest.raises(ValueError, match="numbers of x types must be integers of at least 1"):
-        Categories("x", counts)
-
-
 def test_conductances_add_columns_before_softplus() -> None:
     torch.manual_seed(0)
     layer = LearnedConductances(2, (3, 2, 2), None, (5, 3), None)
@@ -85,15 +70,6 @@ def test_conductances_add_columns_before_softplus() -> None:
     torch.testing.assert_close(graph.spread_to_directed(w.mT), conducts)
     ground = torch.nn.functional.softplus(layer.ground.table[X[:, 0]] + layer.ground.table[5 + X[:, 1]])
     torch.testing.assert_close(q.mT, ground)
-
-
-def test_further_columns_start_without_influence() -> None:
-    torch.manual_seed(0)
-    several = LearnedConductances(3, (3, 2, 2), None, (5, 3), None)
-    w, q = several(Incidence(EDGES, 4), X, EDGE_ATTR)
-    other_w, other_q = several(Incidence(EDGES, 4), X * torch.tensor([1, 0]), EDGE_ATTR * torch.tensor([1, 0, 0]))
-    assert torch.equal(w, other_w) and torch.equal(q, other_q)
-    assert torch.allclose(w[0], torch.ones(())), "the first filter starts as a random walk"
 
 
 def test_models_and_encoders_take_several_columns(tmp_path) -> None:

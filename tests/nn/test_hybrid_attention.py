@@ -10,9 +10,6 @@ import torch
 from helpers import normal, randomize_, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.nn import GINEConv, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
@@ -26,8 +23,7 @@ from tg_lpe.nn.attention import (
     register_global_attention,
 )
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
-from tg_lpe.nn.attention.primal import SharedProjection, pooled
-from tg_lpe.testing.attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase, make_layer
+from tg_lpe.testing.attention_test_case import BATCH, CHANNELS, EDGES, GRAPHS, HEADS, AttentionTestCase
 
 PRIMAL = {"rank": 3, "num_rows": 5}
 
@@ -68,10 +64,6 @@ def softmax(attention: Any, x: Tensor) -> Tensor:
     query, key, value = attention.query_key_value(x[0]).view(n, 3, attention.heads, -1).permute(1, 2, 0, 3)
     weight = (query @ key.mT / (d // attention.heads) ** 0.5).softmax(-1)
     return attention.out((weight @ value).transpose(0, 1).reshape(n, d)).unsqueeze(0)
-
-
-def unit(rows: Tensor) -> Tensor:
-    return rows / rows.norm(dim=-1, keepdim=True)
 
 
 def gated_gcn(local: Any, h: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,48 +166,6 @@ def test_layers_hand_on_the_virtual_node_as_algorithm_1_does(batch: Tensor, head
         assert relative_error(got, expected) < 1e-12
 
 
-def test_the_virtual_node_is_bitwise_the_same_under_any_numbering() -> None:
-    n = 1_000_000
-    generator = torch.Generator().manual_seed(0)
-    h = torch.randn(n, 4, generator=generator)
-    groups = Graph(torch.empty(2, 0, dtype=torch.int64), n).graphs
-    order = torch.randperm(n, generator=generator)
-    for pooling in ("mean", "sum"):
-        assert torch.equal(pooled(h, groups, pooling), pooled(h[order], groups, pooling))
-
-
-def test_means_keep_the_condition_of_f_as_graphs_grow() -> None:
-    """The median condition number of ``F_X`` at the start: some thousands with means, by ``N^2`` more with sums."""
-
-    def condition(n: int, pooling: str) -> float:
-        found = []
-        for seed in range(5):
-            torch.manual_seed(seed)
-            attention, shared = PrimalAttention(64, 4, pooling=pooling).double(), SharedProjection(30, 30).double()
-            graph = graph_of(torch.zeros(n, dtype=torch.int64), EDGES[:, :0])
-            state = attention(torch.randn(n, 64).double().relu(), graph, shared(graph))[1]
-            f = state.projection + state.node[0]
-            found.append(torch.linalg.cond(f.T @ f).detach())
-        return float(torch.stack(found).median())
-
-    means, sums = ([condition(n, pooling) for n in (23, 1_000, 10_000)] for pooling in ("mean", "sum"))
-    assert all(1e3 < value < 1e4 for value in means)
-    assert 1e5 < sums[0] < 1e7 < 1e8 < sums[1] < 1e10 and sums[2] / sums[1] == pytest.approx(100, rel=0.2)
-
-
-def test_doubling_a_graph_changes_sums_only() -> None:
-    h = normal(4, CHANNELS, seed=1)
-    for pooling in ("mean", "sum"):
-        attention, shared = attention_of(pooling=pooling, **PRIMAL)
-        once, twice = (
-            attention(rows, graph, shared(graph))[0][:4]
-            for rows in (h, torch.cat([h, h]))
-            for graph in [graph_of(torch.zeros(len(rows), dtype=torch.int64), EDGES[:, :0])]
-        )
-        error = relative_error(twice, once)
-        assert error < 1e-12 if pooling == "mean" else error > 1e-2
-
-
 @pytest.mark.parametrize(("num_rows", "heads"), [(5, 1), (5, 2), (CHANNELS, 4), (30, 2)])
 def test_weights_start_orthogonal_over_all_heads_together(num_rows: int, heads: int) -> None:
     """``sum_h W_h W_h^T = I`` up to as many rows as channels; with more of them the columns are orthonormal."""
@@ -229,59 +179,6 @@ def test_weights_start_orthogonal_over_all_heads_together(num_rows: int, heads: 
                 product = weight.flatten(1).T @ weight.flatten(1)
             assert relative_error(product, torch.eye(len(product))) < 1e-5  # drawn in float32
         attention.reset_parameters()
-
-
-def test_no_regularizer_has_an_objective_of_zero() -> None:
-    attention, shared = attention_of(regularizer="none", eta=1.0, **PRIMAL)
-    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
-    state = attention(h, graph, shared(graph))[1]
-    assert not attention.shared().has_penalty
-    for found in (state.penalty, attention.objective(attention.features(h), graph, state)):
-        assert found.shape == () and found == 0 and not found.requires_grad
-
-
-def test_penalties_do_not_wait_for_the_device() -> None:
-    """Seen by the profiler: as a dispatch mode, torch takes other formulas for gradients."""
-    attention, shared = attention_of(**PRIMAL)
-    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
-    _ = graph.max_nodes  # read once per batch
-    with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        attention(h, graph, shared(graph))[1].penalty.backward()
-    operations = {event.key for event in profiled.key_averages()}
-    assert "aten::mm" in operations or "aten::bmm" in operations
-    assert not operations & {"aten::item", "aten::_local_scalar_dense", "aten::nonzero"}
-
-
-def test_gradients_of_the_regularizer() -> None:
-    attention, shared = attention_of(eta=1.0, **PRIMAL)
-    names = [name for name, _ in attention.named_parameters()]
-
-    def penalty(h: Tensor, projection: Tensor, *values: Tensor) -> Tensor:
-        state = shared(graph_of())._replace(projection=projection)
-        out = torch.func.functional_call(attention, dict(zip(names, values, strict=True)), (h, graph_of(), state))
-        return out[1].penalty
-
-    arguments = [normal(len(BATCH), CHANNELS, seed=3), shared.projection, *attention.parameters()]
-    arguments = [a.detach().clone().requires_grad_() for a in arguments]
-    assert torch.autograd.gradcheck(penalty, arguments, fast_mode=True)
-
-
-def test_second_derivatives_where_a_node_is_zero() -> None:
-    """Reverse over reverse, against differences of gradients: features are smooth there, on a scale of 1e-6."""
-    attention, shared = attention_of(**PRIMAL)
-    rows, direction = normal(len(BATCH), CHANNELS, seed=3), normal(len(BATCH), CHANNELS, seed=4)
-    rows[[1, 5]] = 0
-
-    def gradient(h: Tensor) -> Tensor:
-        out, state = attention(h, graph_of(), shared(graph_of()))
-        loss = out.sin().sum() if state is None else out.sin().sum() + state.penalty
-        return torch.autograd.grad(loss, h, create_graph=True)[0]
-
-    h, step = rows.requires_grad_(), 1e-10 * direction
-    found = torch.autograd.grad((gradient(h) * direction).sum(), h)[0]
-    differences = (gradient(h + step) - gradient(h - step)).detach() / 2e-10
-    assert float(differences[[1, 5]].abs().min()) > 1e10  # they do see the curvature at zero
-    assert all(relative_error(got, expected) < 1e-4 for got, expected in zip(found, differences, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -298,31 +195,6 @@ def test_rows_of_zeros_have_finite_gradients(dtype: torch.dtype) -> None:
         assert h.grad is None or bool(h.grad.isfinite().all()), name
 
 
-def test_features_have_length_one_to_float32_under_autocast() -> None:
-    attention = attention_of()[0].float()
-    h = normal(len(BATCH), CHANNELS, seed=3).float()
-    with torch.autocast("cpu", torch.bfloat16):
-        rows = torch.stack([attention.features.query(h), attention.features.key(h)], dim=1)
-        features = attention.features(h)
-    assert rows.dtype == torch.bfloat16 and features.dtype == torch.float32
-    expected = unit(rows.double().unflatten(2, (HEADS, -1))).transpose(1, 2)
-    assert relative_error(features, expected) < 1e-6
-    assert relative_error(expected.bfloat16().double(), expected) > 1e-4  # bfloat16 would show
-
-
-def test_autocast() -> None:
-    h = normal(len(BATCH), CHANNELS, seed=3).float()
-    for name in GLOBAL_ATTENTIONS:
-        attention, shared = attention_of(name, **(PRIMAL if name == "primal" else {}))
-        attention, shared = attention.float(), shared.float()
-        expected, state = attention(h, graph_of(), shared(graph_of()))
-        with torch.autocast("cpu", torch.bfloat16):
-            got, found = attention(h, graph_of(), shared(graph_of()))
-        assert relative_error(got.float(), expected) < 0.1 if name != "none" else True
-        if name == "primal":
-            assert relative_error(found.penalty, state.penalty) < 0.05
-
-
 def test_a_users_own_attention() -> None:
     @register_global_attention("own")
     class Own(nn.Module):
@@ -336,16 +208,6 @@ def test_a_users_own_attention() -> None:
     options = {"global_attention": "own", "global_options": {"slope": 2.0}}
     model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, attention="hybrid", attention_options=options)
     assert model(None, EDGES, batch=BATCH, num_graphs=GRAPHS).shape == (GRAPHS, 1)
-
-
-def test_layers_share_the_projection() -> None:
-    model = GraphTransformer(
-        attention="hybrid", attention_options={"global_options": PRIMAL}, hidden_channels=8, heads=2, num_layers=3
-    )
-    assert isinstance(model.shared, SharedProjection) and model.shared.projection.shape == (5, 3)
-    assert [name for name in model.state_dict() if name.startswith("shared")] == ["shared.projection"]
-    other = make_layer("hybrid", {"global_attention": "softmax"})
-    assert not list(other.shared.parameters())
 
 
 @pytest.mark.parametrize(
@@ -424,35 +286,6 @@ def test_the_last_layer_leaves_edge_features() -> None:
     assert not [name for name, _ in layer.named_parameters() if "edge_norm" in name]
 
 
-def test_training_lowers_the_objective() -> None:
-    torch.manual_seed(0)
-    options = {"global_options": {"rank": 4, "eta": 1.0}, "local": "none"}
-    model = GraphTransformer(
-        in_channels=3, hidden_channels=8, heads=2, num_layers=2, attention="hybrid", attention_options=options
-    )
-    x, optimizer, penalties = normal(len(BATCH), 3, seed=1).float(), torch.optim.Adam(model.parameters(), 0.02), []
-    for _ in range(60):
-        out, penalty = model(x, EDGES, batch=BATCH, num_graphs=GRAPHS, return_penalty=True)
-        penalties.append(float(penalty.detach()))
-        optimizer.zero_grad()
-        (penalty + (out - 1).square().mean()).backward()
-        optimizer.step()
-    assert penalties[-1] < 1e-3 < 0.1 * penalties[0]
-
-
-def test_a_prediction_alone_takes_the_operations_of_a_model_without_regularizer() -> None:
-    def operations(regularizer: str, **asked: bool) -> int:
-        torch.manual_seed(0)
-        options = {"global_options": {"rank": 4, "regularizer": regularizer}}
-        arguments: Any = {"hidden_channels": 8, "heads": 2, "num_layers": 2, "attention_options": options}
-        model = GraphTransformer(in_channels=3, attention="hybrid", **arguments).eval()
-        with FlopCounterMode(display=False) as counter:
-            model(normal(len(BATCH), 3, seed=1).float(), EDGES, batch=BATCH, num_graphs=GRAPHS, **asked)
-        return counter.get_total_flops()
-
-    assert operations("none") == operations("code") < operations("code", return_penalty=True)
-
-
 @pytest.mark.parametrize("form", ["folded", "published"])
 def test_a_penalty_that_nobody_reads_is_left_out(form: str) -> None:
     attention, shared = attention_of(form=form, **PRIMAL)
@@ -461,63 +294,6 @@ def test_a_penalty_that_nobody_reads_is_left_out(form: str) -> None:
     alone, other = attention(h, graph, shared(graph)._replace(needs_penalty=False))
     assert torch.equal(alone, out) and torch.equal(other.node, state.node)
     assert state.penalty > 0 and other.penalty == 0
-
-
-def test_a_single_graph_is_not_copied_to_be_padded() -> None:
-    rows, graph = normal(5, 3), graph_of(torch.zeros(5, dtype=torch.int64), EDGES[:, :0])
-    assert graph.pad(rows).data_ptr() == rows.data_ptr() and torch.equal(graph.unpad(graph.pad(rows)), rows)
-
-
-def operations(name: str, n: int, d: int, heads: int, **options: Any) -> int:
-    """Of a forward pass with one graph, by torch's counter."""
-    attention = GLOBAL_ATTENTIONS[name](d, heads, **options)
-    shared = HybridLayer(d, heads, global_attention=name, global_options=options).shared()
-    graph = graph_of(torch.zeros(n, dtype=torch.int64), EDGES[:, :0])
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter, sdpa_kernel(SDPBackend.MATH):
-        attention(torch.randn(n, d), graph, shared(graph))
-    return counter.get_total_flops()
-
-
-def operations_a_node(name: str, d: int, heads: int, **options: Any) -> int:
-    more, less = (operations(name, n, d, heads, **options) for n in (200, 100))
-    assert (more - less) % 100 == 0
-    return (more - less) // 100
-
-
-def test_operations_of_the_regularizer() -> None:
-    """Another ``4 d p`` in the folded form, in eval mode too."""
-    more, less = (operations_a_node("primal", 64, 4, regularizer=name) for name in ("code", "none"))
-    assert more - less == 4 * 64 * 16 == 4_096
-    assert operations_a_node("primal", 64, 4, eta=0.0) == less
-
-
-def saved_bytes_a_node(form: str, sizes: list[int]) -> float:
-    """What the backward pass of a layer of 64 channels, 4 heads and rank 30 keeps, without weights and input."""
-    attention, shared = PrimalAttention(64, 4, form=form), SharedProjection(30, 30)
-    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    graph, h = graph_of(batch, EDGES[:, :0]), torch.randn(len(batch), 64)
-    own = {part.untyped_storage().data_ptr() for part in (*attention.parameters(), h, batch)}
-    kept: dict[int, int] = {}
-
-    def keep(part: Tensor) -> Tensor:
-        storage = part.untyped_storage()
-        kept.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in own else {})
-        held.append(part)  # so that no address is used again
-        return part
-
-    held: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda part: part):
-        out, state = attention(h, graph, shared(graph))
-    assert out.requires_grad and state.penalty.requires_grad
-    return sum(kept.values()) / len(batch)
-
-
-def test_the_folded_form_keeps_little_and_pads_nothing() -> None:
-    assert saved_bytes_a_node("folded", [5000]) <= 1600
-    assert saved_bytes_a_node("folded", [5000, *[1] * 50]) <= 1800
-    assert saved_bytes_a_node("published", [5000]) > 3000
-    assert saved_bytes_a_node("published", [5000, *[1] * 50]) > 20000  # padded
 
 
 def test_graphs_without_nodes_do_not_count_in_a_penalty() -> None:
