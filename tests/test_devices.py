@@ -12,14 +12,7 @@ from elsewhere import DEVICE, Device, Elsewhere, brought_back, from_host, is_fak
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import (
-    GramTransformer,
-    GraphTransformer,
-    Incidence,
-    LinearTransformer,
-    LinearTransformerPE,
-    theory,
-)
+from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer, LinearTransformerPE, theory
 from tg_lpe.encoders import LPE, SPE
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities

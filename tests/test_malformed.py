@@ -198,11 +198,7 @@ def test_a_frozen_linear_transformer_follows_its_weights(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("edges", "error", "message"),
     [
-        (
-            torch.tensor([1, 2]),
-            ValueError,
-            r"edge type \('a', 'to', 'a'\): edge_index must be int64 .* \[2\]",
-        ),
+        (torch.tensor([1, 2]), ValueError, r"edge type \('a', 'to', 'a'\): edge_index must be int64 .* \[2\]"),
         (torch.rand(2, 3), ValueError, r"edge_index must be int64 .* got torch.float32"),
         (torch.zeros(3, 2, dtype=torch.int64), ValueError, r"edge_index must be int64 .* \[3, 2\]"),
         ([[0], [1]], TypeError, "edge_index must be an int64 .* got list"),

@@ -15,8 +15,8 @@ from torch_geometric.data import Data
 
 import tg_lpe
 from tg_lpe.cli import main
-from tg_lpe.data import DataSpec, GraphSplits
-from tg_lpe.prediction import Predictor, load
+from tg_lpe.data import GraphSplits
+from tg_lpe.prediction import load
 from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
 
 OWN = '''
@@ -165,46 +165,3 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
         "RandomWalk, GraphTransformer",
     ):
         assert label in table, table
-
-
-@pytest.mark.usefixtures("threads")
-def test_a_model_without_encoder_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rdkit")
-    monkeypatch.chdir(tmp_path)
-
-    @tg_lpe.models.register
-    class Counter(tg_lpe.models.Model):
-        """As many times a learned number as there are nodes."""
-
-        def __init__(self, out_channels: int = 1, limit: int | None = 3) -> None:
-            super().__init__()
-            self.readout = torch.nn.Linear(1, out_channels)
-
-        def forward(self, x, edge_index, edge_attr=None, batch=None, edge_weight=None, **given):  # type: ignore[no-untyped-def]
-            return self.readout(torch.bincount(batch, minlength=given["num_graphs"]).float().unsqueeze(1))
-
-    lines = [f"{'C' * length},{length}.5" for length in range(2, 20)]
-    Path("own.csv").write_text("smiles,size\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    options = [
-        "--epochs",
-        "1",
-        "--target",
-        "size",
-        "--model",
-        "Counter",
-        "--cache",
-        "cache",
-        "--threads",
-        "1",
-        "--quiet",
-    ]
-    assert main(["train", "own.csv", *options, "--out", "run"]) == 0
-    config = json.loads(Path("run", "config.json").read_text())
-    assert config["encoder"] is None and config["model"] == {"class": "Counter", "out_channels": 1, "limit": 3}
-    assert main(["train", "own.csv", *options, "--model.limit", "null", "--out", "no-limit"]) == 0
-    assert json.loads(Path("no-limit", "config.json").read_text())["model"]["limit"] is None
-    predictor = load("run")
-    assert isinstance(predictor, Predictor) and predictor.predict(["CC"]).values.shape == (1, 1)
-    with pytest.raises(ValueError, match="Counter takes no encoder"):
-        build_model(DataSpec(max_nodes=3), predictor.task, {"class": "RandomWalk"}, model=Counter)
-    assert main(["train", "own.csv", *options, "--encoder", "RandomWalk", "--out", "other"]) == 1

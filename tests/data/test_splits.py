@@ -15,14 +15,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import AddPositionalEncoding
-from tg_lpe.data import (
-    DataSpec,
-    GraphSplits,
-    TargetSpec,
-    random_link_split,
-    random_node_masks,
-    random_split,
-)
+from tg_lpe.data import DataSpec, GraphSplits, TargetSpec, random_link_split, random_node_masks, random_split
 from tg_lpe.data.splits import split_indices
 from tg_lpe.data.storage import is_collated
 from tg_lpe.datasets.block_models import cluster_graphs

@@ -49,10 +49,7 @@ def test_features_edges_and_classes(archive: Path) -> None:
         ({"y": np.array([0.2, 0.7, 1.9, 1, 0])}, "y must"),
         ({"y": np.array([0, np.nan, 1, 1, 0])}, "y must"),
         ({"y": np.array(["a"] * 5)}, "y must"),
-        (
-            {"x_indptr": np.array([0, 3, 2, 3, 6, 7])},
-            "x_indptr must",
-        ),
+        ({"x_indptr": np.array([0, 3, 2, 3, 6, 7])}, "x_indptr must"),
         ({"x_indptr": X.indptr + (np.arange(6) == 0)}, "x_indptr must"),
         ({"x_shape": np.array([5])}, "x_shape must"),
         ({"x_data": np.ones(3)}, "x_data must"),

@@ -71,18 +71,6 @@ def test_the_encoding_is_that_of_memory(
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_in_float32_and_by_the_shipped_encoder(tmp_path: Path) -> None:
-    from tg_lpe.datasets.synthetic import random_regular_edges
-    from tg_lpe.encoders import load_encoder
-
-    edges = random_regular_edges(3000, 6, torch.Generator().manual_seed(0))
-    built = GraphOnDisk.build(edges.numpy(), 3000, tmp_path, 1000)
-    shipped = load_encoder("gram-k8")
-    shipped.probe_kind = "rademacher"
-    expected = shipped.encode(Incidence(edges, 3000)).node
-    torch.testing.assert_close(encode_on_disk(shipped, built, block_entries=999), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="edges must"):
         GraphOnDisk.build(np.zeros((2, 3)), 4, tmp_path)

@@ -9,8 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, few, from_networkx, graphs, randomize_, relative_error
-from hypothesis import given
+from helpers import Graph, batch_of, from_networkx, randomize_, relative_error
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
@@ -130,20 +129,6 @@ class TestEigenvectorTokens(SpectrumTestCase):
         return np.zeros((graph.num_nodes, 0)), edge if self.simple(graph) else edge[:, :0]
 
 
-@few
-@given(graph=graphs())
-def test_combinatorial_laplacian(graph: Graph) -> None:
-    found = eigenspaces(incidence(graph), M, normalization=None)
-    p = [vectors @ vectors.T for _, vectors in spaces_of(graph, None, M)]
-    values = [value for value, _ in spaces_of(graph, None, M)]
-    scale = max(values, default=0.0)
-    np.testing.assert_allclose(found.values[0, : len(values)].numpy(), values, atol=1e-9 * max(scale, 1.0))
-    for column, projector in enumerate(p):
-        edges = np.array([projector[edge] for edge in graph.edges]).reshape(-1)
-        np.testing.assert_allclose(found.node[:, column].square().numpy(), np.diag(projector), atol=1e-6)
-        np.testing.assert_allclose(found.product[:, column].numpy(), edges, atol=1e-6)
-
-
 def test_a_large_graph_of_one_large_eigenspace() -> None:
     """A star of 600 nodes has the eigenvalues 0, 1 and 600; that of 1 has 598 dimensions."""
     leaves = torch.arange(1, 600)
@@ -209,15 +194,6 @@ def test_a_cut_eigenspace_is_completed(k: int) -> None:
         assert found.values[0, 1] == pytest.approx(1.0)
         assert float(found.node[:, 1].square().sum()) == pytest.approx(8.0)
     assert bool((found.node[:, 2:] == 0).all() and (found.product[:, 2:] == 0).all())
-
-
-def test_a_large_multiplicity_in_a_batch() -> None:
-    """More eigenvectors are needed for one graph; the others stay as they are."""
-    star, ring = from_networkx(nx.star_graph(60)), from_networkx(nx.cycle_graph(7))
-    together = eigenspaces(Incidence(**batch_of([ring, star]).arguments()), 3)
-    alone = eigenspaces(incidence(ring), 3)
-    assert relative_error(together.node[:7], alone.node) < 1e-12
-    assert float(together.node[7:, 1].square().sum()) == pytest.approx(59.0)
 
 
 def test_a_chain_of_close_eigenvalues_is_one_eigenspace() -> None:

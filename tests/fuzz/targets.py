@@ -24,14 +24,7 @@ from tg_lpe.nn.tuples import tuple_tokens
 from tg_lpe.transforms.base import GraphTransform
 
 CHANNELS, HEADS = 16, 2
-SIZES = {
-    "hidden_channels": CHANNELS,
-    "heads": HEADS,
-    "num_layers": 2,
-    "out_channels": 2,
-    "k": 4,
-    "max_nodes": 300,
-}
+SIZES = {"hidden_channels": CHANNELS, "heads": HEADS, "num_layers": 2, "out_channels": 2, "k": 4, "max_nodes": 300}
 """Arguments of constructors, where they have no default or a large one."""
 
 TYPES = {"num_node_types": NODE_TYPES, "num_edge_types": EDGE_TYPES}
@@ -91,13 +84,7 @@ TRAINING = [Data(edge_index=torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]]), nu
 def all_targets(dtype: torch.dtype) -> list[Target]:
     """Everything there is, with weights of a dtype, in the order of names."""
     torch.manual_seed(0)
-    targets = [
-        *_encoders(dtype),
-        *_transforms(dtype),
-        *_layers(dtype),
-        *_tokenizers(),
-        *_models(dtype),
-    ]
+    targets = [*_encoders(dtype), *_transforms(dtype), *_layers(dtype), *_tokenizers(), *_models(dtype)]
     return sorted(targets, key=lambda target: target.name)
 
 
@@ -372,11 +359,7 @@ def _tokenizers() -> Iterator[Target]:
 
 def _incidence(graph: GraphInput) -> Incidence:
     return Incidence(
-        graph.edge_index,
-        graph.num_nodes,
-        edge_weight=graph.edge_weight,
-        batch=graph.batch,
-        num_graphs=graph.num_graphs,
+        graph.edge_index, graph.num_nodes, edge_weight=graph.edge_weight, batch=graph.batch, num_graphs=graph.num_graphs
     )
 
 

@@ -167,11 +167,7 @@ def weights(*values: float) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        (
-            (torch.zeros(3, 4, dtype=torch.int64),),
-            {},
-            "num_directed_edges",
-        ),
+        ((torch.zeros(3, 4, dtype=torch.int64),), {}, "num_directed_edges"),
         ((torch.zeros(2, dtype=torch.int64),), {}, "edge_index"),
         ((torch.zeros(2, 3),), {}, "edge_index"),
         ((torch.tensor([[0], [5]]), 4), {}, "edge_index"),

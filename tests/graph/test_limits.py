@@ -84,14 +84,6 @@ def test_values_at_edges_may_be_left_out(function: Callable[..., tuple[Tensor, T
     assert none.shape == edges.shape and not none.any()
 
 
-def test_resistances_do_not_depend_on_the_default_device() -> None:
-    graph = weighted(nx.barbell_graph(5, 2))
-    expected = effective_resistances(graph)
-    with torch.device("meta"):
-        found = effective_resistances(graph)
-    assert all(torch.equal(got, truth) for got, truth in zip(found, expected, strict=True))
-
-
 def test_random_walks_carry_no_gradient() -> None:
     """Whatever the method, which depends on the size of the graph."""
     index, weight = Graph(3, [(0, 1), (1, 2)], [1.0, 2.0]).both_ways()

@@ -210,21 +210,6 @@ def test_large_graphs(nx_graph: nx.Graph) -> None:
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(5), atol=1e-10)
 
 
-def test_weights_over_ten_orders() -> None:
-    """The null vector is known, so that arbitrarily small weights are not mistaken for zero."""
-    weights = [10.0 ** (number % 11 - 5) for number in range(30)]
-    graph = from_networkx(nx.path_graph(31), lambda number: weights[number])
-    incidence = Incidence(graph.edge_index(), 31, edge_weight=graph.edge_weight())
-    for method in ("dense", "iterative"):
-        for normalization, matrix in ((None, graph.laplacian()), ("sym", graph.normalized_laplacian())):
-            vectors, values = laplacian_eigenvectors(incidence, 6, normalization=normalization, method=method)
-            size = np.abs(matrix).max()
-            expected = np.linalg.eigvalsh(matrix)[1:7]
-            np.testing.assert_allclose(values[0], expected, rtol=1e-6, atol=1e-14 * size)
-            np.testing.assert_allclose(matrix @ vectors.numpy(), vectors * values, atol=1e-7 * size)
-            np.testing.assert_allclose(vectors.T @ vectors, np.eye(6), atol=1e-9)
-
-
 def test_refuses_arguments_out_of_range() -> None:
     graph = Incidence(torch.tensor([[0], [1]]))
     for arguments, message in (
@@ -237,18 +222,6 @@ def test_refuses_arguments_out_of_range() -> None:
             laplacian_eigenvectors(graph, **arguments)
     with pytest.raises(ValueError, match="method must be one of"):
         random_walk_probabilities(graph, 2, method="fast")
-
-
-@few
-@given(batches, st.integers(1, 6))
-def test_sparse_random_walks(parts: list[Graph], steps: int) -> None:
-    graph = Incidence(**batch_of(parts).arguments())
-    for got, expected in zip(
-        random_walk_probabilities(graph, steps, method="iterative"),
-        random_walk_probabilities(graph, steps),
-        strict=True,
-    ):
-        assert relative_error(got, expected) < 1e-12
 
 
 @few

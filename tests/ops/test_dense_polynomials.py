@@ -133,35 +133,3 @@ def test_backward_is_that_of_autograd(basis: str, parts: list[Graph], depth: int
         loss.backward()
         results.append(adjacency.grad)
     assert relative_error(*results) < 1e-11
-
-
-@bases
-def test_gradients_that_arrive_in_any_layout(basis: str) -> None:
-    where = positions([TRIANGLE, CYCLE])
-    adjacency = entries_at_edges(where, 3).requires_grad_()
-    outs = dense_polynomials(adjacency, where, basis, 4)
-    weights = [normal(*out.shape, seed=i) for i, out in enumerate(outs)]
-    (expected,) = torch.autograd.grad(outs, adjacency, weights, retain_graph=True)
-    strided = [w.permute(2, 1, 0).contiguous().permute(2, 1, 0) for w in weights]
-    assert not any(w.is_contiguous() for w in strided)
-    assert torch.equal(torch.autograd.grad(outs, adjacency, strided, retain_graph=True)[0], expected)
-    (alike,) = torch.autograd.grad(
-        sum(out.sum() for out in outs), adjacency, retain_graph=True
-    )  # expanded from a scalar
-    ones = [torch.ones_like(out) for out in outs]
-    assert torch.equal(torch.autograd.grad(outs, adjacency, ones)[0], alike)
-
-
-@few
-@given(blocks, st.integers(0, 2))
-def test_positions(parts: list[Graph], padding: int) -> None:
-    where = positions(parts, padding)
-    adjacency = entries_at_edges(where, 3)
-    matrix = where.dense(adjacency)
-    expected = dense(adjacency, where)
-    assert np.array_equal(matrix.numpy(), expected.reshape(-1, where.max_nodes, where.max_nodes))
-    assert torch.equal(where.at_edges(matrix), adjacency)
-    full = normal(*matrix.shape)
-    diagonal, entries = read(full.view(expected.shape).numpy(), where)
-    assert np.array_equal(where.diagonal(full).numpy(), diagonal)
-    assert np.array_equal(where.at_edges(full).numpy(), entries)

@@ -191,30 +191,6 @@ def test_second_derivatives_of_encoders(kind: str) -> None:
     assert torch.autograd.gradgradcheck(of, inputs)
 
 
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
-def test_forward_derivatives_of_encoders(kind: str) -> None:
-    """By the weights of the edges; nothing else is to be trained, so that no gradient is recorded."""
-    torch.manual_seed(0)
-    model: Any = LinearTransformer(2, 2, num_blocks=1, num_loops=2).double()
-    if kind != "linear":
-        probes = "identity" if kind == "exact" else "rademacher"
-        model = GramTransformer(2, 1, num_filters=1, num_layers=3, probes=probes, num_probes=3).double()
-    model.eval().requires_grad_(False)
-    arguments = batch_of(PARTS).arguments(weighted=False)
-    start, direction = normal(EDGES).exp(), normal(EDGES)
-
-    def of(weight: Tensor) -> Tensor:
-        given = {**arguments, "edge_weight": weight[GRAPH.undirected_index]}
-        return torch.cat([part.flatten() for part in model(None, **given) if part is not None])
-
-    expected = torch.autograd.functional.jacobian(of, start) @ direction
-    with torch.autograd.forward_ad.dual_level():
-        dual = of(torch.autograd.forward_ad.make_dual(start, direction))
-        tangent = torch.autograd.forward_ad.unpack_dual(dual).tangent
-    torch.testing.assert_close(tangent, expected)
-
-
 def test_functional_derivatives_of_sums_of_gathered_rows() -> None:
     """Second ones as well, which torch's own sum of embeddings has not."""
     x, direction = normal(4, 3), normal(4, 3)

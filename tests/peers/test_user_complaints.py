@@ -18,12 +18,7 @@ from torch_geometric.utils import from_networkx, to_undirected
 from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.datasets.synthetic import random_regular_edges
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
-from tg_lpe.transforms import (
-    AddEffectiveResistance,
-    AddHeatKernelPE,
-    AddLaplacianEigenvectors,
-    AddResistiveEmbeddingPE,
-)
+from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 
 NODE_TRANSFORMS = [
     lambda **options: LinearTransformerPE(attr_name="pe", **options),

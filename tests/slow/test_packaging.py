@@ -159,10 +159,7 @@ def test_an_empty_environment_encodes(compiled: Path, pure: Path, tmp_path: Path
         run("-m", "pip", "-q", "--python", str(python), "install", "--no-deps", "--no-index", str(built))
         out = tmp_path / f"{kind}.pt"
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("TG_LPE", "PYTHON"))}
-        for command in (
-            [str(python), "-c", ENCODE, kind, str(out)],
-            [str(python.with_name("tg-lpe")), "zoo"],
-        ):
+        for command in ([str(python), "-c", ENCODE, kind, str(out)], [str(python.with_name("tg-lpe")), "zoo"]):
             done = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
         assert "gram-k8" in done.stdout

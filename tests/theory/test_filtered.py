@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe import theory as c
-from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu.layers import two_block_layers
 
@@ -125,25 +124,6 @@ def test_blocks_of_columns(graph: Graph, k: int, num_layers: int, zeros: int) ->
     assert relative_error(got, blocks_by_torch(own, phi, residual, value)) < 1e-10
     single = two_block_layers(phi.float(), own.scaled_laplacian(phi.float()), residual.float(), value.float())
     assert relative_error(single, got) < 1e-4
-
-
-@needs_cpu
-def test_blocks_beyond_the_caches_by_any_number_of_threads() -> None:
-    side, before = 371, torch.get_num_threads()
-    graph = Incidence(grid_edges(side), side * side)
-    phi = normal(side * side, 6)
-    model = c.chebyshev_filter(3, 4, 1.0, 8.0)
-    assert model._compiled_runs(graph, phi) and phi.size(0) * 16 * 8 > 2**24
-    try:
-        results = []
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            results.append(model.run(graph, phi)[1])
-    finally:
-        torch.set_num_threads(before)
-    *_, (_, expected) = model.trace(graph, phi)
-    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
-    assert relative_error(results[0], expected) < 1e-12
 
 
 @needs_cpu

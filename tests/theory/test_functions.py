@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, WEIGHTED_PATH, Case, every_case
-from helpers import (
-    Graph,
-    batch_of,
-    corner_cases,
-    few,
-    fewer,
-    graphs,
-    listings,
-    normal,
-    relative_error,
-)
+from helpers import Graph, batch_of, corner_cases, few, fewer, graphs, listings, normal, relative_error
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import expm
@@ -215,18 +205,6 @@ def test_currents_obey_the_laws_of_ohm_and_kirchhoff(data: st.DataObject, graph:
     assert relative_error(out, graph.laplacian() @ potential.numpy()) < 1e-12
 
 
-def test_currents_carry_the_demands() -> None:
-    case, demands = WEIGHTED_PATH, torch.zeros(10, 1)
-    demands[0], demands[-1] = 1.0, -1.0
-    data = data_of(case.graph)
-    current = c.electric_current(data, c.electric_potential(data, demands, 1e-10))
-    assert relative_error(current[:, 0], np.repeat([1.0, -1.0], 9)) < 1e-7
-    unit = c.electric_current(data, demands.float(), edge_weight=None)
-    assert unit.dtype == torch.float64 and unit[:, 0].tolist()[:9] == [1.0, *[0.0] * 7, 1.0]
-    with pytest.raises(ValueError, match="potential must"):
-        c.electric_current(data, demands[1:])
-
-
 # Heat kernels.
 
 
@@ -341,17 +319,6 @@ def test_eigenvectors_refuse_what_they_cannot_do() -> None:
 
 
 # Properties that all of them share.
-
-
-@every_function
-def test_weights_by_name_or_none(name: str) -> None:
-    graph = CASES[3].graph
-    unit = Data(edge_index=graph.both_ways()[0], num_nodes=10)
-    named = Data(edge_index=unit.edge_index, conductance=graph.both_ways()[1], num_nodes=10)
-    weighted = LOOPS[name](data_of(graph))
-    assert torch.equal(LOOPS[name](named, edge_weight="conductance"), weighted)
-    assert torch.equal(LOOPS[name](data_of(graph), edge_weight=None), LOOPS[name](unit))
-    assert torch.equal(LOOPS[name](named), LOOPS[name](unit)) and not torch.equal(weighted, LOOPS[name](unit))
 
 
 @every_function

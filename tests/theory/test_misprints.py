@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from construction_graphs import (
-    CASES,
-    COMPLETE,
-    WEIGHTED_PATH,
-    Case,
-    column_norms,
-    every_case,
-    spectral_norm,
-)
+from construction_graphs import CASES, COMPLETE, WEIGHTED_PATH, Case, column_norms, every_case, spectral_norm
 from helpers import normal, relative_error
 from torch import Tensor
 

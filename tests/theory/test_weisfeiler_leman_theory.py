@@ -394,9 +394,7 @@ def encoded(encoder: Encoder, parts: list[Graph]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [lambda: SPE(8, 6, num_filters=8), lambda: GramTransformer(None, 0, 1, 8)],
-    ids=["SPE", "GramTransformer"],
+    "make", [lambda: SPE(8, 6, num_filters=8), lambda: GramTransformer(None, 0, 1, 8)], ids=["SPE", "GramTransformer"]
 )
 @pytest.mark.parametrize(
     ("graph", "is_possible"),

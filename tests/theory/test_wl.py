@@ -340,11 +340,7 @@ def test_what_is_refused() -> None:
     [
         (lambda data: wl.joint_colors(data, "1-WL"), TypeError, "takes several graphs, got one: colors takes it"),
         (lambda data: wl.colors(data.edge_index, "1-WL"), TypeError, "a graph must"),
-        (
-            lambda data: wl.colors(Data(x=torch.ones(3)), "1-WL"),
-            ValueError,
-            "a graph needs",
-        ),
+        (lambda data: wl.colors(Data(x=torch.ones(3)), "1-WL"), ValueError, "a graph needs"),
         (lambda data: wl.colors(data, 5), ValueError, "a colouring must"),
         (lambda data: wl.colors(data, "1-WL", node=None), TypeError, "node must"),
         (lambda data: wl.distinguishes(Batch.from_data_list([data]), data, "1-WL"), ValueError, "got a batch of 1"),

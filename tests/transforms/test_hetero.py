@@ -11,12 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformerPE
-from tg_lpe.transforms import (
-    AddEffectiveResistance,
-    AddHeatKernelPE,
-    AddLaplacianEigenvectors,
-    AddResistiveEmbeddingPE,
-)
+from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 
 RATES, KNOWS, MAKES = ("user", "rates", "film"), ("user", "knows", "user"), ("studio", "makes", "film")
 

@@ -10,12 +10,7 @@ from torch_geometric.utils import coalesce
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformer
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.transforms import (
-    AddEffectiveResistance,
-    AddHeatKernelPE,
-    AddLaplacianEigenvectors,
-    AddResistiveEmbeddingPE,
-)
+from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 
 TRANSFORMS = [
     lambda **options: AddPositionalEncoding(RandomWalk(steps=4), "pe", "edge_pe", **options),

@@ -115,10 +115,7 @@ def test_resistances_between_components() -> None:
 def test_whole_datasets() -> None:
     graphs = [data_of(part, x=normal(part.num_nodes, 1)) for part in (SPECTRUM, CASES[7].graph, CASES[8].graph)]
     for transform, attributes in (
-        (
-            AddLaplacianEigenvectors(3, eigenvalue_attr_name="eigenvalues"),
-            ("laplacian_eigenvectors", "eigenvalues"),
-        ),
+        (AddLaplacianEigenvectors(3, eigenvalue_attr_name="eigenvalues"), ("laplacian_eigenvectors", "eigenvalues")),
         (AddHeatKernelPE(edge_attr_name="entries"), ("heat_kernel_pe", "entries")),
         (AddEffectiveResistance(), ("effective_resistance",)),
         (AddEffectiveResistance("all"), ("effective_resistance", "effective_resistance_index")),
@@ -215,29 +212,14 @@ def test_loaders_collate_what_was_written(name: str) -> None:
 @pytest.mark.parametrize(
     ("build", "changes"),
     [
-        (
-            AddEffectiveResistance,
-            {"pairs": "all", "attr_name": "r", "edge_weight": None, "method": "dense"},
-        ),
+        (AddEffectiveResistance, {"pairs": "all", "attr_name": "r", "edge_weight": None, "method": "dense"}),
         (
             AddHeatKernelPE,
-            {
-                "times": (1.0,),
-                "attr_name": "h",
-                "edge_attr_name": "e",
-                "edge_weight": None,
-                "method": "dense",
-            },
+            {"times": (1.0,), "attr_name": "h", "edge_attr_name": "e", "edge_weight": None, "method": "dense"},
         ),
         (
             lambda k=2, **more: AddResistiveEmbeddingPE(k, **more),
-            {
-                "k": 3,
-                "attr_name": None,
-                "seed": 1,
-                "edge_weight": None,
-                "method": "dense",
-            },
+            {"k": 3, "attr_name": None, "seed": 1, "edge_weight": None, "method": "dense"},
         ),
         (
             lambda k=2, **more: AddLaplacianEigenvectors(k, **more),
