@@ -22,14 +22,25 @@ LINEAR_TRANSFORMER = {
     "normalize": True,
 }
 
-
-SAN_SIZES = {
-    "zinc12k": ((10, 56, 8), (2, 8), 1e-5, 0.0, {"batch_size": 32, "lr": 7e-4, "patience": 25, "min_lr": 1e-6}),
-    "pattern": ((4, 80, 10), (3, 16), 1e-2, 0.0, {"batch_size": 16, "lr": 5e-4, "patience": 10, "min_lr": 1e-6}),
-    "cluster": ((16, 48, 8), (1, 16), 1e-1, 0.0, {"batch_size": 16, "lr": 5e-4, "patience": 10, "min_lr": 1e-5}),
-    "molhiv": ((10, 64, 4), (3, 16), 1e-6, 0.01, {"batch_size": 64, "lr": 1e-4, "patience": 20, "min_lr": 1e-5}),
+SAN_MODELS = {
+    "zinc12k": {"num_layers": 10, "hidden_channels": 56, "heads": 8},
+    "pattern": {"num_layers": 4, "hidden_channels": 80, "heads": 10},
+    "cluster": {"num_layers": 16, "hidden_channels": 48, "heads": 8},
+    "molhiv": {"num_layers": 10, "hidden_channels": 64, "heads": 4},
 }
-"""Layers, channels and heads; layers and channels of the encoder; gamma; dropout; settings of the loop; by data set."""
+SAN_ENCODERS = {
+    "zinc12k": {"num_layers": 2, "out_channels": 8},
+    "pattern": {"num_layers": 3, "out_channels": 16},
+    "cluster": {"num_layers": 1, "out_channels": 16},
+    "molhiv": {"num_layers": 3, "out_channels": 16},
+}
+SAN_LOOPS = {
+    "zinc12k": {"batch_size": 32, "lr": 7e-4, "patience": 25, "min_lr": 1e-6},
+    "pattern": {"batch_size": 16, "lr": 5e-4, "patience": 10, "min_lr": 1e-6},
+    "cluster": {"batch_size": 16, "lr": 5e-4, "patience": 10, "min_lr": 1e-5},
+    "molhiv": {"batch_size": 64, "lr": 1e-4, "patience": 20, "min_lr": 1e-5},
+}
+SAN_GAMMAS = {"zinc12k": 1e-5, "pattern": 1e-2, "cluster": 1e-1, "molhiv": 1e-6}
 
 
 def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
@@ -76,17 +87,16 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
     """
     if command != "train":
         raise ArgumentError("{preset} is of training, there is none of {}", command, preset="san")
-    if source not in SAN_SIZES:
-        raise ArgumentError("{preset} is for {}, got {}", ", ".join(SAN_SIZES), source, preset="san")
-    (num_layers, hidden_channels, heads), (encoder_layers, pe_channels), gamma, dropout, loop = SAN_SIZES[source]
+    if source not in SAN_MODELS:
+        raise ArgumentError("{preset} is for {}, got {}", ", ".join(SAN_MODELS), source, preset="san")
+    loop, gamma, dropout = SAN_LOOPS[source], SAN_GAMMAS[source], 0.01 if source == "molhiv" else 0.0
     name = chosen["class"] if isinstance(chosen, Mapping) else None
     arguments: dict[str, Any] = {}
     if name == "SpectralEncoder":
         arguments = {
-            "out_channels": pe_channels,
+            **SAN_ENCODERS[source],
             "edge_out_channels": 0,
             "num_eigenpairs": 10,
-            "num_layers": encoder_layers,
             "heads": 4,
             "feedforward_channels": 2048,
             "tokens": "eigenvectors",
@@ -103,9 +113,7 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
         "weight_decay": 0.0,
         "clip": 1e9,  # none
         "precision": "float32",
-        "model.hidden_channels": hidden_channels,
-        "model.heads": heads,
-        "model.num_layers": num_layers,
+        **{f"model.{size}": value for size, value in SAN_MODELS[source].items()},
         "model.attention": "spectral",
         "model.attention_options": {"full": True, "gamma": gamma, "dropout": dropout},
         "model.pe_options": {"merge": "concat", "norm": False},
