@@ -126,7 +126,7 @@ class TestPairs(AttentionTestCase):
         pairs = torch.zeros(n, n, channels, dtype=h.dtype) if given is None else layer.shared.linear(given)
         for number, (source, target) in enumerate(edge_index.T.tolist()):
             pairs[target, source] += e[number]
-        scale, shift = attention.pair(pairs).chunk(2, 2)
+        scale, shift = attention.pair_scale(pairs), attention.pair_shift(pairs)
         key, value = attention.key_value(h).chunk(2, 1)
         product = (attention.query(h)[:, None] + key) * scale
         hat = (product.clamp(min=0).sqrt() - (-product).clamp(min=0).sqrt() + shift).clamp(min=0)

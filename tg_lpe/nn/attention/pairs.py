@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from tg_lpe.nn._util import reset_all, reset_parts
 from tg_lpe.nn.attention.bias import PairState, checked_keys
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
+from tg_lpe.ops.operator import is_transforming, reference_gradients
 
 MAX_NODES = 512
 """Largest graph by default: the features of its pairs take 64 MiB in float32 at 64 channels, some ten times a layer."""
@@ -73,7 +76,8 @@ class PairAttention(nn.Module):
         self.heads, width = heads, hidden_channels // heads
         self.query = nn.Linear(hidden_channels, hidden_channels)
         self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels, bias=False)
-        self.pair = nn.Linear(hidden_channels, 2 * hidden_channels)
+        self.pair_scale = nn.Linear(hidden_channels, hidden_channels)
+        self.pair_shift = nn.Linear(hidden_channels, hidden_channels)
         self.score = nn.Parameter(torch.empty(heads, width))
         self.pair_value = nn.Parameter(torch.empty(heads, width, width))
         self.dropout = nn.Dropout(dropout)
@@ -81,7 +85,7 @@ class PairAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for linear in (self.query, self.key_value, self.pair):
+        for linear in (self.query, self.key_value, self.pair_scale, self.pair_shift):
             linear.reset_parameters()
         self._draw()
 
@@ -102,9 +106,8 @@ class PairAttention(nn.Module):
             Node update ``[num_nodes, hidden_channels]`` and pair update ``[num_pairs, hidden_channels]``.
         """
         key, value = self.key_value(h).chunk(2, 1)
-        scale, shift = self.pair(state.values).chunk(2, 1)
         both = graph.pair_rows.gather(self.query(h)) + graph.pair_columns.gather(key)
-        pairs = torch.relu(_signed_root(both * scale) + shift)
+        pairs = _related(both, self.pair_scale(state.values), self.pair_shift(state.values))
         by_head = pairs.unflatten(1, (self.heads, -1))
         weight = self._weights((by_head * self.score).sum(2), graph, state.keys).to(pairs.dtype)
         values = graph.pad(value.unflatten(1, (self.heads, -1))).transpose(1, 2)
@@ -122,10 +125,41 @@ class PairAttention(nn.Module):
         return weight
 
 
-def _signed_root(x: Tensor) -> Tensor:
-    """``sign(x) sqrt(|x|)``, with derivative zero where ``x`` is zero."""
-    is_zero = x == 0
-    return torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, x).abs().sqrt()) * x.sign()
+def _related(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """``relu(rho(both * scale) + shift)``, the features that attention reads."""
+    if is_transforming() or torch.compiler.is_compiling():
+        return _reference(both, scale, shift)
+    out: Tensor = _Related.apply(both, scale, shift)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _reference(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Compute :func:`_related` by operations that can be differentiated any number of times."""
+    product = both * scale
+    is_zero = product == 0
+    root = torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, product).abs().sqrt())
+    return torch.relu(root * product.sign() + shift)
+
+
+class _Related(torch.autograd.Function):
+    """:func:`_related` in a third of the passes over memory, which take the time of the layer."""
+
+    @staticmethod
+    def forward(ctx: Any, both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        product = both * scale
+        root = product.abs().sqrt_()
+        out = torch.copysign(root, product).add_(shift).relu_()
+        ctx.save_for_backward(both, scale, shift, root, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        both, scale, shift, root, out = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return tuple(reference_gradients(_reference, (both, scale, shift), [grad]))
+        by_shift = torch.ops.aten.threshold_backward(grad, out, 0)
+        by_product = root.reciprocal().masked_fill_(root == 0, 0.0).mul_(0.5).mul_(by_shift)
+        return by_product * scale, by_product * both, by_shift
 
 
 @register_attention("pairs")
