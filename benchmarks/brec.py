@@ -45,6 +45,7 @@ from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.encoders import (
     LPE,
     PPGN,
+    RRWP,
     SPE,
     EffectiveResistance,
     HeatKernel,
@@ -226,6 +227,20 @@ def transformer(encoder: Encoder | None) -> nn.Module:
     )
 
 
+def over_pairs(attention: str, encoder: Encoder) -> nn.Module:
+    """Attention over all pairs, with a norm of each row: batch norm has no statistics before training."""
+    return GraphTransformer(
+        encoder=encoder,
+        hidden_channels=32,
+        heads=4,
+        num_layers=4,
+        readout={"pooling": "sum"},
+        out_channels=CHANNELS,
+        attention=attention,
+        attention_options={"norm": "layer"},
+    )
+
+
 def gram() -> Encoder:
     return GramTransformer(out_channels=32, edge_out_channels=32)
 
@@ -285,6 +300,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "GraphTransformer(HeatKernel)": (lambda: transformer(HeatKernel()), "2-FWL"),
     "GraphTransformer(EffectiveResistance)": (lambda: transformer(EffectiveResistance()), "2-FWL"),
     "GraphTransformer(GramTransformer)": (lambda: transformer(gram()), "1-WL with both"),
+    "GraphTransformer(RRWP) bias": (lambda: over_pairs("bias", RRWP(STEPS + 1)), "1-WL over all pairs"),
+    "GraphTransformer(RRWP) pairs": (lambda: over_pairs("pairs", RRWP(STEPS + 1)), "1-WL over all pairs"),
     "GraphTransformer(LPE)": (lambda: transformer(LPE(16, num_eigenpairs=32)), "2-FWL"),
     "GraphTransformer(SPE)": (lambda: transformer(SPE(16, num_eigenpairs=32)), "2-FWL"),
     "GraphTransformer(SpectralEncoder)": (lambda: transformer(SpectralEncoder(16, 16)), "2-FWL"),

@@ -5,6 +5,7 @@
     python benchmarks/molecules.py zinc12k --data DIR --rows budget --seeds 0 1 2 --epochs 100
     python benchmarks/molecules.py zinc12k --data DIR --rows spectral --seeds 0 1 2
     python benchmarks/molecules.py zinc12k --data DIR --rows tuples --seeds 0 1 2
+    python benchmarks/molecules.py zinc12k --data DIR --rows pairs --seeds 0 1 2
 
 DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
 `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped run is resumed,
@@ -182,6 +183,28 @@ TUPLE_TRANSFORMERS: dict[str, list[str]] = {
 }
 """Below 500,000 parameters, as wide and as deep as the graph transformer of 104 channels."""
 
+OVER_PAIRS = {
+    "edge": ["--model.hidden_channels", "96", "--model.attention_options.local", "gine"],
+    "bias": ["--model.attention", "bias"],
+    "bias with gine": [
+        *["--model.attention", "bias", "--model.hidden_channels", "112", "--model.attention_options.local", "gine"]
+    ],
+    "pairs": ["--model.attention", "pairs", "--model.hidden_channels", "96"],
+}
+"""Attention over all pairs of nodes beside that over edges, all below 500,000 parameters."""
+
+OF_PAIRS = {
+    "none": ENCODINGS["none"],
+    "RRWP": ["--encoder", "RRWP"],
+    "ShortestPath": ["--encoder", "ShortestPath"],
+    NOT_PRETRAINED: [*FRESH, "--encoder.pair_out_channels", "8"],
+}
+PAIR_ROWS = {
+    f"{attention}, {name}": [*encoder, *options]
+    for attention, options in OVER_PAIRS.items()
+    for name, encoder in OF_PAIRS.items()
+}
+
 ROWS = {
     **ENCODINGS,
     **ABLATIONS,
@@ -195,6 +218,7 @@ ROWS = {
     **SPECTRAL,
     **PPGN,
     **TUPLE_TRANSFORMERS,
+    **PAIR_ROWS,
 }
 GROUPS = {
     "default": ["none", "laplacian", "random-walk", GRAM],
@@ -212,6 +236,7 @@ GROUPS = {
     "spectral": ["none", *SPECTRAL, NOT_PRETRAINED],
     "ppgn": ["none", *PPGN, NOT_PRETRAINED],
     "tuples": list(TUPLE_TRANSFORMERS),
+    "pairs": list(PAIR_ROWS),
 }
 
 
