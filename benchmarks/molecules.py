@@ -93,7 +93,6 @@ WITHOUT_FEATURES: dict[str, list[str]] = {
     "heat-k8, frozen": ["--pretrained", "heat-k8", "--encoder_lr", "0"],
     "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", "--encoder_lr", "0", *NODES_ALONE],
     "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", "--encoder_lr", "0", *NODES_ALONE],
-    "eigen-k8, frozen": ["--pretrained", "eigen-k8", "--encoder_lr", "0"],
 }
 SMALL: dict[str, list[str]] = {
     f"{name}, {channels} channels": [*ENCODINGS[name], "--model.hidden_channels", channels]

@@ -36,7 +36,7 @@ from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.training.run_folder import environment
 
 K = 8
-ENCODERS = ("gram-k8", "eigen-k8")
+ENCODERS = ("gram-k8", "positions-k16")
 
 
 def batch_rows(graphs: list[Any], encoders: dict[str, LinearTransformerPE], device: torch.device) -> list[Any]:

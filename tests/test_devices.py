@@ -205,7 +205,7 @@ def test_functions_by_the_lemmas() -> None:
     check(lambda _, place: theory.laplacian_eigenvectors(graph(place), 2, tolerance=0.1)[1])
 
 
-@pytest.mark.parametrize("name", ["gram-k8", "eigen-k8"])
+@pytest.mark.parametrize("name", ["gram-k8", "positions-k16"])
 def test_transform(name: str) -> None:
     batch = batch_of(*SMALL)
     transform = LinearTransformerPE.from_pretrained(name, 8)

@@ -63,7 +63,7 @@ def test_atoms_and_bonds_have_the_colours_of_their_values(encoder: Encoder) -> N
 
 
 @pytest.mark.parametrize("smiles", ["C", CAFFEINE, "CC(=O)[O-].C[NH3+]", "c1ccccc1"])
-@pytest.mark.parametrize("name", ["gram-k8", "eigen-k8", "gram-zinc"])
+@pytest.mark.parametrize("name", ["gram-k8", "positions-k16", "gram-zinc"])
 def test_every_molecule_is_drawn(smiles: str, name: str, tmp_path: Path) -> None:
     """Nodes alone, nodes and edges, an encoder that reads atom types; one atom, several components."""
     pytest.importorskip("rdkit")

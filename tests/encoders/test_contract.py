@@ -225,7 +225,7 @@ def test_a_class_whose_name_is_taken_is_in_no_registry() -> None:
 
 def test_unknown_options_of_loading_are_refused() -> None:
     with pytest.raises(TypeError, match="map_locaton"):
-        LinearTransformer.from_pretrained("eigen-k8", map_locaton="cpu")
+        GramTransformer.from_pretrained("gram-k8", map_locaton="cpu")
 
 
 def test_appending_to_x_keeps_its_precision() -> None:

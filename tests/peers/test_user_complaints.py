@@ -22,7 +22,7 @@ from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplac
 
 NODE_TRANSFORMS = [
     lambda **options: LinearTransformerPE(attr_name="pe", **options),
-    lambda **options: LinearTransformerPE.from_pretrained("eigen-k8", attr_name="pe", **options),
+    lambda **options: LinearTransformerPE.from_pretrained("positions-k16", attr_name="pe", **options),
     lambda **options: AddPositionalEncoding(RandomWalk(steps=8), **options),
     lambda **options: AddLaplacianEigenvectors(8, attr_name="pe", **options),
     lambda **options: AddHeatKernelPE(attr_name="pe", **options),
@@ -192,7 +192,7 @@ class NoMatrices(TorchDispatchMode):
     "make",
     [
         lambda: LinearTransformerPE(attr_name="pe"),
-        lambda: LinearTransformerPE.from_pretrained("eigen-k8", attr_name="pe"),
+        lambda: LinearTransformerPE.from_pretrained("positions-k16", 4, attr_name="pe"),
         lambda: AddLaplacianEigenvectors(4, attr_name="pe"),
         lambda: AddResistiveEmbeddingPE(4, attr_name="pe"),
     ],

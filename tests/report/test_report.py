@@ -270,7 +270,7 @@ def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "name"), [("eigen-k8", "eigen-k8"), ("runs/pretrain/encoder", "pretrain"), ("encoder", "encoder")]
+    ("encoder", "name"), [("gram-k8", "gram-k8"), ("runs/pretrain/encoder", "pretrain"), ("encoder", "encoder")]
 )
 def test_pretrained_encoder_is_named(make_run: MakeRun, encoder: str, name: str) -> None:
     assert labels(make_run("a", 0.3, pretrained=encoder)) == [f"GramTransformer from {name}"]

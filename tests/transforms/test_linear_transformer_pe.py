@@ -11,10 +11,9 @@ import torch
 from helpers import Graph, Stored, corner_cases, normal, randomize_, relative_error
 from torch_geometric.data import Data, HeteroData
 
-from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, zoo
+from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.data.storage import iterate_chunks
 
-needs_zoo = pytest.mark.skipif("eigen-k8" not in zoo.names(), reason="eigen-k8 is not trained yet")
 EDGE_PE = "linear_transformer_edge_pe"
 
 
@@ -72,7 +71,7 @@ def test_appends_to_features(encoder) -> None:
 
 def test_errors_say_what_came(encoder, transform) -> None:
     with pytest.raises(TypeError, match="tg_lpe"):
-        LinearTransformerPE(encoder="eigen-k8")
+        LinearTransformerPE(encoder="gram-k8")
     with pytest.raises(TypeError, match="got Linear;"):
         LinearTransformerPE(encoder=torch.nn.Linear(2, 2))
     for k in (0, 9, -1, "8", 8.0, True):
@@ -112,7 +111,6 @@ def test_encode_dataset_of_graphs_with_different_attributes(transform) -> None:
         transform.encode_dataset([*graphs, Data(x=torch.zeros(2, 1))], progress=False)
 
 
-@needs_zoo
 def test_every_width_is_a_prefix_of_the_shipped_encoder() -> None:
     whole = LinearTransformerPE()
     assert whole.k == 16
