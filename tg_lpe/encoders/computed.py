@@ -76,6 +76,7 @@ class ComputedEncoder(Encoder):
             precomputed = self.precompute(graph)
         else:
             check_precomputed(self, graph, precomputed, self.widths())
+            precomputed = {name: self.cast(precomputed[name]) for name in self.widths()}
         return self.assemble(graph, precomputed, generator)
 
     def encode_with_pairs(
@@ -123,7 +124,7 @@ class ComputedEncoder(Encoder):
 
     @abstractmethod
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """The encoding from what was precomputed."""
+        """The encoding from what was precomputed, in the module's dtype."""
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments, read from attributes of the same names: what decides the output."""
@@ -166,6 +167,6 @@ class NodeEdgeEncoder(ComputedEncoder):
         return found
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """Return what was precomputed, in the module's dtype; nothing in it is random."""
-        edge = self.cast(precomputed[f"edge_{self.name}"]) if self.edge_out_channels else None
-        return Encoding(self.cast(precomputed[f"node_{self.name}"]), edge)
+        """Return what was precomputed; nothing in it is random."""
+        edge = precomputed[f"edge_{self.name}"] if self.edge_out_channels else None
+        return Encoding(precomputed[f"node_{self.name}"], edge)

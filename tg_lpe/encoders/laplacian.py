@@ -86,7 +86,7 @@ class LaplacianEigenvectors(ComputedEncoder):
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """The eigenvectors with their signs, and the forms at the edges."""
-        vectors = self.cast(precomputed[f"node_eigenvectors_{self.kind}"])
+        vectors = precomputed[f"node_eigenvectors_{self.kind}"]
         edge = pair_forms(vectors, graph.edge_index) if self.edge_out_channels else None
         if edge is not None:
             loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)

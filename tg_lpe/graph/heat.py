@@ -54,7 +54,7 @@ def heat_kernel_entries(
             ``method="dense"``.
     """
     check_method(method)
-    parts, times = Components(graph), tuple(float(s) for s in times)
+    parts, times = Components(graph), tuple(map(float, times))
     if wrong := [s for s in times if not 0 <= s < math.inf]:
         raise ValueError(f"times must be finite and not negative, got {wrong[0]}")
     nodes, edges = np.zeros((graph.num_nodes, len(times))), np.zeros((graph.num_edges, len(times)))
@@ -62,9 +62,11 @@ def heat_kernel_entries(
         dense = is_dense(group.size, method, HEAT_NODES)
         for part in [group] if dense else group.each():
             if dense or (method == "auto" and _is_dense_faster(parts, part, times)):
-                nodes[part.nodes], edges[part.edges] = _dense(parts, part, times, with_edges)
+                nodes[part.nodes], at_edges = _dense(parts, part, times, with_edges)
             else:
-                nodes[part.nodes[0]], edges[part.edges] = _iterated(parts, part, times, with_edges)
+                nodes[part.nodes[0]], at_edges = _iterated(parts, part, times, with_edges)
+            if with_edges:
+                edges[part.edges] = at_edges
     return torch.from_numpy(nodes).to(graph.device), torch.from_numpy(edges).to(graph.device)
 
 
@@ -97,12 +99,13 @@ def _bound(parts: Components, part: ComponentGroup) -> float:
     return float((diagonal[part.tail] + diagonal[part.head]).max() if len(part.tail) else diagonal.max())
 
 
-def _dense(parts: Components, group: ComponentGroup, times: tuple[float, ...], with_edges: bool) -> tuple[Array, Array]:
-    """Entries ``[num_components, size, num_times]`` at nodes, and at edges, by eigenvectors."""
+def _dense(
+    parts: Components, group: ComponentGroup, times: tuple[float, ...], with_edges: bool
+) -> tuple[Array, Array | None]:
+    """Entries ``[num_components, size, num_times]`` at nodes, and at edges if they are wanted, by eigenvectors."""
     vectors, decay = _spectrum(parts, group, times)
     with threads_for(group.size):
-        edges = _at_edges(group, vectors, decay) if with_edges else np.zeros((len(group.tail), len(times)))
-        return np.square(vectors) @ decay, edges
+        return np.square(vectors) @ decay, _at_edges(group, vectors, decay) if with_edges else None
 
 
 def _spectrum(parts: Components, group: ComponentGroup, times: Sequence[float]) -> tuple[Array, Array]:
@@ -131,9 +134,8 @@ def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:
 def _iterated(
     parts: Components, part: ComponentGroup, times: tuple[float, ...], with_edges: bool
 ) -> tuple[Array, Array]:
-    """Entries ``[size, num_times]`` at the nodes of one component, and at edges, by Chebyshev's series."""
+    """Entries ``[size, num_times]`` at nodes of one component, and at edges that are wanted, by Chebyshev's series."""
     bound = max(_bound(parts, part), 1e-300)
     matrix = (part.sparse_matrix(parts.diagonal) / (bound / 2) - eye(part.size)).tocsr()
     tail, head = (part.tail, part.head) if with_edges else (part.tail[:0], part.head[:0])
-    nodes, edges = polynomial_entries(matrix, heat_series(times, bound), True, tail, head, FASTER)
-    return nodes, edges if with_edges else np.zeros((len(part.tail), len(times)))
+    return polynomial_entries(matrix, heat_series(times, bound), True, tail, head, FASTER)
