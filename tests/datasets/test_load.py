@@ -323,3 +323,24 @@ def test_dataset_storage_is_checked() -> None:
     with pytest.raises(ValueError, match="at least one graph"):
         MoleculeDataset.from_data_list([])
     assert len(MoleculeDataset.from_graphs([[2]], [[]], [3.0])) == 1
+
+
+def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder({f"{split}.csv": "SMILES,name\nCCO,ethanol\nCN,\n" for split in ("train", "val", "test")})
+    splits = load_molecules(folder, name="zinc", cache_dir=tmp_path / "cache", progress=False)
+    assert splits.val.y[1].item() == pytest.approx(constrained_solubility("CN", "zinc"), rel=1e-6)
+    with pytest.raises(ValueError, match="zinc12k comes with labels"):
+        load_molecules(folder, name="zinc12k", cache_dir=tmp_path / "cache")
+
+
+def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
+    files = {name: text for name, text in CSV.items() if name != "test.csv"}
+    with pytest.raises(ValueError, match=r"train.csv, val.csv has them, test.smi does not"):
+        load_molecules(write_folder({**files, "test.smi": "CC\n"}), cache_dir=tmp_path / "cache")
+
+
+def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    splits = load_molecules(write_folder(SMI), computed="solubility", cache_dir=tmp_path / "file", progress=False)
+    assert len(splits.train) == 4
+    assert "could not be cached" in caplog.text

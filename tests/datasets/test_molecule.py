@@ -232,3 +232,43 @@ def test_vocabulary_errors() -> None:
         AtomVocabulary(())
     with pytest.raises(TypeError, match="'CNO'"):
         AtomVocabulary("CNO")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("smiles", SPELLED)
+def test_canonical_features_of_ogb_do_not_depend_on_the_spelling(smiles: str) -> None:
+    pytest.importorskip("ogb")
+    molecule = Chem.MolFromSmiles(smiles)
+    kinds = set()
+    mapped = Chem.Mol(molecule)
+    for atom in mapped.GetAtoms():
+        atom.SetAtomMapNum(mapped.GetNumAtoms() - atom.GetIdx())
+    random_order = (s for m in (molecule, mapped) for s in Chem.MolToRandomSmilesVect(m, 30, randomSeed=1))
+    for spelling in sorted({smiles, *random_order}):
+        read = molecule_module.parse(spelling)
+        atoms, bonds = molecule_module.ogb_graph(read, canonical=True)
+        symbols = [atom.GetAtomicNum() - 1 for atom in read.GetAtoms()]
+        assert atoms[::9] == symbols and len(bonds) == 5 * read.GetNumBonds(), "in the order of the string"
+        kinds.add(tuple(sorted(tuple(atoms[first : first + 9]) for first in range(0, len(atoms), 9))))
+    assert len(kinds) == 1
+
+
+def test_wrong_argument_types() -> None:
+    with pytest.raises(TypeError, match="must be a string, got int"):
+        smiles_to_data(3, VOCABULARY)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="AtomVocabulary, got list"):
+        smiles_to_data("C", ["C"])  # type: ignore[arg-type]
+
+
+def test_target_errors() -> None:
+    with pytest.raises(ValueError, match="'C1CC'"):
+        constrained_solubility("C1CC", "zinc")
+    with pytest.raises(TypeError, match="got int"):
+        constrained_solubility(5, "zinc")
+    with pytest.raises(ValueError, match="no atoms"):
+        constrained_solubility(Chem.MolFromSmiles(""), "zinc")
+    with pytest.raises(ValueError, match=r"'moses'.*'zinc', 'qm9'"):
+        constrained_solubility("C", "moses")
+    with pytest.raises(TypeError, match="got 3"):
+        constrained_solubility("C", 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="sa_std must"):
+        SolubilityNormalization(0.0, 1.0, 0.0, 0.0, 0.0, 1.0)

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.datasets import QM9, ZINC
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets.molecules import ZINC_VOCABULARY, from_pyg, smiles_to_data
+from tg_lpe.datasets.molecules import ZINC_VOCABULARY, AtomVocabulary, from_pyg, smiles_to_data
 
 ZINC_SMILES = {"train": ["CCO", "C#N", "c1ccccc1Cl", "C[C@H](O)F"], "val": ["CC[O-]"], "test": ["CCBr", "C"]}
 QM9_SMILES = ["C", "CC#N", "C=O", "CO", "c1cc[nH]c1", "CCF", "CC"]
@@ -142,3 +142,9 @@ def test_empty_and_mixed_splits() -> None:
     hot = graph(x=torch.eye(5)[:2], edge_attr=torch.eye(4)[:2])
     with pytest.raises(ValueError, match=r"val\[0\] has features of another form"):
         from_pyg([graph()], [hot], [graph()])
+
+
+def test_plain_graphs_are_sorted_and_get_numbered_types() -> None:
+    splits = from_pyg([graph()], [graph()], [graph()])
+    assert splits.train[0].edge_index.tolist() == [[0, 1], [1, 0]]
+    assert splits.vocabulary == AtomVocabulary(("type 0", "type 1", "type 2"))

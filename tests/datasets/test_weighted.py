@@ -98,3 +98,12 @@ def test_random_regular_graphs_are_expanders() -> None:
 def test_refuses_degrees_it_cannot_make(n: int, degree: int) -> None:
     with pytest.raises(ValueError, match=f"at least 3, got {degree} and {n}"):
         random_regular_edges(n, degree, generator())
+
+
+def test_refuses_other_kinds() -> None:
+    for make in (
+        lambda: random_weighted_graph("cycle", generator()),
+        lambda: random_incidences("cycle", 2, generator()),
+    ):
+        with pytest.raises(ValueError, match="kind must"):
+            make()

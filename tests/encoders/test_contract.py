@@ -24,7 +24,7 @@ from tg_lpe.encoders import (
     ResistiveEmbedding,
     load_encoder,
 )
-from tg_lpe.transforms import AddResistiveEmbeddingPE
+from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddResistiveEmbeddingPE
 
 RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 
@@ -264,3 +264,48 @@ def test_appending_to_x_keeps_its_precision() -> None:
 def test_arguments_out_of_range_are_refused(make: Callable[[], Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_reset_reaches_nets_and_tells_of_bare_parameters() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        fresh, encoder = Activated(), Activated()
+        torch.manual_seed(5)
+        encoder.reset_parameters()
+        encoder.own = nn.Parameter(torch.zeros(3))
+        with pytest.raises(NotImplementedError, match="reset_parameters"):
+            encoder.reset_parameters()
+    assert torch.equal(encoder.net[0].weight, fresh.net[0].weight)
+    assert torch.equal(encoder.net[2].bias, fresh.net[2].bias)
+
+
+def test_a_frozen_linear_transformer_is_reset() -> None:
+    encoder = LinearTransformer(4).freeze()
+    before = encoder(None, RING).node
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        encoder.reset_parameters()
+    expected = LinearTransformer(4)
+    expected.load_state_dict(encoder.state_dict())
+    assert not torch.equal(encoder(None, RING).node, before)
+    torch.testing.assert_close(encoder(None, RING).node, expected(None, RING).node.detach())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: AddPositionalEncoding(Degrees(), "pe_index"), ValueError, "attr_name"),
+        (lambda: AddPositionalEncoding(Degrees(), edge_attr_name="batch_pe"), ValueError, "edge_attr_name='batch_pe'"),
+        (lambda: AddPositionalEncoding(Degrees(), 3), TypeError, "attr_name must"),
+        (lambda: AddHeatKernelPE(attr_name="a", edge_attr_name="a"), ValueError, "differ, got 'a' for both"),
+        (lambda: AddEffectiveResistance(attr_name=None), TypeError, "attr_name must"),
+    ],
+)
+def test_names_of_attributes_are_checked(make: Callable[[], Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_one_graph_is_no_dataset() -> None:
+    with pytest.raises(TypeError, match="encode_dataset takes"):
+        AddPositionalEncoding(Degrees()).encode_dataset(ring())

@@ -311,3 +311,11 @@ def test_heat_stays_where_weights_are_large() -> None:
 def test_numbers_are_checked(call: Callable[[Incidence], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(Incidence(torch.tensor([[0, 1], [1, 2]]), 4))
+
+
+@pytest.mark.parametrize("graph", [nx.random_regular_graph(4, 1500, seed=0), nx.path_graph(1500)], ids=str)
+def test_expanders_are_iterated_and_long_graphs_factored(graph: nx.Graph) -> None:
+    """Either way the eigenvalues are numpy's."""
+    own = from_networkx(graph)
+    found = laplacian_eigenvectors(Incidence(own.edge_index(), 1500), 8, normalization=None, method="iterative")[1]
+    np.testing.assert_allclose(found[0], np.linalg.eigvalsh(own.laplacian())[1:9], atol=1e-9)

@@ -529,3 +529,12 @@ def test_trained_by_name_and_started_from(tmp_path: Path) -> None:
         if name.startswith("readout.") and name.endswith("bias"):
             continue  # as drawn, and no step of these balanced labels moves it
         assert torch.equal(values, model.state_dict()[name]) != name.startswith("readout."), name
+
+
+def test_no_weights_of_random_features_are_dropped() -> None:
+    with pytest.raises(ValueError, match=r"no attention weights that could be dropped, got dropout=0\.1"):
+        RandomFeatureAttention(RowGroups(torch.zeros(2, dtype=torch.int64), 1), RandomFeatures(3, 4))(
+            normal(2, 3, 1, 4), 0.1
+        )
+    with pytest.raises(ValueError, match="num_features must be an integer of at least 1, got 0"):
+        RandomFeatures(0, 4)

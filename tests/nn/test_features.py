@@ -84,3 +84,9 @@ def test_models_and_encoders_take_several_columns(tmp_path) -> None:
     table = probes.probes.embedding.weight
     expected = probes.encode(Incidence(EDGES, 4), probes=table[X[:, 0]] + table[5 + X[:, 1]])
     assert torch.equal(probes(X, EDGES).node, expected.node)
+
+
+@pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,)])
+def test_counts_are_checked(counts: object) -> None:
+    with pytest.raises(ValueError, match="numbers of x types must be integers of at least 1"):
+        Categories("x", counts)

@@ -305,3 +305,12 @@ def test_graphs_without_nodes_do_not_count_in_a_penalty() -> None:
         graph = Graph(none, batch=own, num_graphs=num_graphs)
         penalties.append(attention(h, graph, shared(graph))[1].penalty)
     assert all(relative_error(penalty, penalties[0]) < 1e-12 for penalty in penalties[1:])
+
+
+def test_no_regularizer_has_an_objective_of_zero() -> None:
+    attention, shared = attention_of(regularizer="none", eta=1.0, **PRIMAL)
+    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
+    state = attention(h, graph, shared(graph))[1]
+    assert not attention.shared().has_penalty
+    for found in (state.penalty, attention.objective(attention.features(h), graph, state)):
+        assert found.shape == () and found == 0 and not found.requires_grad

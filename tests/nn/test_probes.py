@@ -159,3 +159,9 @@ def test_what_is_returned_may_be_changed() -> None:
     kept = first.clone()
     first.zero_()
     assert torch.equal(probes(graph, None, None), kept)
+
+
+@pytest.mark.parametrize("x", [None, torch.zeros(4, dtype=torch.int64), torch.tensor([0, 3, 1])])
+def test_features_of_probes_are_checked(x: torch.Tensor | None) -> None:
+    with pytest.raises(ValueError, match=r"features|types"):
+        FeatureProbes(4, num_node_types=3)(incidence(3), x, None)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import torch
 from threadpoolctl import ThreadpoolController
 
 from tg_lpe.ops import blas
@@ -64,3 +65,15 @@ def test_sizes() -> None:
     for num_rows, expected in ((1, 2), (64, 2), (65, 1), (1024, 1), (1025, 2)):
         with blas.threads_for(num_rows):
             assert num_threads() == {expected}
+
+
+def test_alone() -> None:
+    """One thread of torch, and afterwards as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with blas.alone():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

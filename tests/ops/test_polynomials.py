@@ -27,7 +27,7 @@ from tg_lpe import GramTransformer, Incidence
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu.polynomials import matrix_polynomials, matrix_polynomials_backward
-from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.polynomials import BASES, SMALL_NODES, is_faster
 from tg_lpe.ops.structures import Recurrence
 
 batches = st.lists(graphs(max_nodes=20), max_size=5)
@@ -240,3 +240,22 @@ def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     for value, expected in (("1", False), ("0", is_built), ("", is_built)):
         monkeypatch.setenv("TG_LPE_NO_CPU_KERNELS", value)
         assert (cpu._load() is not None) == expected
+
+
+@needs_cpu
+def test_where_it_is_faster() -> None:
+    molecules, n = incidence([from_networkx(nx.cycle_graph(6))] * 3), SMALL_NODES
+    complete, larger = (incidence([from_networkx(nx.complete_graph(size))]) for size in (n, n + 1))
+    sparse = incidence([from_networkx(nx.cycle_graph(n + 1))])
+
+    def chosen(graph: Incidence, like: Tensor) -> bool:
+        return is_faster(like.expand(1, graph.num_edges), graph.num_nodes, graph.max_nodes)
+
+    like = torch.zeros(1, 1)
+    assert [chosen(graph, like) for graph in (molecules, complete, larger, sparse)] == [1, 1, 0, 1]
+    assert not any(chosen(molecules, other) for other in (like.half(), like.to("meta")))
+    with cpu.switched_off():
+        assert not cpu.is_available() and not chosen(molecules, like)
+        with pytest.raises(RuntimeError, match="absent"):
+            structure = molecules.tail, molecules.head, molecules.ptr, 18, 6
+            matrix_polynomials(entries_at_edges(molecules), Recurrence(*structure, 1.0, 0.0, 2))

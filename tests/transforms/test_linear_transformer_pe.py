@@ -316,3 +316,9 @@ def test_chunks_are_as_large_as_pairs_of_nodes_allow() -> None:
         assert [chunk.num_graphs for chunk in chunks] == [3, 1, 1, 4, 1, 2]
         assert [chunk.num_nodes for chunk in chunks] == [7, 1, 5, 6, 10, 1]
         assert [c.num_graphs for c in iterate_chunks(dataset, 4)] == [4, 4, 4]
+
+
+def test_encode_dataset_of_nothing(transform) -> None:
+    assert transform.encode_dataset([], progress=False) == []
+    dataset = Stored(sample())
+    assert len(transform.encode_dataset(dataset[:0], progress=False)) == 0
