@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import networkx as nx
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from tg_lpe import Incidence
 from tg_lpe import theory as c
+from tg_lpe.graph import subspace
+from tg_lpe.graph.components import Components
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu.layers import two_block_layers
 
@@ -38,6 +41,58 @@ def test_the_filter_is_a_chebyshev_polynomial(case: Case, degree: int, side: str
     d = case.incidence.num_edges
     z = torch.cat([case.b, model.embed(psi)], dim=1).mT
     assert relative_error(model.full(d)(z)[d:].mT[:, -3:], expected) < 1e-9
+
+
+BLOCKS = from_networkx(nx.random_partition_graph([50] * 6, 0.3, 0.02, seed=0))
+
+
+def normalized_incidence(graph: Incidence) -> Tensor:
+    """``D^-1/2 B``, of which eq. (16) makes its layers."""
+    b = graph.dense()
+    return b / graph.laplacian_diagonal(b).sqrt().unsqueeze(1)
+
+
+@pytest.mark.parametrize(("cut", "length"), [(0.0, 8), (0.37, 16), (0.8, 5)])
+def test_a_loop_of_positions_is_such_a_filter(cut: float, length: int) -> None:
+    """Both forms of the loop, against the layers with the weights of the construction."""
+    graph = Incidence(**batch_of([BLOCKS]).arguments())
+    parts, x = Components(graph), normal(graph.num_nodes, 3)
+    null = graph.laplacian_diagonal(x).sqrt()
+    null = null / null.norm()
+
+    def without_null(columns: Tensor) -> Tensor:  # it grows fastest, even what rounding leaves of it
+        return columns - torch.outer(null, null @ columns)
+
+    x = without_null(x)
+    layers = c.chebyshev_filter(3, length, 1 - cut, 2.0)
+    expected = layers(normalized_incidence(graph), x)
+    (group,) = parts.groups
+    one = subspace._Filter(parts, group, torch.float64, graph.device).filtered(x.clone(), cut, length)
+    batch = subspace._Batch(graph, parts, x, 3)
+    several = batch.filtered(x, torch.tensor([cut], dtype=torch.float64), torch.tensor([length]), length)
+    for columns in (one, several):
+        assert relative_error(without_null(columns), without_null(expected)) < 1e-9
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_loops_of_positions_meet_their_bound(degree: int) -> None:
+    """As many columns as wanted vectors, and a cut above all others."""
+    graph = Incidence(**batch_of([BLOCKS]).arguments())
+    b = normalized_incidence(graph)
+    values, vectors = torch.linalg.eigh(b @ b.mT)
+    basis = vectors[:, 1:6].numpy()
+
+    def tangent(columns: Tensor) -> float:
+        return math.tan(math.asin(min(angle(columns, basis), 1.0)))
+
+    low, x = float(values[6]), normal(graph.num_nodes, 5)
+    x -= vectors[:, :1] @ (vectors[:, :1].mT @ x)
+    first, ratio = tangent(x), c.chebyshev_filter_bound(degree, low, 2.0, float(values[5]))
+    for loop in range(1, 6):
+        x = torch.linalg.qr(c.chebyshev_filter(5, degree, low, 2.0)(b, x)).Q
+        x -= vectors[:, :1] @ (vectors[:, :1].mT @ x)
+        assert tangent(x) <= 1.0001 * c.subspace_iteration_bound(loop, ratio, first) + 1e-7
+    assert tangent(x) < 0.01 * first
 
 
 @pytest.mark.parametrize(("arguments", "message"), [((0, 0.0, 1.0), "degree"), ((3, 1.0, 1.0), "low must be below")])

@@ -229,7 +229,10 @@ class _Filter:
         return _Looped(x[:, :k].double().cpu().numpy(), 1 - values[:k], 1 - missing, layers)
 
     def filtered(self, x: Tensor, cut: float, length: int) -> Tensor:
-        """``T_length(P') x``, Chebyshev's polynomial of ``P`` mapped so that ``[-1, cut]`` becomes ``[-1, 1]``."""
+        """``T_length(P') x``: Chebyshev's polynomial, ``P`` being mapped so that ``[-1, cut]`` is ``[-1, 1]``.
+
+        Overwrites ``x``.
+        """
         centre, radius = (cut - 1) / 2, (cut + 1) / 2
         rows = AdjacencyRows(self.rows.crow, self.rows.col, self.rows.value * (-2 / radius))
         diagonal = torch.full_like(self.null, -2 * centre / radius)

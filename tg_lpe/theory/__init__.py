@@ -10,6 +10,7 @@ the quantities that a user wants are functions on top, computed by those layers.
 
 from tg_lpe.theory import wl
 from tg_lpe.theory.bounds import (
+    chebyshev_filter_bound,
     electric_flow_bound,
     fast_electric_flow_bound,
     fast_heat_kernel_bound,
@@ -51,6 +52,7 @@ __all__ = [
     "FullTransformer",
     "bottom_eigenvectors",
     "chebyshev_filter",
+    "chebyshev_filter_bound",
     "effective_resistance",
     "electric_current",
     "electric_flow",

@@ -134,6 +134,27 @@ def subspace_iteration_bound(num_iterations: int, ratio: float, tangent: float) 
     return float(tangent * ratio**num_iterations)
 
 
+def chebyshev_filter_bound(degree: int, low: float, high: float, value: float) -> float:
+    """The ratio of :func:`subspace_iteration_bound` for a Chebyshev filter: ``1 / T_degree(x)``.
+
+    The filter maps ``[low, high]``, where all unwanted eigenvalues lie, into ``[-1, 1]``, and the last wanted one to
+    ``T_degree(x)``, ``x = (high + low - 2 value) / (high - low)``. This bounds a loop of
+    :func:`tg_lpe.graph.subspace.leading_subspace`, with ``low`` one less the cut and ``high`` 2, the largest eigenvalue
+    of a normalised Laplacian.
+
+    Args:
+        degree: layers of the filter.
+        low, high: ends of the damped interval.
+        value: last wanted eigenvalue of the Laplacian, below ``low``.
+
+    Raises:
+        ValueError: if ``value < low < high`` does not hold: without a gap nothing converges.
+    """
+    if not value < low < high:
+        raise ValueError(f"value < low < high must hold, got {value}, {low} and {high}")
+    return 1 / math.cosh(degree * math.acosh((high + low - 2 * value) / (high - low)))
+
+
 def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: int = 10**15) -> int:
     """The smallest number of layers at which a bound is no larger than a tolerance.
 
