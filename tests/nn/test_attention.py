@@ -265,6 +265,19 @@ def test_edges_by_target_and_padded_nodes(data: st.DataObject) -> None:
         assert torch.equal(padded[graph, :size], x[batch == graph])
         assert not padded[graph, size:].any()
     assert torch.equal(found.unpad(padded), x)
+    listed = [(u, v) for u in range(n) for v in range(n) if batch[u] == batch[v]]
+    assert found.num_pairs == len(listed) and found.pairs.T.tolist() == [list(pair) for pair in listed]
+    assert found.pair_number(*found.pairs).tolist() == list(range(len(listed)))
+    assert found.pairs[:, found.edge_pairs].tolist() == found.edges_by_target.flip(0).tolist()
+    values = normal(len(listed), 2)
+    dense = torch.zeros(n, n, 2, dtype=values.dtype)
+    dense[found.pairs[0], found.pairs[1]] = values
+    blocks = found.pad_pairs(values)
+    for graph, size in enumerate(sizes):
+        own = (batch == graph).nonzero().flatten()
+        assert torch.equal(blocks[graph, :size, :size], dense[own][:, own])
+        assert not blocks[graph, size:].any() and not blocks[graph, :, size:].any()
+    assert torch.equal(found.unpad_pairs(blocks), values)
 
 
 def test_a_users_own_layer() -> None:
