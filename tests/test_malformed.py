@@ -277,3 +277,20 @@ def test_what_was_precomputed_comes_in_the_dtype_of_the_module(encoder: Encoder)
     assert encoder(None, EDGES, precomputed=found).node.dtype == torch.float32
     with pytest.raises(TypeError, match="precomputed must be a mapping of names to tensors, got list"):
         encoder(None, EDGES, precomputed=[1])
+
+
+def test_features_of_an_encoder_that_are_no_tensor() -> None:
+    with pytest.raises(TypeError, match="x must be a tensor with a row for each node, got list"):
+        GramTransformer(4)([[1.0]] * 3, EDGES)
+
+
+def test_names_of_attributes() -> None:
+    with pytest.warns(UserWarning, match="attr_name='knowledge_pe' has 'edge' in it"):
+        LinearTransformerPE(4, attr_name="knowledge_pe")
+    parts = [Data(edge_index=EDGES, num_nodes=3)] * 2
+    batch = Batch.from_data_list([LinearTransformerPE(4, attr_name="surface_pe")(data) for data in parts])
+    assert torch.equal(batch.surface_pe[:3], batch.surface_pe[3:])
+    with pytest.raises(ValueError, match="attr_name must be a name that is none of"):
+        LinearTransformerPE(4, attr_name="face")
+    with pytest.raises(TypeError, match="edge_weight must be the name of an attribute or None, got 3"):
+        AddEffectiveResistance(edge_weight=3)

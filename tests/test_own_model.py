@@ -165,3 +165,19 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
         "RandomWalk, GraphTransformer",
     ):
         assert label in table, table
+
+
+def test_a_model_without_encoder_gets_none() -> None:
+    @tg_lpe.models.register
+    class Counter(tg_lpe.models.Model):
+        def __init__(self, out_channels: int = 1) -> None:
+            super().__init__()
+            self.readout = torch.nn.Linear(1, out_channels)
+
+        def forward(self, x, edge_index, edge_attr=None, batch=None, edge_weight=None, **given):  # type: ignore[no-untyped-def]
+            return self.readout(torch.bincount(batch, minlength=given["num_graphs"]).float().unsqueeze(1))
+
+    assert type(make_model({"class": "Counter", "encoder": None})) is Counter
+    splits = GraphSplits.of(graphs(4), graphs(2), graphs(2), level="graph")
+    with pytest.raises(ValueError, match="encoder"):
+        build_model(splits.spec, make_task({"name": "regression"}), {"class": "RandomWalk"}, model=Counter)

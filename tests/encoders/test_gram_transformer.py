@@ -369,3 +369,16 @@ def test_weights_beyond_the_range_of_float32(exponent: float) -> None:
     weights = torch.cat([weight * 10.0**exponent] * 2)
     grounded = GramTransformer(4, 3).eval()(None, both, batch=batch, edge_weight=weights)
     assert all(bool(part.isfinite().all()) for part in grounded)
+
+
+def test_weights_ground_and_learned_conductances_together() -> None:
+    graph = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0, 2.0, 0.5])
+    model = gram(num_edge_types=3, **EXACT)
+    q = torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)
+    kinds = torch.tensor([0, 1, 2])
+    found = model.encode(Incidence(graph.edge_index(), 4, edge_weight=graph.edge_weight(), ground=q), None, kinds)
+    w, learned = model.conductances(Incidence(graph.edge_index(), 4, edge_weight=graph.edge_weight()), None, kinds)
+    plain = gram(num_filters=1, conductances="fixed", **EXACT)
+    for number, nodes in enumerate(found.node.view(4, 2, 4).unbind(1)):
+        own = Incidence(graph.edge_index(), 4, edge_weight=w[number].detach(), ground=q + learned[number].detach())
+        assert relative_error(nodes, plain.encode(own).node) < 1e-12

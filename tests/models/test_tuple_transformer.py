@@ -538,3 +538,16 @@ def test_no_weights_of_random_features_are_dropped() -> None:
         )
     with pytest.raises(ValueError, match="num_features must be an integer of at least 1, got 0"):
         RandomFeatures(0, 4)
+
+
+@pytest.mark.parametrize("attention", ["full", "performer"])
+def test_pooled_tokens(attention: str) -> None:
+    """A path of three nodes has seven tuples: a sum is seven means, and no channel exceeds its maximum."""
+    pooled = {}
+    for pooling in ("mean", "sum", "max"):
+        torch.manual_seed(0)
+        model = tuple_model(attention=attention, readout={"pooling": pooling})
+        model.readout = nn.Identity()
+        pooled[pooling] = model(None, EDGES[:, :6], num_nodes=3)
+    assert relative_error(pooled["sum"], 7 * pooled["mean"]) < 1e-12
+    assert bool((pooled["mean"] <= pooled["max"]).all())
