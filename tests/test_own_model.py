@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 import tg_lpe
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
+from tg_lpe.models import make_model
 from tg_lpe.prediction import load
 from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
 
