@@ -249,7 +249,6 @@ def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_l
     """A tuple transformer whose layers change their input by as much as it is: differences do not fade away."""
     heads = k if attention == "local" else 2
     model = TupleTransformer(
-        *(None,) * 6,
         encoder=encoder,
         k=k,
         s=s,
