@@ -24,7 +24,6 @@ from tg_lpe import (
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding, load_encoder
 from tg_lpe.graph import resistance
 from tg_lpe.models import TupleTransformer
-from tg_lpe.ops import cpu
 from tg_lpe.training.loop import run_in_folder
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
@@ -166,12 +165,6 @@ def test_edge_index_and_index_of_pyg() -> None:
     parts = [Data(edge_index=given[0], num_nodes=3)] * 2
     for out in (*transform.encode_dataset(parts), *transform(Batch.from_data_list(parts)).to_data_list()):
         torch.testing.assert_close(out.linear_transformer_pe, expected)
-
-
-@pytest.mark.skipif(not cpu.is_available(), reason="without the compiled part there are no pointers")
-def test_pointers_are_of_the_memory_of_the_cpu() -> None:
-    with pytest.raises(ValueError, match="phi must lie in the CPU's memory, got a Tensor on meta"):
-        cpu.pointers({"phi": torch.empty(3, device="meta")})
 
 
 def test_a_default_device_that_is_not_the_cpu() -> None:
