@@ -12,8 +12,9 @@ encoding and messages see the training edges alone, in all three parts.
 Encodings have 16 columns and are computed once. A model reads them beside the features: a binary matrix with rows of
 length one; of tolokers columns of variance one; of CLUSTER and PATTERN one-hot; without features the logarithm of the
 degree. Columns of encodings are divided by their root mean square, after their mean is taken away unless their sign
-is arbitrary. "positions, edges" reads also their inner products and squared distances at the edges. Signs are drawn
-anew in each step where there are many graphs; on one graph, whose nodes are those of the test, they stay as they are.
+is arbitrary. "positions, edges" reads also their inner products and squared distances at the edges. "positions,
+trained" are those of two loops from the weights of positions-k16, trained with the model; not for links. Signs are
+drawn anew in each step where there are many graphs; on one graph, whose nodes are those of the test, they stay.
 
 The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
 neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual, then a net of one hidden
@@ -42,7 +43,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import RemoveSelfLoops
 
-from tg_lpe import AddPositionalEncoding, LinearTransformerPE
+from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data import random_link_split, random_node_masks
 from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
@@ -61,7 +62,9 @@ ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "eigenvectors": lambda: AddPositionalEncoding(LaplacianEigenvectors(K, 0)),
     "positions": lambda: AddPositionalEncoding(Positions(K, 0)),
     "positions, edges": lambda: AddPositionalEncoding(Positions(K), edge_attr_name="edge_pe"),
+    "positions, trained": None,
 }
+TRAINED = "positions, trained"
 SIGNED = ("eigen", "positions")
 """How names of encodings begin whose columns have arbitrary signs."""
 
@@ -172,6 +175,13 @@ def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
     return encoded, seconds
 
 
+def trained_positions() -> Positions:
+    """Two loops from the shipped weights, which take gradients."""
+    encoder = Positions(K, 0, loops=2)
+    encoder.load_state_dict(Positions.from_pretrained("positions-k16").state_dict())
+    return encoder
+
+
 def features_of(data: Data, has_features: bool) -> Tensor:
     """What the model reads at each node beside the encoding."""
     if not has_features:
@@ -212,17 +222,20 @@ def fit(model: Model, epochs: int, losses: Losses, evaluate: Evaluate, one_cycle
         return best | {"test": evaluate("test"), "num_parameters": sum(p.numel() for p in model.parameters())}
 
 
-def nodes(data: Data, task: Task, seed: int) -> dict[str, Any]:
+def nodes(data: Data, task: Task, seed: int, encoder: Positions | None) -> dict[str, Any]:
     """Classify the nodes of one graph."""
     if "train_mask" not in data:
         data = random_node_masks(data, seed)
     masks = {part: data[f"{part}_mask"].reshape(data.num_nodes, -1) for part in ("train", "val", "test")}
     masks = {part: mask[:, seed % mask.size(1)] for part, mask in masks.items()}
     x, neighbours = features_of(data, task.has_features), neighbours_of(data)
-    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.5, int(data.y.max()) + 1)
+    width, graph = data.pe.size(1) if encoder is None else K, Graph.from_data(data)
+    model = Model((x.size(1), width), len(neighbours[0]), 2, 0.5, int(data.y.max()) + 1)
+    model.encoder = encoder
 
     def score(part: str) -> Tensor:
-        return model.head(model(x, data.pe, neighbours)[masks[part]])
+        pe = data.pe if encoder is None else encoder.encode(graph).node / K**0.5
+        return model.head(model(x, pe, neighbours)[masks[part]])
 
     def losses() -> Iterator[Tensor]:
         yield F.cross_entropy(score("train"), data.y[masks["train"]])
@@ -259,27 +272,34 @@ def links(splits: tuple[Data, Data, Data], task: Task, seed: int) -> dict[str, A
     return fit(model, task.epochs, losses, evaluate)
 
 
-def graphs(splits: dict[str, list[Data]], task: Task, seed: int, signed: bool) -> dict[str, Any]:
+def graphs(
+    splits: dict[str, list[Data]], task: Task, seed: int, signed: bool, encoder: Positions | None
+) -> dict[str, Any]:
     """Classify the nodes of many graphs."""
     train = Batch.from_data_list(splits["train"])
     mean_degree = train.edge_index.size(1) / train.num_nodes
     width, counts = int(train.x.max()) + 1, torch.bincount(train.y.long())
     num_matrices = 1 + (train.edge_pe.size(1) if "edge_pe" in train else 0)
-    model = Model((width, train.pe.size(1)), num_matrices, 4, 0.0, len(counts))
+    model = Model((width, train.pe.size(1) if encoder is None else K), num_matrices, 4, 0.0, len(counts))
+    model.encoder = encoder
     generator = torch.Generator().manual_seed(seed)
     loader = DataLoader(splits["train"], BATCH, shuffle=True, generator=generator)
     weight = len(train.y) / (len(counts) * counts)
+
+    def columns_of(batch: Batch) -> Tensor:
+        return batch.pe if encoder is None else encoder.encode(Graph.from_data(batch)).node / K**0.5
 
     def score(batch: Batch, pe: Tensor) -> Tensor:
         return model.head(model(F.one_hot(batch.x, width).float(), pe, neighbours_of(batch, mean_degree)))
 
     def losses() -> Iterator[Tensor]:
         for batch in loader:
-            pe = batch.pe * draw_signs(batch.num_graphs, K, generator)[batch.batch] if signed else batch.pe
+            pe = columns_of(batch)
+            pe = pe * draw_signs(batch.num_graphs, K, generator)[batch.batch] if signed else pe
             yield F.cross_entropy(score(batch, pe), batch.y.long(), weight)
 
     def evaluate(part: str) -> dict[str, float]:
-        found = torch.cat([score(batch, batch.pe).argmax(1) for batch in DataLoader(splits[part], BATCH)])
+        found = torch.cat([score(batch, columns_of(batch)).argmax(1) for batch in DataLoader(splits[part], BATCH)])
         return {task.metric: METRICS[task.metric](found, torch.cat([graph.y for graph in splits[part]])).mean}
 
     return fit(model, task.epochs, losses, evaluate, task.epochs * len(loader))
@@ -303,11 +323,11 @@ def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) 
             (data,), encoding_seconds = encode([graph], encoding)
     for seed in seeds:
         torch.manual_seed(seed)
-        start = time.process_time()
+        start, encoder = time.process_time(), trained_positions() if encoding == TRAINED else None
         if task.kind == "graphs":
-            figures = graphs(splits, task, seed, encoding.startswith(SIGNED))
+            figures = graphs(splits, task, seed, encoding.startswith(SIGNED), encoder)
         elif task.kind == "nodes":
-            figures = nodes(data, task, seed)
+            figures = nodes(data, task, seed, encoder)
         else:
             train, val, test = random_link_split(graph, seed)
             (train,), encoding_seconds = encode([train.sort()], encoding)
@@ -345,6 +365,8 @@ def main() -> None:
             print(f"{name}: skipped, there is no file {path}", file=sys.stderr)
             continue
         for encoding in args.encodings:
+            if encoding == TRAINED and TASKS[name].kind == "links":
+                continue
             done = rows[name, encoding]["runs"] if (name, encoding) in rows else []
             seeds = [seed for seed in args.seeds if seed not in {run["seed"] for run in done}]
             for run in runs(name, encoding, seeds[:1] if args.quick else seeds, args.data, args.quick) if seeds else ():
