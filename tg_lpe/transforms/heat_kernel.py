@@ -14,6 +14,8 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 class AddHeatKernelPE(AddPositionalEncoding):
     """Adds :class:`~tg_lpe.encoders.HeatKernel` to a graph (functional name: ``add_heat_kernel_pe``).
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         times, method: as :class:`~tg_lpe.encoders.HeatKernel`.
         attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` to append to ``data.x``.
