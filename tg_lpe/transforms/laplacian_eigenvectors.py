@@ -18,6 +18,8 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 class AddLaplacianEigenvectors(AddPositionalEncoding):
     """Adds :class:`~tg_lpe.encoders.LaplacianEigenvectors` to a graph (functional: ``add_laplacian_eigenvectors``).
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         k, which, seed, method, normalization: as :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.

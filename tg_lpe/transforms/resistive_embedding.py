@@ -12,6 +12,8 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 class AddResistiveEmbeddingPE(AddPositionalEncoding):
     """Adds :class:`~tg_lpe.encoders.ResistiveEmbedding` to a graph (functional name: ``add_resistive_embedding_pe``).
 
+    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+
     Args:
         k, seed, method: as :class:`~tg_lpe.encoders.ResistiveEmbedding`.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
