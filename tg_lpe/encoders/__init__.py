@@ -1,6 +1,7 @@
 """Positional encodings: every one is an :class:`~tg_lpe.Encoder`."""
 
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
+from tg_lpe.encoders.cycle_counts import CycleCounts
 from tg_lpe.encoders.effective_resistance import EffectiveResistance
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.heat_kernel import HeatKernel
@@ -26,6 +27,7 @@ __all__ = [
     "PPGN",
     "RRWP",
     "SPE",
+    "CycleCounts",
     "EffectiveResistance",
     "Encoder",
     "Encoding",

@@ -1,0 +1,79 @@
+"""Numbers of cycles against networkx."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import Graph, from_networkx
+
+from tg_lpe import Encoder, Incidence
+from tg_lpe.encoders import CycleCounts
+from tg_lpe.testing import EncoderTestCase
+
+
+def counted(graph: Graph, longest: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """Cycles of each length from 3 through nodes and edges, one by one."""
+    node, edge = np.zeros((graph.num_nodes, longest - 2)), np.zeros((len(graph.edges), longest - 2))
+    row_of = {pair: row for row, pair in enumerate(graph.edges)}
+    for cycle in nx.simple_cycles(graph.networkx(), length_bound=longest):
+        column = len(cycle) - 3
+        node[cycle, column] += 1
+        for u, v in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            edge[row_of[min(u, v), max(u, v)], column] += 1
+    return node, edge
+
+
+class TestCycleCounts(EncoderTestCase):
+    def make(self) -> Encoder:
+        return CycleCounts((4, 3))
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+        node, edge = counted(graph, 4)
+        return node[:, ::-1].copy(), edge[:, ::-1].copy()
+
+    test_values_of_corner_cases = None  # one by one, half a million cycles of their cliques; see below
+
+
+def test_200_graphs() -> None:
+    """All at once, so that a batch is its graphs one by one as well."""
+    rng = np.random.default_rng(0)
+    parts = [nx.gnm_random_graph(n, int(rng.integers(0, 2 * n)), seed=int(rng.integers(2**31))) for n in range(4, 14)]
+    for _ in range(190):
+        n = int(rng.integers(3, 25))
+        parts.append(nx.gnm_random_graph(n, int(rng.integers(n, 1.8 * n + 1)), seed=int(rng.integers(2**31))))
+    graphs = [from_networkx(part) for part in parts]
+    edges = torch.cat([graph.edge_index() + 30 * number for number, graph in enumerate(graphs)], 1)
+    batch = torch.arange(200).repeat_interleave(30)
+    node, edge = CycleCounts().double().encode(Incidence(edges, 6000, batch=batch))
+    expected = [counted(graph) for graph in graphs]
+    for found, (wanted, _) in zip(node.view(200, 30, 6), expected, strict=True):
+        assert np.array_equal(found[: len(wanted)], wanted) and not found[len(wanted) :].any()
+    assert np.array_equal(edge, np.concatenate([part for _, part in expected]))
+    assert float(edge.sum()) > 10_000
+
+
+def test_known_numbers() -> None:
+    """Cycles of a clique through each node, and those of the Petersen graph, whose girth is five."""
+    node, edge = CycleCounts().encode(Incidence(from_networkx(nx.complete_graph(8)).edge_index(), 8))
+    through = [np.prod(range(8 - length + 1, 8)) / 2 for length in range(3, 9)]
+    assert node.tolist() == [through] * 8
+    assert edge[0].tolist() == [2 * t / 7 for t in through]
+    node, _ = CycleCounts().encode(Incidence(from_networkx(nx.petersen_graph()).edge_index(), 10))
+    assert node[0].tolist() == [0, 0, 12 * 5 / 10, 10 * 6 / 10, 0, 15 * 8 / 10]
+
+
+def test_too_many_paths_are_refused() -> None:
+    clique = from_networkx(nx.complete_graph(12)).edge_index()
+    two = torch.cat([torch.tensor([[0], [1]]), clique + 2], 1)
+    graph = Incidence(two, 14, batch=torch.tensor([0] * 2 + [1] * 12))
+    with pytest.raises(ValueError, match=r"max_paths=1000 .* graph 1 .* lengths"):
+        CycleCounts(max_paths=1000).encode(graph)
+    CycleCounts((3, 4), max_paths=5000).encode(graph)
+
+
+@pytest.mark.parametrize("lengths", [(), (2,), (9,), (3, 3), (3.0,)])
+def test_refusals(lengths: tuple) -> None:
+    with pytest.raises((TypeError, ValueError), match="lengths must"):
+        CycleCounts(lengths)

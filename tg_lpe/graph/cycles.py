@@ -1,0 +1,127 @@
+"""Simple cycles through each node and each edge, counted by enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tg_lpe.graph.graph import Graph
+
+ROOTS = 2**12
+"""Nodes from which paths start at once."""
+
+CHUNK = 2**19
+"""Extended paths that are held at once, at most, unless those of one path are more."""
+
+
+def cycle_counts(graph: Graph, lengths: Sequence[int], max_paths: int) -> tuple[Tensor, Tensor]:
+    """Count the simple cycles of given lengths through each node and each edge.
+
+    Each cycle is found from its node of largest degree: paths from there through nodes that come later in the order of
+    degrees are extended edge by edge, as long as the distance back leaves them a chance to close in time.
+
+    Args:
+        graph: the graph or batch; weights are not read.
+        lengths: numbers of edges, each at least 3.
+        max_paths: paths of each graph that are extended, at most.
+
+    Returns:
+        float64 ``[num_nodes, num_lengths]`` and ``[num_edges, num_lengths]`` of the undirected edges.
+
+    Raises:
+        ValueError: if a graph has more paths.
+    """
+    found = _Counter(graph, max(lengths), max_paths)
+    for first in range(0, graph.num_nodes, ROOTS):
+        found.count_from(first, first + ROOTS)
+    columns = [length - 3 for length in lengths]
+    return found.nodes[:, columns][found.rank], found.edges[:, columns]
+
+
+class _Counter:
+    """Nodes are numbered by descending degree here, so that paths through a hub start there and nowhere else."""
+
+    def __init__(self, graph: Graph, longest: int, max_paths: int) -> None:
+        n, device = graph.num_nodes, graph.device
+        ends = torch.stack([torch.cat([graph.tail, graph.head]), torch.cat([graph.head, graph.tail])])
+        order = ends[0].bincount(minlength=n).argsort(descending=True, stable=True)
+        self.rank = torch.empty_like(order).scatter_(0, order, torch.arange(n, device=device))
+        source, target = self.rank[ends]
+        by_source = (source * n + target).argsort()
+        self.target, self.edge = target[by_source], torch.arange(graph.num_edges, device=device).repeat(2)[by_source]
+        self.degree = source.bincount(minlength=n)
+        self.start = self.degree.cumsum(0) - self.degree
+        self.longest, self.max_paths, self.num_nodes = longest, max_paths, n
+        self.graph_of, self.num_graphs = graph.batch[order], graph.num_graphs
+        self.paths = self.degree.new_zeros(graph.num_graphs)
+        self.nodes = torch.zeros(n, longest - 2, dtype=torch.float64, device=device)
+        self.edges = torch.zeros(graph.num_edges, longest - 2, dtype=torch.float64, device=device)
+
+    def count_from(self, first: int, last: int) -> None:
+        """Count the cycles whose first node is one of ``range(first, last)``."""
+        roots = torch.arange(first, min(last, self.num_nodes), device=self.rank.device)
+        self._find_distances(roots)
+        self._extend(roots.unsqueeze(0), roots.new_zeros(0, roots.numel()))
+
+    def _neighbours(self, node: Tensor) -> tuple[Tensor, Tensor]:
+        """The row of ``node`` and the entry of each neighbour of each."""
+        degree = self.degree[node]
+        row = torch.arange(node.numel(), device=node.device).repeat_interleave(degree)
+        within = torch.arange(row.numel(), device=node.device) - (degree.cumsum(0) - degree)[row]
+        return row, self.start[node][row] + within
+
+    def _find_distances(self, roots: Tensor) -> None:
+        """Distances from roots, of the pairs that are near enough to matter: ``root * n + node``, sorted."""
+        keys, distances = [roots * self.num_nodes + roots], [torch.zeros_like(roots)]
+        for distance in range(1, (self.longest - 1) // 2 + 1):
+            root, node = keys[-1] // self.num_nodes, keys[-1] % self.num_nodes
+            row, entry = self._neighbours(node)
+            later = self.target[entry] > root[row]
+            new = (root[row] * self.num_nodes + self.target[entry])[later].unique()
+            new = new[~torch.isin(new, torch.cat(keys[-2:]), assume_unique=True)]
+            keys.append(new)
+            distances.append(torch.full_like(new, distance))
+        self.keys, order = torch.cat(keys).sort()
+        self.distances = torch.cat(distances)[order]
+
+    def _can_close(self, root: Tensor, node: Tensor, steps: int) -> Tensor:
+        """Whether ``steps`` edges may lead from a node back to its root."""
+        if steps > (self.longest - 1) // 2:
+            return torch.ones_like(root, dtype=torch.bool)
+        key = root * self.num_nodes + node
+        at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
+        return (self.keys[at] == key) & (self.distances[at] <= steps)
+
+    def _extend(self, path: Tensor, edges: Tensor) -> None:
+        """Extend paths ``[num_nodes_of_a_path, num_paths]`` with their edges until they close or are too long."""
+        self.paths += self.graph_of[path[0]].bincount(minlength=self.num_graphs)
+        if bool((self.paths > self.max_paths).any()):
+            number = int((self.paths > self.max_paths).nonzero()[0])
+            raise ValueError(
+                f"cycles are found by extending paths, max_paths={self.max_paths} of a graph at most, and graph "
+                f"{number} has more: leave out the longest of lengths, up to {self.longest}, or allow more max_paths"
+            )
+        ends = self.degree[path[-1]].cumsum(0)
+        chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
+        for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunk) if chunk else ():
+            self._extend_rows(path[:, rows], edges[:, rows])
+
+    def _extend_rows(self, path: Tensor, edges: Tensor) -> None:
+        row, entry = self._neighbours(path[-1])
+        node, root, length = self.target[entry], path[0][row], path.size(0)
+        if length >= 3:  # both directions of a cycle are found: count the one whose second node is the smaller
+            closed = (node == root) & (path[1] < path[-1])[row]
+            column = length - 3
+            for part in path[:, row[closed]]:
+                self.nodes[:, column] += part.bincount(minlength=self.num_nodes)
+            for part in (*edges[:, row[closed]], self.edge[entry[closed]]):
+                self.edges[:, column] += part.bincount(minlength=self.edges.size(0))
+        if length == self.longest:
+            return
+        open_ = (node > root) & self._can_close(root, node, self.longest - length)
+        for before in path[1:]:
+            open_ &= before[row] != node
+        row, entry = row[open_], entry[open_]
+        self._extend(torch.cat([path[:, row], node[open_][None]]), torch.cat([edges[:, row], self.edge[entry][None]]))
