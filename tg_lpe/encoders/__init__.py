@@ -2,6 +2,7 @@
 
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.cycle_counts import CycleCounts
+from tg_lpe.encoders.directed_walk import DirectedWalk
 from tg_lpe.encoders.effective_resistance import EffectiveResistance
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.heat_kernel import HeatKernel
@@ -28,6 +29,7 @@ __all__ = [
     "RRWP",
     "SPE",
     "CycleCounts",
+    "DirectedWalk",
     "EffectiveResistance",
     "Encoder",
     "Encoding",

@@ -37,7 +37,8 @@ class Encoding(NamedTuple):
     """Of the nodes, ``[num_nodes, out_channels]``; without columns where the encoder encodes edges alone."""
     edge: Tensor | None = None
     """Of the directed edges in the order of ``edge_index``, ``[num_directed_edges, edge_out_channels]``; the same in
-    both directions of an edge, zero at self-loops. ``None`` where the encoder has no edge channels."""
+    both directions of an edge, unless the encoder is ``directed``; zero at self-loops. ``None`` where the encoder has
+    no edge channels."""
 
 
 class LearnedTable(NamedTuple):
@@ -74,6 +75,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
         encodes_once: whether each graph is encoded once, as a transform does with its copy of an encoder, which may
             take more time for a better result then.
+        directed: whether it reads in which directions an edge is listed. For others an edge listed in one direction,
+            in both, or several times is the same.
     """
 
     out_channels: int
@@ -81,6 +84,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     pair_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})
     encodes_once: bool = False
+    directed: bool = False
     _is_frozen = False
 
     @abstractmethod

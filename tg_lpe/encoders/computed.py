@@ -148,7 +148,10 @@ class NodeEdgeEncoder(ComputedEncoder):
 
     @abstractmethod
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Values of the nodes ``[num_nodes, out_channels]`` and undirected edges ``[num_edges, ...]``, float64."""
+        """Values of the nodes ``[num_nodes, out_channels]`` and undirected edges ``[num_edges, ...]``, float64.
+
+        Those of a ``directed`` encoder are of the directed edges, ``[num_directed_edges, ...]``.
+        """
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """``node_NAME``, and ``edge_NAME`` of the directed edges if they are encoded; see :attr:`name`."""
@@ -156,7 +159,7 @@ class NodeEdgeEncoder(ComputedEncoder):
             node, edge = self.compute(graph)
             found = {f"node_{self.name}": self.cast(node)}
             if self.edge_out_channels:
-                found[f"edge_{self.name}"] = self.cast(graph.spread_to_directed(edge))
+                found[f"edge_{self.name}"] = self.cast(edge if self.directed else graph.spread_to_directed(edge))
         return found
 
     def widths(self) -> dict[str, int]:

@@ -92,12 +92,16 @@ def graphs(
 
 
 @st.composite
-def listings(draw: st.DrawFn, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Another list of the same edges: flipped, shuffled, repeated, with self-loops; and its weights."""
+def listings(draw: st.DrawFn, graph: Graph, both_ways: bool = False) -> tuple[Tensor, Tensor]:
+    """Another list of the same edges: flipped, shuffled, repeated, with self-loops; and its weights.
+
+    With ``both_ways`` each is listed in both directions at least once.
+    """
     rows: list[tuple[int, int, float]] = []
     for (u, v), w in zip(graph.edges, graph.weights, strict=True):
         for _ in range(draw(st.integers(1, 3))):
             rows.append((u, v, w) if draw(st.booleans()) else (v, u, w))
+        rows += [(u, v, w), (v, u, w)] if both_ways else []
     if graph.num_nodes:
         for _ in range(draw(st.integers(0, 3))):
             node = draw(st.integers(0, graph.num_nodes - 1))
