@@ -1,4 +1,4 @@
-"""Draw the picture of the README: an encoding of a molecule and of a social network, as `tg-lpe show` draws them.
+"""Draw the picture of the README: structure and position on a molecule and on networks, as `tg-lpe show` draws them.
 
 python benchmarks/_picture.py
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from torch_geometric.datasets import KarateClub
+from torch_geometric.utils import from_networkx
 
 from tg_lpe import plot
 from tg_lpe.checkpoints.files import replacing
@@ -20,7 +22,6 @@ from tg_lpe.encoders import load_encoder
 
 PATH = Path(__file__).parent / "results" / "picture.png"
 PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
-COLUMNS = (2, 4)
 
 
 def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
@@ -32,17 +33,20 @@ def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
 
 
 def main() -> None:
-    encoder = load_encoder("gram-k16")
+    structure, position = load_encoder("gram-k16"), load_encoder("positions-k16")
+    club, blocks = KarateClub()[0], from_networkx(nx.random_partition_graph([14] * 4, 0.5, 0.02, seed=3))
+    pictures = {
+        "structure: paracetamol": plot.molecule(PARACETAMOL, structure, channels=[2]),
+        "structure: Zachary's karate club": plot.graph(club, structure, channels=[2]),
+        "position: Zachary's karate club": plot.graph(club, position, channels=[0]),
+        "position: four communities": plot.graph(blocks, position, channels=[1]),
+    }
     figure = Figure(figsize=(13, 2.9), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, 4)
-    for place, column in enumerate(COLUMNS):
-        molecule = plot.molecule(PARACETAMOL, encoder, channels=[column])
-        network = plot.graph(KarateClub()[0], encoder, channels=[column])
-        panels[place].imshow(drawing(molecule, 0.12, 0.8))
-        panels[place].set_title(f"paracetamol, column {column}")
-        panels[place + 2].imshow(drawing(network, 0.1, 0.72))
-        panels[place + 2].set_title(f"Zachary's karate club, column {column}")
+    panels = figure.subplots(1, len(pictures))
+    for axes, (title, picture) in zip(panels, pictures.items(), strict=True):
+        axes.imshow(drawing(picture, *((0.12, 0.8) if "paracetamol" in title else (0.1, 0.72))))
+        axes.set_title(title)
     for axes in panels:
         axes.axis("off")
     with replacing(PATH) as temporary:
