@@ -6,10 +6,12 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from helpers import Graph, corner_cases
 
 from tg_lpe import Encoder, Incidence
-from tg_lpe.encoders import DirectedWalk
+from tg_lpe.encoders import DirectedWalk, MagneticLaplacian
 from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
+from tg_lpe.testing.encoder_test_case import GRAPH
 
 
 def transitions(adjacency: np.ndarray) -> np.ndarray:
@@ -41,12 +43,103 @@ class TestDirectedWalk(DirectedEncoderTestCase):
         self.close(one[:, :8], other[:, [4, 5, 6, 7, 0, 1, 2, 3]])
 
 
+class TestMagneticLaplacian(DirectedEncoderTestCase):
+    """Nodes by projectors on the eigenspaces that lie within the first ``k`` columns as a whole."""
+
+    tolerance = 1e-6
+    k, q, times = 4, (0.1, 0.25), (0.5, 3.0)
+
+    def make(self) -> Encoder:
+        return MagneticLaplacian(self.k, self.q, self.times)
+
+    def spectra(self, adjacency: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, list[list[int]]]]:
+        """Eigenvalues, eigenvectors and columns of eigenspaces, written out entry by entry."""
+        n, found = len(adjacency), []
+        for q in self.q:
+            laplacian = np.eye(n, dtype=complex)
+            degree = (adjacency.sum(0) + adjacency.sum(1)) / 2
+            for u, v in np.argwhere(adjacency + adjacency.T > 0):
+                turn = 2 * np.pi * q * (int(adjacency[u, v] > 0) - int(adjacency[v, u] > 0))
+                weight = (adjacency[u, v] + adjacency[v, u]) / 2
+                laplacian[u, v] -= weight * np.exp(1j * turn) / np.sqrt(degree[u] * degree[v])
+            values, vectors = np.linalg.eigh(laplacian)
+            spaces: list[list[int]] = []
+            for column, value in enumerate(values):
+                if spaces and value - values[spaces[-1][-1]] < 1e-4:
+                    spaces[-1].append(column)
+                else:
+                    spaces.append([column])
+            found.append((values, vectors, [space for space in spaces if space[-1] < self.k]))
+        return found
+
+    def directed_oracle(self, adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        node, pairs = [np.zeros((len(adjacency), 0))], []
+        for values, vectors, spaces in self.spectra(adjacency):
+            node += [vectors[:, space] @ vectors[:, space].conj().T for space in spaces]
+            heat = np.stack([(vectors * np.exp(-t * values)) @ vectors.conj().T for t in self.times], -1)
+            pairs += [heat.real, heat.imag]
+        node = np.concatenate(node, 1)
+        return np.concatenate([node.real, node.imag], 1), np.concatenate(pairs, -1)
+
+    def directed_invariant(self, adjacency: np.ndarray, node: torch.Tensor) -> torch.Tensor:
+        parts = [node.new_zeros(len(node), 0) + 0j]
+        for (_, _, spaces), columns in zip(self.spectra(adjacency), node.chunk(2, 1), strict=True):
+            vectors = torch.complex(*columns.chunk(2, 1))
+            parts += [vectors[:, space] @ vectors[:, space].mH for space in spaces]
+        out = torch.cat(parts, 1)
+        return torch.cat([out.real, out.imag], 1)
+
+    def test_values_of_corner_cases(self) -> None:
+        """With weights over ten orders, eigenvalues are too close to compare projectors."""
+        for graph in [GRAPH, *corner_cases()]:
+            self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
+
+    def test_columns_of_a_path_turn_step_by_step(self) -> None:
+        """Up to phases the eigenvectors of a path are those without directions; its middle is real."""
+        index = torch.stack([torch.arange(6), torch.arange(1, 7)])
+        node = MagneticLaplacian(3, 0.1).double()(None, index).node
+        plain = MagneticLaplacian(3, 0.0).double()(None, index).node[:, :3]
+        assert float(node[:, 3:].abs().max()) > 0.1
+        phases = torch.exp(2j * np.pi * 0.1 * torch.arange(3.0, -4.0, -1, dtype=torch.float64))[:, None]
+        turned = torch.complex(*node.chunk(2, 1)) / phases
+        sign = torch.tensor([1, 1j, 1])  # the second is odd about the middle, so its weighted mean is imaginary
+        found = (turned / sign).real * (turned / sign).real[0].sign() * plain[0].sign()
+        self.close(found, plain)
+        self.close((turned / sign).imag, torch.zeros(7, 3, dtype=torch.float64))
+
+    @pytest.mark.parametrize("q", [0.05, 0.25])
+    def test_phases_follow_the_nodes(self, q: float) -> None:
+        index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
+        label = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+        encoder = MagneticLaplacian(12, q).double()
+        self.close(encoder(None, label[index], num_nodes=12).node[label], encoder(None, index, num_nodes=12).node)
+
+    def test_turned_round(self) -> None:
+        index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
+        one, other = (self.double().encode(Incidence(i, 12)).edge for i in (index, index.flip(0)))
+        sign = torch.tensor([1.0, 1.0, -1.0, -1.0] * 2)
+        self.close(one, other)  # turned round, and read from its other end
+        back = self.double().encode_pairs(Incidence(index.flip(0), 12), index)
+        self.close(one, back * sign)
+
+    def test_wrong_eigenvectors_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        solve = np.linalg.eigh
+        monkeypatch.setattr(np.linalg, "eigh", lambda matrix: (lambda values, v: (values, v.conj()))(*solve(matrix)))
+        with pytest.raises(RuntimeError, match="residual"):
+            self.make()(None, torch.tensor([[0, 1, 2], [1, 2, 0]]))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: DirectedWalk(0), "steps"),
         (lambda: DirectedWalk(2, edge_out_channels=2), "edge_out_channels"),
         (lambda: DirectedWalk(2)(None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=9000), "8,192 nodes"),
+        (lambda: MagneticLaplacian(0), "k must"),
+        (lambda: MagneticLaplacian(2, ()), "q must"),
+        (lambda: MagneticLaplacian(2, -0.1), "q must"),
+        (lambda: MagneticLaplacian(2, times=()), "times must"),
+        (lambda: MagneticLaplacian(2)(None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=5000), "4,096 nodes"),
     ],
 )
 def test_out_of_range(make, message) -> None:

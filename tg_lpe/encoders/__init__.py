@@ -9,6 +9,7 @@ from tg_lpe.encoders.heat_kernel import HeatKernel
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.linear_transformer import LinearTransformer
 from tg_lpe.encoders.lpe import LPE
+from tg_lpe.encoders.magnetic_laplacian import MagneticLaplacian
 from tg_lpe.encoders.personalized_pagerank import PersonalizedPageRank
 from tg_lpe.encoders.positions import Positions
 from tg_lpe.encoders.ppgn import PPGN
@@ -38,6 +39,7 @@ __all__ = [
     "LaplacianEigenvectors",
     "LearnedTable",
     "LinearTransformer",
+    "MagneticLaplacian",
     "PersonalizedPageRank",
     "Positions",
     "RandomWalk",

@@ -6,14 +6,22 @@ several times, it is the same edge; self-loops and edges of weight zero are abse
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tg_lpe.graph.buckets import PaddedRows, matrices
+from tg_lpe.graph.components import Array
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.solvers import DENSE_LIMIT, RESIDUAL
+from tg_lpe.ops.blas import threads_for
+from tg_lpe.ops.operator import host_array
 
 SPARSE_NODES = 256
 """Nodes of a graph from which on a walk's matrix is sparse; its powers are not."""
+
+SAME_SIZE = 1e-6
+"""Relative difference of entries of an eigenvector below which neither is the larger, and of their mean from zero."""
 
 
 class DirectedMatrices:
@@ -41,7 +49,7 @@ class DirectedMatrices:
     def entries(self, parts: list[Tensor], first: Tensor, second: Tensor) -> Tensor:
         """Entries ``(first, second)`` of matrices that are stacked as :attr:`adjacency`, ``[num_entries]``."""
         if not parts:
-            return self._first_entry.new_zeros(0, dtype=torch.float64)
+            return self._first_entry.new_zeros(len(first), dtype=torch.float64)
         flat = [part.reshape(-1) for part in parts]
         return (torch.cat(flat) if len(flat) > 1 else flat[0]).index_select(0, self._entry(first, second))
 
@@ -88,3 +96,83 @@ def _step(adjacency: Tensor) -> Tensor:
 
 def _product(matrix: Tensor, state: Tensor) -> Tensor:
     return torch.sparse.mm(matrix, state[0]).unsqueeze(0) if matrix.is_sparse else torch.bmm(matrix, state)
+
+
+class MagneticSpectrum:
+    r"""All eigenvectors of the magnetic Laplacian of each graph of a batch, by dense algebra on the host.
+
+    .. math:: I - D_s^{-1/2} \left( A_s \odot e^{i 2 \pi q \, \Delta} \right) D_s^{-1/2} , \qquad
+        A_s = (A + A^T) / 2 , \qquad \Delta_{uv} = [u \to v] - [v \to u] .
+
+    `MagNet: A Neural Network for Directed Graphs <https://arxiv.org/abs/2102.11391>`_, section 2.2, with ``D_s`` the
+    row sums of ``A_s``. Weights decide on ``A_s``, and only directions on ``Delta``.
+
+    Args:
+        graph: the graph or batch.
+        potential: ``q``.
+
+    Raises:
+        ValueError: if a graph is too large for dense algebra.
+        RuntimeError: if what LAPACK returns does not solve the problem.
+    """
+
+    def __init__(self, graph: Graph, potential: float) -> None:
+        if graph.max_nodes > DENSE_LIMIT:
+            raise ValueError(
+                f"the magnetic Laplacian takes all eigenvectors of graphs of up to {DENSE_LIMIT:,} nodes, got max_nodes"
+                f"={graph.max_nodes:,}"
+            )
+        self.graph, self.stacks = graph, DirectedMatrices(graph)
+        self._spectra = [_eigenvectors(host_array(a), potential) for a in self.stacks.adjacency]
+
+    def first(self, count: int) -> Tensor:
+        """The eigenvectors of the ``count`` smallest eigenvalues, complex128 ``[num_nodes, count]``; zero beyond.
+
+        Each has length one. Its phase is such that the mean of its entries, weighted by their squared absolute values,
+        is positive. Where that mean is zero the first of the largest entries is positive, which depends on the order
+        of the nodes, as it must.
+        """
+        parts = [np.zeros((len(v), v.shape[1], count), complex) for _, v in self._spectra]
+        for part, (_, vectors) in zip(parts, self._spectra, strict=True):
+            own = vectors[..., :count]
+            part[..., : own.shape[2]] = _with_phases(own)
+        if not parts:
+            return torch.zeros(self.graph.num_nodes, count, dtype=torch.complex128, device=self.graph.device)
+        return self.stacks.rows.unpad([torch.from_numpy(part).to(self.graph.device) for part in parts])
+
+    def heat(self, time: float, first: Tensor, second: Tensor) -> Tensor:
+        """Entries of ``exp(-time L)``, which depend on no phase, complex128 ``[num_entries]``."""
+        parts = [(v * np.exp(-time * values)[:, None]) @ v.conj().swapaxes(1, 2) for values, v in self._spectra]
+        found = self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
+        return found.to(torch.complex128)  # also where there are no graphs
+
+
+def _eigenvectors(adjacency: Array, potential: float) -> tuple[Array, Array]:
+    """Eigenvalues ``[num_graphs, n]``, in ascending order, and eigenvectors ``[num_graphs, n, n]``, verified."""
+    back = adjacency.swapaxes(1, 2)
+    weight = (adjacency + back) / 2
+    degree = weight.sum(2)
+    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+    turns = np.exp(2j * np.pi * potential * ((adjacency > 0).astype(float) - (back > 0)))
+    laplacian = np.eye(adjacency.shape[1]) - scale[:, :, None] * weight * turns * scale[:, None]
+    with threads_for(adjacency.shape[1]):
+        values, vectors = np.linalg.eigh(laplacian)
+        residual = np.abs(laplacian @ vectors - vectors * values[:, None]).max(initial=0.0)
+        defect = np.abs(vectors.conj().swapaxes(1, 2) @ vectors - np.eye(adjacency.shape[1])).max(initial=0.0)
+    if not max(residual, defect) <= RESIDUAL:
+        raise RuntimeError(
+            f"eigenvectors of the magnetic Laplacian have a residual of {residual:.1g} and inner products off by "
+            f"{defect:.1g}, more than {RESIDUAL}: the linear algebra library of numpy is at fault"
+        )
+    return values, vectors
+
+
+def _with_phases(vectors: Array) -> Array:
+    """Multiply eigenvectors ``[num_graphs, n, count]`` by phases, see :meth:`MagneticSpectrum.first`."""
+    size = np.abs(vectors)
+    mean = (size**2 * vectors).sum(1, keepdims=True)
+    largest = (size > (1 - SAME_SIZE) * size.max(1, keepdims=True)).argmax(1)[:, None]
+    anchor = np.take_along_axis(vectors, largest, 1)
+    anchor = np.where(np.abs(mean) > SAME_SIZE * (size**3).sum(1, keepdims=True), mean, anchor)
+    turned: Array = vectors * (anchor.conj() / np.abs(anchor))
+    return turned

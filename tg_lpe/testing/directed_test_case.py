@@ -70,10 +70,10 @@ class DirectedEncoderTestCase(EncoderTestCase):
         graph = Incidence(index, num_nodes, edge_weight=weight)
         got, values = encoder.encode_with_pairs(graph, graph.pairs)
         self.close(self.directed_invariant(adjacency, got.node), node)
-        self.close(values, pairs.reshape(values.shape))
+        self.close(values, pairs.reshape(values.shape), 1e-10)
         assert got.edge is not None
         expected = pairs[tuple(index)]
-        self.close(got.edge, expected.reshape(got.edge.shape))
+        self.close(got.edge, expected.reshape(got.edge.shape), 1e-10)
 
     @few
     @given(data=st.data())
