@@ -4,6 +4,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.cycle_counts import CycleCounts
 from tg_lpe.encoders.directed_walk import DirectedWalk
 from tg_lpe.encoders.effective_resistance import EffectiveResistance
+from tg_lpe.encoders.from_transform import FromTransform
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.heat_kernel import HeatKernel
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
@@ -34,6 +35,7 @@ __all__ = [
     "EffectiveResistance",
     "Encoder",
     "Encoding",
+    "FromTransform",
     "GramTransformer",
     "HeatKernel",
     "LaplacianEigenvectors",
