@@ -2,12 +2,13 @@
 
     python benchmarks/nodes.py --data DIR [--tasks NAME ...] [--encodings NAME ...] [--seeds 0 1 2] [--quick]
 
-DIR holds email, cora, citeseer, photo, cs and tolokers as .npz; tasks whose file is absent are skipped. CLUSTER and
-PATTERN are drawn from seed 0, 1,000 graphs for training. Runs that the JSON file has are not repeated.
+DIR holds email, cora, citeseer, photo, cs, tolokers, chameleon_directed and squirrel_directed as .npz; tasks whose file
+is absent are skipped. CLUSTER and PATTERN are drawn from seed 0, 1,000 graphs for training. Runs that the JSON file has
+are not repeated.
 
-Splits: the published one of cora and citeseer; number SEED of tolokers' ten; email, photo and cs 60/20/20 from the
-seed. For links, 5 % of the edges are hidden for validation and 10 % for test, with as many pairs without an edge;
-encoding and messages see the training edges alone, in all three parts.
+Splits: the published one of cora and citeseer; number SEED of the ten of tolokers, chameleon and squirrel; email, photo
+and cs 60/20/20 from the seed. For links, 5 % of the edges are hidden for validation and 10 % for test, with as many
+pairs without an edge; encoding and messages see the training edges alone, in all three parts.
 
 Encodings have 16 columns and are computed once. A model reads them beside the features: a binary matrix with rows of
 length one, columns of variance one of tolokers, one-hot of CLUSTER and PATTERN, or, without, the logarithm of the
@@ -15,6 +16,9 @@ degree. Their columns are divided by their root mean square, after their mean is
 arbitrary. "positions, edges" reads also inner products and squared distances at the edges. "positions, trained" are
 those of two loops from the weights of positions-k16, trained with the model; not for links. Signs are drawn anew in
 each step where there are many graphs; on one graph, whose nodes are those of the test, they stay as they are.
+
+Chameleon and squirrel are encoded as directed graphs, and their messages go both ways along each edge. "directed
+walks", of 15 columns, and "magnetic", of potentials 0.05 and 0.25, alone see directions, and are for these two alone.
 
 The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
 neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual; then a net of one hidden
@@ -41,13 +45,14 @@ from torch.nn import functional as F
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import RemoveSelfLoops
+from torch_geometric.utils import to_undirected
 
 from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data import random_link_split, random_node_masks
 from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
 from tg_lpe.datasets.nodes import load_node_graph
-from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
+from tg_lpe.encoders import DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
 from tg_lpe.nn.probes import draw_signs
 from tg_lpe.training.metrics import METRICS, hits_at
 from tg_lpe.training.run_folder import environment
@@ -62,10 +67,13 @@ ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "positions": lambda: AddPositionalEncoding(Positions(K, 0)),
     "positions, edges": lambda: AddPositionalEncoding(Positions(K), edge_attr_name="edge_pe"),
     "positions, trained": None,
+    "directed walks": lambda: AddPositionalEncoding(DirectedWalk(K // 3, 0)),
+    "magnetic": lambda: AddPositionalEncoding(MagneticLaplacian(K // 4, (0.05, 0.25), edge_out_channels=0)),
 }
 TRAINED = "positions, trained"
-SIGNED = ("eigen", "positions")
-"""How names of encodings begin whose columns have arbitrary signs."""
+DIRECTED = ("directed walks", "magnetic")
+SIGNED = ("eigen", "positions", "magnetic")
+"""How names of encodings begin whose columns have arbitrary signs or phases."""
 
 
 class Task(NamedTuple):
@@ -76,6 +84,13 @@ class Task(NamedTuple):
     epochs: int
     metric: str = "accuracy"
     has_features: bool = True
+    is_directed: bool = False
+
+    def takes(self, encoding: str) -> bool:
+        """Whether the encoding is computed for this task."""
+        if self.is_directed:
+            return encoding != "positions, edges"  # of edges one way, where messages go both
+        return encoding not in DIRECTED and not (encoding == TRAINED and self.kind == "links")
 
 
 TASKS = {
@@ -90,6 +105,8 @@ TASKS = {
     "tolokers": Task("nodes", "tolokers", 100, "roc_auc"),
     "cs": Task("nodes", "cs", 40),
     "cs, links": Task("links", "cs", 100, "roc_auc"),
+    "chameleon": Task("nodes", "chameleon_directed", 200, is_directed=True),
+    "squirrel": Task("nodes", "squirrel_directed", 200, is_directed=True),
     "CLUSTER": Task("graphs", "cluster", 15, "balanced_accuracy"),
     "PATTERN": Task("graphs", "pattern", 15, "balanced_accuracy"),
 }
@@ -313,12 +330,14 @@ def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) 
         listed = iter(encoded)
         splits = {part: [next(listed) for _ in range(len(found))] for part, found in parts.items()}
     else:
-        graph = cluster_graphs(1, 0)[0] if quick else load_node_graph(folder / f"{task.source}.npz")
+        file = folder / f"{task.source}.npz"
+        graph = cluster_graphs(1, 0)[0] if quick else load_node_graph(file, undirected=not task.is_directed)
         graph = RemoveSelfLoops()(graph)
         if quick:
             graph.x, graph.y = F.one_hot(graph.x).float(), graph.y % 2
         if task.kind == "nodes":
             (data,), encoding_seconds = encode([graph], encoding)
+            data.edge_index = to_undirected(data.edge_index) if task.is_directed else data.edge_index
     for seed in seeds:
         torch.manual_seed(seed)
         start, encoder = time.process_time(), trained_positions() if encoding == TRAINED else None
@@ -363,7 +382,7 @@ def main() -> None:
             print(f"{name}: skipped, there is no file {path}", file=sys.stderr)
             continue
         for encoding in args.encodings:
-            if encoding == TRAINED and TASKS[name].kind == "links":
+            if not TASKS[name].takes(encoding):
                 continue
             done = rows[name, encoding]["runs"] if (name, encoding) in rows else []
             seeds = [seed for seed in args.seeds if seed not in {run["seed"] for run in done}]
