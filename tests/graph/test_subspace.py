@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import networkx as nx
@@ -150,6 +151,16 @@ def test_too_few_layers_are_told() -> None:
     with pytest.warns(UserWarning, match="max_layers"):
         found = find(connected(FAMILIES["tree"]()), max_layers=16)
     assert found.layers.item() == 16 and found.share.item() < 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("graph", [nx.complete_graph(300), nx.complete_bipartite_graph(150, 200), nx.star_graph(400)])
+def test_eigenvectors_that_nothing_tells_apart_end_the_loops(graph: nx.Graph, dtype: torch.dtype) -> None:
+    """All of one eigenvalue, or all but one: any of its vectors are as good, whether or not a warning says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = find(from_networkx(graph), dtype=dtype)
+    assert found.layers.item() < 200 and found.vectors.isfinite().all()
 
 
 def test_another_seed_finds_the_same_space_and_the_same_seed_the_same_numbers() -> None:

@@ -216,10 +216,11 @@ class _Filter:
         cut, length, layers = float(rule.first()), FIRST_LAYERS, 0
         with tqdm(total=max_layers, desc="positions", unit="layer", delay=SECONDS, leave=False, disable=None) as bar:
             while True:
-                x, values, missing = self.ritz(self.filtered(x, cut, length), k)
+                x, values, missing, is_exact = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
                 bar.update(length)
-                if missing < tolerance or layers >= max_layers:
+                no_gap = values[k - 1] - values[-1] <= 10 * torch.finfo(x.dtype).eps
+                if missing < tolerance or layers >= max_layers or (is_exact and no_gap):
                     break
                 found = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
                 cut = min(float(rule(*found, k)), BELOW_ONE)
@@ -250,12 +251,12 @@ class _Filter:
         """Make the columns orthogonal to the null vector, in place."""
         return x.addr_(self.null, self.null @ x, alpha=-1)
 
-    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Array, float]:
+    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Array, float, bool]:
         """Replace the columns by Ritz vectors of ``P`` in their span, orthogonal to the null vector.
 
         Returns:
-            The vectors, their Ritz values in descending order, float64, and the estimated share of the first ``k``
-            eigenvectors that the columns miss.
+            The vectors, their Ritz values in descending order, float64, the estimated share of the first ``k``
+            eigenvectors that the columns miss, and whether the first ``k`` are eigenvectors up to rounding.
         """
         x = self.without_null(x)
         x /= torch.linalg.vector_norm(x, dim=0)
@@ -268,7 +269,8 @@ class _Filter:
         residual = product @ mix[:, :k] - x[:, :k] * torch.from_numpy(values[:k].copy()).to(x)
         norms = torch.linalg.vector_norm(residual, dim=0).double().cpu().numpy()
         gaps = np.maximum(values[:k] - values[-1], 1e-300)
-        return x, values, float(np.minimum((norms / gaps) ** 2, 1.0).mean())
+        is_exact = bool(norms.max() <= 10 * torch.finfo(x.dtype).eps)
+        return x, values, float(np.minimum((norms / gaps) ** 2, 1.0).mean()), is_exact
 
 
 def _inner(x: Tensor, y: Tensor) -> Array:
