@@ -21,6 +21,19 @@ def test_all_is_read_at_once() -> None:
     assert ValueChecks().run() == []
 
 
+def test_what_waits_is_counted() -> None:
+    values, mask = torch.arange(4), torch.tensor([True, False, True, True])
+    with HostReads() as reads:
+        values[mask], values.unique(), mask.any().item(), mask.nonzero(), torch.bincount(values)
+        values[mask] = 0
+        torch.repeat_interleave(values)
+    assert len(reads.seen) == 7
+    with HostReads() as reads:
+        values[values], torch.where(mask, values, 0), torch.repeat_interleave(values, output_size=1)
+        values[1:] = 2
+    assert reads.seen == []
+
+
 def test_the_first_that_fails_is_named() -> None:
     checks = ValueChecks()
     checks.in_range("good types", torch.tensor([0, 2]), 3)

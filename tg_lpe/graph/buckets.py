@@ -29,6 +29,8 @@ class Bucket:
     max_nodes: int
     dense: bool
     """Whether operators on this bucket are dense matrices."""
+    num_edges: int | None = None
+    """Number of undirected edges, where there are several buckets and it was asked for."""
 
     @property
     def num_graphs(self) -> int:
@@ -61,6 +63,8 @@ class PaddedRows:
         max_padding: in a bucket, no graph is smaller than the largest by more than this factor. If absent, a batch of
             small graphs may be one bucket: the fewest calls. Where the work grows with the square or the cube of
             ``max_nodes``, less padding is faster.
+        edge_counts: undirected edges of each graph, int64 ``[num_graphs]``, if those of the buckets are wanted:
+            they are read from the device together with the sizes.
 
     Attributes:
         buckets: the buckets, each graph with at least one node in exactly one of them.
@@ -79,6 +83,7 @@ class PaddedRows:
         max_rows: int = MAX_ROWS,
         dense_nodes: int = DENSE_NODES,
         max_padding: float | None = None,
+        edge_counts: Tensor | None = None,
     ) -> None:
         self._sizes, self._batch, self._local_index = ptr.diff(), batch, local_index
         self.is_single = self._sizes.numel() == 1 and max_nodes > 0
@@ -86,7 +91,7 @@ class PaddedRows:
             self.buckets = [Bucket(ptr.new_zeros(1), 0, max_nodes, max_nodes <= dense_nodes)]
             self.num_rows, self.row, self.width = max_nodes, local_index, torch.full_like(local_index, max_nodes)
             return
-        self.buckets = _cut(self._sizes, max_nodes, max_rows, dense_nodes, max_padding)
+        self.buckets = _cut(self._sizes, edge_counts, max_nodes, max_rows, dense_nodes, max_padding)
         self.num_rows = sum(bucket.num_rows for bucket in self.buckets)
         self.row = self.of_nodes([_counted(b) * b.max_nodes + b.first_row for b in self.buckets]) + local_index
         self.width = self.of_nodes([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
@@ -152,20 +157,30 @@ def _counted(bucket: Bucket) -> Tensor:
     return torch.arange(bucket.num_graphs, device=bucket.graphs.device)
 
 
-def _cut(sizes: Tensor, largest: int, max_rows: int, dense_nodes: int, max_padding: float | None) -> list[Bucket]:
+def _cut(
+    sizes: Tensor,
+    edge_counts: Tensor | None,
+    largest: int,
+    max_rows: int,
+    dense_nodes: int,
+    max_padding: float | None,
+) -> list[Bucket]:
     """Cut the graphs of a batch into buckets: one if all is small, else graphs sorted by size, largest first."""
     num_graphs = sizes.numel()
     if num_graphs == 0:
         return []
     if max_padding is None and 0 < largest <= DENSE_NODES and largest * num_graphs <= max_rows:
         return [Bucket(torch.arange(num_graphs, device=sizes.device), 0, largest, largest <= dense_nodes)]
-    return _cut_by_size(sizes, max_rows, dense_nodes, max_padding)
+    return _cut_by_size(sizes, edge_counts, max_rows, dense_nodes, max_padding)
 
 
 @torch.compiler.disable  # how many buckets there are depends on the data
-def _cut_by_size(sizes: Tensor, max_rows: int, dense_nodes: int, max_padding: float | None) -> list[Bucket]:
+def _cut_by_size(
+    sizes: Tensor, edge_counts: Tensor | None, max_rows: int, dense_nodes: int, max_padding: float | None
+) -> list[Bucket]:
     sorted_sizes, order = torch.sort(sizes, descending=True, stable=True)
-    ascending = (-sorted_sizes).tolist()  # one read from the device
+    numbers = [-sorted_sizes] if edge_counts is None else [-sorted_sizes, edge_counts[order]]
+    ascending, *counted = torch.stack(numbers).tolist()  # one read from the device
     num_filled = bisect_left(ascending, 0)  # graphs without nodes have no rows
     buckets, start, row = [], 0, 0
     while start < num_filled:
@@ -176,7 +191,8 @@ def _cut_by_size(sizes: Tensor, max_rows: int, dense_nodes: int, max_padding: fl
         else:
             smallest = -(-max_nodes // MAX_PADDING) if max_nodes > DENSE_NODES else 1
         stop = min(num_filled, bisect_right(ascending, -smallest), start + max(1, max_rows // max_nodes))
-        buckets.append(Bucket(order[start:stop], row, max_nodes, max_nodes <= dense_nodes))
+        num_edges = sum(counted[0][start:stop]) if counted else None
+        buckets.append(Bucket(order[start:stop], row, max_nodes, max_nodes <= dense_nodes, num_edges))
         row += buckets[-1].num_rows
         start = stop
     return buckets

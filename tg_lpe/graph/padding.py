@@ -10,11 +10,12 @@ at zero, so nothing leaks between graphs or out of the padding.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, Bucket, matrices
+from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions
@@ -88,7 +89,12 @@ class PaddedBatch:
         max_padding: float | None = None,
     ) -> None:
         self.graph = graph
-        self.rows = graph.padded(max_rows=max_rows, dense_nodes=dense_nodes, max_padding=max_padding)
+        self.rows = graph.padded(
+            max_rows=max_rows,
+            dense_nodes=dense_nodes,
+            max_padding=max_padding,
+            edge_counts=graph.edge_counts if graph.num_graphs > 1 else None,
+        )
         self.buckets = self.rows.buckets
 
     def pad(self, x: Tensor) -> list[Tensor]:
@@ -112,8 +118,17 @@ class PaddedBatch:
             node_scale: ``s``, ``[num_nodes]``: ``D^-1/2`` for the normalised Laplacian, ones for ``L`` itself. Its
                 dtype is the operators' own.
         """
-        dense = iter(self.dense_laplacians(node_scale))
-        return [MatrixOperator(next(dense)) if b.dense else self._edge_operator(b, node_scale) for b in self.buckets]
+        matrices = iter(self.dense_laplacians(node_scale))
+        if all(bucket.dense for bucket in self.buckets):
+            return [MatrixOperator(matrix) for matrix in matrices]
+        if self.rows.is_single:
+            return [EdgeOperator(self.graph, node_scale)]
+        scales = [part.flatten() for part in self.rows.pad(node_scale)]
+        parts = self._graphs_of_buckets()
+        return [
+            MatrixOperator(next(matrices)) if bucket.dense else EdgeOperator(part, scale)
+            for bucket, part, scale in zip(self.buckets, parts, scales, strict=True)
+        ]
 
     def dense_laplacians(self, node_scale: Tensor) -> list[Tensor]:
         """``diag(s) L diag(s)`` written out, ``[num_graphs, max_nodes, max_nodes]``, for each dense bucket."""
@@ -133,11 +148,10 @@ class PaddedBatch:
         matrix_row, local = self.rows.matrix_rows(dense_only=True), graph.local_index
         entry = torch.cat([matrix_row[tail] + local[head], matrix_row[head] + local[tail], matrix_row + local])
         values = torch.cat([-entry_of_edge, -entry_of_edge, diagonal])
-        if len(buckets) < len(self.buckets):
-            in_dense = torch.cat([matrix_row[tail], matrix_row[head], matrix_row]) >= 0
-            entry, values = entry[in_dense], values[in_dense]
         num_entries = sum(bucket.num_pairs for bucket in buckets)
-        return matrices(buckets, values.new_zeros(num_entries).index_put((entry,), values))
+        # What belongs to other buckets goes to a last entry that is cut off: a mask would wait for its number.
+        entry = torch.where(entry < 0, num_entries, entry)
+        return matrices(buckets, values.new_zeros(num_entries + 1).index_put((entry,), values)[:num_entries])
 
     def edge_positions(self) -> list[EdgePositions]:
         """The edges of each bucket, in the bucket's own rows."""
@@ -145,35 +159,28 @@ class PaddedBatch:
         tail, head = graph.tail, graph.head
         if not self.rows.is_single:
             tail, head = self.rows.row[tail], self.rows.row[head]
-        every = torch.arange(graph.num_edges, device=graph.device)
         if len(self.buckets) == 1:
-            return [EdgePositions(self.buckets[0].num_graphs, self.buckets[0].max_nodes, every, tail, head)]
-        positions = []
-        for bucket in self.buckets:
-            inside = ((tail >= bucket.first_row) & (tail < bucket.first_row + bucket.num_rows)).nonzero().squeeze(1)
-            ends = tail[inside] - bucket.first_row, head[inside] - bucket.first_row
-            positions.append(EdgePositions(bucket.num_graphs, bucket.max_nodes, inside, *ends))
-        return positions
+            bucket, every = self.buckets[0], torch.arange(graph.num_edges, device=graph.device)
+            return [EdgePositions(bucket.num_graphs, bucket.max_nodes, every, tail, head)]
+        numbers = [torch.full_like(bucket.graphs, number) for number, bucket in enumerate(self.buckets)]
+        order = torch.argsort(self.rows.of_nodes(numbers).index_select(0, graph.tail), stable=True)
+        parts = order.split([bucket.num_edges for bucket in self.buckets])
+        return [
+            EdgePositions(b.num_graphs, b.max_nodes, part, tail[part] - b.first_row, head[part] - b.first_row)
+            for b, part in zip(self.buckets, parts, strict=True)
+        ]
 
-    def _edge_operator(self, bucket: Bucket, node_scale: Tensor) -> Operator:
-        if self.rows.is_single:
-            return EdgeOperator(self.graph, node_scale)
-        graph, w = self.graph, self.graph.conductance
-        row = self.rows.row - bucket.first_row
-        inside = (row >= 0) & (row < bucket.num_rows)
-        kept = inside[graph.tail].nonzero().squeeze(1)
-        # Graphs lie in the order of their sizes here, so edges that are sorted by node are not sorted by row.
-        kept = kept[torch.argsort(row[graph.tail[kept]], stable=True)]
-        part = Graph.from_undirected_edges(
-            row[graph.tail[kept]], row[graph.head[kept]], None if w is None else w[kept], bucket.num_rows
-        )
-
-        def padded(values: Tensor) -> Tensor:
-            return values.new_zeros(bucket.num_rows).index_copy(0, row[inside], values[inside])
-
-        if graph.ground is not None:
-            part = part.with_conductances(part.conductance, padded(graph.ground))
-        return EdgeOperator(part, padded(node_scale))
+    def _graphs_of_buckets(self) -> Iterator[Graph]:
+        """Each bucket as one graph, whose nodes are its rows."""
+        w, ground = self.graph.conductance, self.graph.ground
+        grounds = [None] * len(self.buckets) if ground is None else [part.flatten() for part in self.rows.pad(ground)]
+        for where, of_rows in zip(self.edge_positions(), grounds, strict=True):
+            # Graphs lie in the order of their sizes here, so edges that are sorted by node are not sorted by row.
+            order = torch.argsort(where.tail, stable=True)
+            conductance = None if w is None else w[where.edges[order]]
+            num_rows = where.num_graphs * where.max_nodes
+            part = Graph.from_undirected_edges(where.tail[order], where.head[order], conductance, num_rows)
+            yield part if of_rows is None else part.with_conductances(conductance, of_rows)
 
 
 def padded_batch(graph: Graph) -> PaddedBatch:

@@ -14,14 +14,8 @@ from tg_lpe.ops.operator import Operator
 from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
 
-LARGE = 2**16
-"""Edges from which on it pays to look whether they are sorted already."""
-
 MAX_GRAPHS = 2**28
 """A last entry of ``batch`` beyond this is taken for a mistake by the C++ backend: one counter a graph is kept."""
-
-MARKED_NODES = 128
-"""Up to this many nodes in all, edges are sorted by marking them in a square table: fewer calls than a sort."""
 
 
 def undirected_edges(
@@ -34,8 +28,7 @@ def undirected_edges(
 ) -> UndirectedEdges:
     """Merge the directed edges that mean the same undirected edge, drop self-loops, and sort.
 
-    Everything is validated at once: on a device other than the CPU, one small tensor is read, and one more value if
-    ``batch`` is given without ``num_graphs``.
+    Everything is validated and counted at once: on a device other than the CPU, one small tensor is read.
 
     Args:
         edge_index: int64 or int32 ``[2, num_directed_edges]``.
@@ -50,30 +43,30 @@ def undirected_edges(
             where one of ``checks`` fails.
     """
     checks = ValueChecks() if checks is None else checks
-    graphs = _count_graphs(num_nodes, batch, num_graphs)
+    _check_batch(num_nodes, batch, num_graphs)
     is_beside = batch is None or batch.device == edge_index.device
-    if 0 <= graphs <= MAX_GRAPHS and cpu_edges.supports(edge_index, num_nodes) and is_beside:
-        try:
-            found = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
-        except ValueError:  # the reference says what is wrong
-            pass
-        else:
-            checks.run()
-            return found
+    if is_beside and cpu_edges.supports(edge_index, num_nodes):
+        graphs = 1 if batch is None else num_graphs
+        if graphs is None:
+            graphs = int(batch[-1]) + 1 if batch is not None and num_nodes else 0
+        if 0 <= graphs <= MAX_GRAPHS:
+            try:
+                found = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
+            except ValueError:  # the reference says what is wrong
+                pass
+            else:
+                checks.run()
+                return found
     return _reference(edge_index, num_nodes, batch, num_graphs, with_index, checks)
 
 
-def _count_graphs(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -> int:
-    """The number of graphs, read from ``batch`` if it is not given; the form of ``batch`` is checked."""
+def _check_batch(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -> None:
+    """Refuse a ``batch`` of the wrong form."""
     if batch is None:
         if num_graphs not in (None, 1):
             raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
-        return 1
-    if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
+    elif batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}")
-    if num_graphs is not None:
-        return num_graphs
-    return int(batch[-1]) + 1 if num_nodes else 0
 
 
 class CheckedEdges(NamedTuple):
@@ -90,7 +83,8 @@ def checked_edges(
     edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, checks: ValueChecks
 ) -> CheckedEdges:
     """Check a list of directed edges without sorting it; the arguments are those of :func:`undirected_edges`."""
-    return _validate(edge_index, num_nodes, batch, _count_graphs(num_nodes, batch, num_graphs), checks)
+    _check_batch(num_nodes, batch, num_graphs)
+    return _validate(edge_index, num_nodes, batch, num_graphs, checks)[0]
 
 
 def _reference(
@@ -102,19 +96,18 @@ def _reference(
     checks: ValueChecks,
 ) -> UndirectedEdges:
     """:func:`undirected_edges` in torch."""
-    ptr, *facts = _validate(edge_index, num_nodes, batch, num_graphs, checks)
     row, col = edge_index.long().unbind()
-    small, large = torch.minimum(row, col), torch.maximum(row, col)
-    if num_nodes <= MARKED_NODES:
-        mark = row.new_zeros(num_nodes, num_nodes, dtype=torch.bool)
-        mark.view(-1).index_fill_(0, torch.add(large, small, alpha=num_nodes), True)
-        mark.diagonal().fill_(False)
-        tail, head = mark.nonzero().unbind(1)
-    else:
-        key = torch.add(large, small, alpha=num_nodes)
-        key = _unique_sorted(key[row != col] if facts[1] else key)
-        tail = torch.div(key, num_nodes, rounding_mode="floor")
-        head = key - tail * num_nodes
+    key = torch.add(torch.maximum(row, col), torch.minimum(row, col), alpha=num_nodes)
+    key = torch.sort(key.masked_fill_(row == col, num_nodes**2)).values  # self-loops last
+    place = torch.zeros_like(key)
+    torch.ne(key[1:], key[:-1], out=place[1:])
+    place.cumsum_(0)
+    (ptr, *facts), (last,) = _validate(edge_index, num_nodes, batch, num_graphs, checks, place[-1:].sum())
+    num_edges = last + 1 - (facts[1] > 0) if key.numel() else 0
+    # Equal keys go to one place: unlike a mask, this does not wait for their number.
+    key = key.new_empty(last + 1).scatter_(0, place, key)[:num_edges]
+    tail = torch.div(key, num_nodes, rounding_mode="floor")
+    head = key - tail * num_nodes
     index = undirected_index(edge_index, tail, head, num_nodes) if with_index else None
     return UndirectedEdges(tail, head, index, None, ptr, *facts)
 
@@ -134,9 +127,18 @@ def undirected_index(edge_index: Tensor, tail: Tensor, head: Tensor, num_nodes: 
 
 
 def _validate(
-    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int | None, checks: ValueChecks
-) -> CheckedEdges:
-    """Refuse a malformed list; all numbers are read from the device together with those of ``checks``."""
+    edge_index: Tensor,
+    num_nodes: int,
+    batch: Tensor | None,
+    num_graphs: int | None,
+    checks: ValueChecks,
+    *counts: Tensor,
+) -> tuple[CheckedEdges, list[int]]:
+    """Refuse a malformed list; all numbers are read from the device together with those of ``checks``.
+
+    Returns:
+        What is known of the list, and the ``counts``, each a tensor of shape ``[]``.
+    """
     none = edge_index.new_zeros((), dtype=torch.int64)
     facts = {"low": none, "high": none - 1, "loops": none}
     if edge_index.numel():
@@ -152,22 +154,29 @@ def _validate(
             "unsorted": (batch[1:] < batch[:-1]).sum(),
             "crossing": (ends[0] != ends[1]).sum(),
         }
-        if num_graphs is not None:
+        if num_graphs is None:
+            node = torch.arange(num_nodes, device=batch.device)
+            begin = torch.zeros_like(node)
+            begin[1:] = torch.where(batch[1:] != batch[:-1], node[1:], 0)
+            facts["largest"] = (node - begin.cummax(0).values).max() + 1
+        else:
             ptr = group_pointers(batch, max(num_graphs, 0))
             facts["largest"] = ptr.diff().max() if num_graphs > 0 else none
-    first = checks.also_read(*(value.to(none) for value in facts.values()))
+    first = checks.also_read(*(value.to(none) for value in facts.values()), *counts)
     numbers = checks.read()
-    read = dict(zip(facts, numbers[first : first + len(facts)], strict=True))
+    counted = numbers[first + len(facts) :]
+    read = dict(zip(facts, numbers[first:], strict=False))
     if read["low"] < 0 or read["high"] >= num_nodes:
         raise ValueError(
             f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {read['low']}..{read['high']}"
         )
     if batch is None:
         checks.judge(numbers)
-        return CheckedEdges(None, 1, read["loops"], num_nodes)
+        return CheckedEdges(None, 1, read["loops"], num_nodes), counted
     if num_nodes == 0:
         checks.judge(numbers)
-        return CheckedEdges(batch.new_zeros(max(num_graphs or 0, 0) + 1), num_graphs or 0, read["loops"], 0)
+        ptr = batch.new_zeros(max(num_graphs or 0, 0) + 1)
+        return CheckedEdges(ptr, num_graphs or 0, read["loops"], 0), counted
     if read["unsorted"] or read["first"] < 0:
         at = int((batch[1:] < batch[:-1]).nonzero()[0, 0]) + 1 if read["first"] >= 0 else 0
         raise ValueError(
@@ -180,23 +189,9 @@ def _validate(
         at = int((ends[0] != ends[1]).nonzero()[0, 0])
         u, v = edge_index[:, at].tolist()
         raise ValueError(f"edge ({u}, {v}) joins graph {int(ends[0, at])} and graph {int(ends[1, at])} of the batch")
-    if num_graphs is None:  # the batch alone tells it
-        read["largest"] = int(torch.unique_consecutive(batch, return_counts=True)[1].max())
-        num_graphs = read["last"] + 1
     checks.judge(numbers)
-    return CheckedEdges(ptr, num_graphs, read["loops"], read["largest"])
-
-
-def _unique_sorted(key: Tensor) -> Tensor:
-    """Distinct values in ascending order; a plain sort is faster than ``torch.unique`` by a third."""
-    if key.numel() < 2:
-        return key
-    if key.numel() > LARGE and bool((key[1:] > key[:-1]).all()):
-        return key
-    key = torch.sort(key).values
-    first = torch.ones_like(key, dtype=torch.bool)
-    torch.ne(key[1:], key[:-1], out=first[1:])
-    return key[first]
+    num_graphs = read["last"] + 1 if num_graphs is None else num_graphs
+    return CheckedEdges(ptr, num_graphs, read["loops"], read["largest"]), counted
 
 
 def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None) -> AdjacencyRows:

@@ -8,7 +8,18 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::repeat_interleave")
+WAITING = (
+    "aten::_local_scalar_dense",
+    "aten::bincount",
+    "aten::equal",
+    "aten::masked_select",
+    "aten::nonzero",
+    "aten::repeat_interleave",
+    "aten::unique_consecutive",
+    "aten::unique_dim",
+    "aten::_unique2",
+)
+INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
 class HostReads:
@@ -34,10 +45,11 @@ class _Dispatched(TorchDispatchMode):
         self.seen = seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.name().split(".")[0]
-        if name in WAITING:
+        name, kwargs = func.name().split(".")[0], kwargs or {}
+        by_mask = name in INDEXING and any(index is not None and index.dtype == torch.bool for index in args[1])
+        if by_mask or (name in WAITING and kwargs.get("output_size") is None):
             self.seen.append(name)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 class _Called(TorchFunctionMode):
