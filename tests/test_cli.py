@@ -148,7 +148,7 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --encoder RandomWalk --encoder.steps few", "--encoder.steps must be an integer, got few"),
         ("train nci --task multilabel --task.num_targets 3", "--task.num_targets 3; the class that --task chooses"),
         ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: say --pretrained heat-k8"),
-        ("train nci --encoder Walk", "--encoder must be one of CycleCounts, EffectiveResistance, "),
+        ("train nci --encoder Walk", "--encoder must be one of CycleCounts, DirectedWalk, "),
         ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
         ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("train nci --task clustering", "--task must be one of regression, binary, multilabel, multiclass"),

@@ -415,7 +415,9 @@ def test_refusals(make, message: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("name", ["GramTransformer", "LinearTransformer", "LPE", "PPGN", "SPE", "SpectralKernel"])
+@pytest.mark.parametrize(
+    "name", ["GramTransformer", "LinearTransformer", "LPE", "PPGN", "SPE", "SignNet", "SpectralKernel"]
+)
 def test_autocast_changes_no_bit(name: str) -> None:
     """Within a model in half precision as well."""
     encoder = make_encoder({"class": name}).eval()

@@ -20,6 +20,7 @@ from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_en
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 from tg_lpe.encoders.rrwp import RRWP
 from tg_lpe.encoders.shortest_path import ShortestPath
+from tg_lpe.encoders.sign_net import SignNet
 from tg_lpe.encoders.spe import SPE
 from tg_lpe.encoders.spectral import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.whitened import Whitened
@@ -47,6 +48,7 @@ __all__ = [
     "RandomWalk",
     "ResistiveEmbedding",
     "ShortestPath",
+    "SignNet",
     "SpectralEncoder",
     "SpectralKernel",
     "Whitened",

@@ -17,6 +17,7 @@ from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn.gin import neighbour_sums
 
 CHUNK = 2**24
 """Numbers of all pairs of nodes that are held at once, at most, unless those of one anchor are more."""
@@ -134,8 +135,7 @@ class SPE(EigenpairEncoder):
         if graph.conductance is not None and graph.conductance.requires_grad:
             graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         # The GIN's sums over neighbours and its first map are linear: they are applied to V and phi, not to all pairs.
-        neighbours = graph.laplacian_diagonal(node).unsqueeze(1) * node - graph.laplacian(node)
-        rows = (1 + self.epsilon) * node + neighbours
+        rows = (1 + self.epsilon) * node + neighbour_sums(graph, node)
         filters = nn.functional.linear(self.phi(values.unsqueeze(2)), self.first.weight)
         filters = filters.masked_fill(absent.unsqueeze(2), 0.0)
         padded = PaddedBatch(graph, max_padding=MAX_PADDING)

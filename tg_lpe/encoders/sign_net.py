@@ -1,0 +1,103 @@
+"""SignNet: a network of Laplacian eigenvectors that does not depend on their signs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.arguments import check_choice, check_count, check_no_effect
+from tg_lpe.encoders.registry import register
+from tg_lpe.encoders.spectral import EigenpairEncoder
+from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_parts, without_autocast
+from tg_lpe.nn.gin import GINLayer, normed_perceptron
+
+NETS = ("gin", "deep_set")
+
+
+@register
+class SignNet(EigenpairEncoder):
+    r"""A network of Laplacian eigenvectors and of their negatives, added up: no sign decides.
+
+    `Sign and Basis Invariant Networks for Spectral Graph Representation Learning <https://arxiv.org/abs/2202.13013>`_,
+    section 2. With the eigenvectors :math:`v_j` of the ``num_eigenpairs`` smallest eigenvalues, null ones included,
+
+    .. math:: \rho \Big( \sum_j \varphi(v_j, \lambda_j) + \varphi(-v_j, \lambda_j) \Big) .
+
+    ``net="gin"``: :math:`\varphi` is a Graph Isomorphism Network of ``num_layers`` layers, whose input at a node is its
+    entry of the eigenvector and the eigenvalue; summed and read by a perceptron :math:`\rho`, as the authors' code
+    does for molecules. ``net="deep_set"``: :math:`\varphi` is a perceptron of one entry, without message passing. The
+    published networks have batch norm and no eigenvalues; here they have layer norm, so no batch-mate decides.
+
+    Signs and the order of the nodes change nothing where all eigenvalues are simple. Where one repeats, the result
+    depends on the basis of its eigenspace, which is arbitrary, and likewise where the last eigenpair cuts through an
+    eigenspace; :class:`~tg_lpe.encoders.SPE` has no such choice. A step takes ``O(m k h)`` for ``m`` edges, ``k``
+    eigenpairs and ``h`` hidden channels; the eigenpairs are computed once. Edge weights get no gradient.
+
+    :meth:`precompute` gives the same as that of :class:`~tg_lpe.encoders.LPE`.
+
+    Args:
+        out_channels: width of the encoding.
+        num_eigenpairs: number of eigenpairs; a graph may have fewer.
+        hidden_channels: width of both networks.
+        num_layers: layers of the GIN; not read by a deep set.
+        net: ``"gin"`` or ``"deep_set"``.
+        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from tg_lpe import GraphTransformer
+        >>> from tg_lpe.encoders import SignNet
+        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
+        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+        >>> model = GraphTransformer(num_node_types=3, encoder=SignNet(out_channels=8), hidden_channels=16)
+        >>> model(x, edge_index).shape
+        torch.Size([1, 1])
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 16,
+        num_eigenpairs: int = 16,
+        hidden_channels: int = 32,
+        num_layers: int = 2,
+        net: str = "gin",
+        normalization: str | None = "sym",
+    ) -> None:
+        check_count("out_channels", out_channels)
+        check_count("hidden_channels", hidden_channels)
+        check_count("num_layers", num_layers)
+        check_choice("net", net, NETS)
+        if net == "deep_set":
+            check_no_effect("net='deep_set'", num_layers=(num_layers, 2))
+        super().__init__(out_channels, 0, num_eigenpairs, "eigenvectors", normalization, row_norm=False)
+        self.hidden_channels, self.num_layers, self.net = hidden_channels, num_layers, net
+        widths = [2, *[hidden_channels] * num_layers]
+        self.layers = nn.ModuleList(
+            [GINLayer(width, hidden_channels, hidden_channels) for width in widths[:-1]] if net == "gin" else []
+        )
+        self.phi = normed_perceptron(2, hidden_channels, hidden_channels) if net == "deep_set" else None
+        self.rho = normed_perceptron(hidden_channels, hidden_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        reset_parts(self)
+
+    @without_autocast
+    def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+        """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
+        if graph.conductance is not None and graph.conductance.requires_grad:
+            graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
+        both = torch.cat([node, -node], 1)
+        h = torch.stack([both, values[graph.batch].repeat(1, 2)], dim=2)
+        if self.phi is not None:
+            h = self.phi(h)
+        for number, layer in enumerate(self.layers):
+            h = layer(graph, h if not number else h.relu())
+        plus, minus = h.chunk(2, dim=1)
+        summed = (plus + minus).masked_fill(absent[graph.batch].unsqueeze(2), 0.0).sum(1)
+        out: Tensor = self.rho(summed)
+        return out
