@@ -190,6 +190,7 @@ def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.Cap
         ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
         ("train pattern --features ogb", "--features ogb would have no effect with pattern; it belongs to molecules"),
         ("train graph.npz --graphs 9", "--graphs 9 would have no effect with graph.npz; it belongs to molecules"),
+        ("train pattern --directed", "--directed would have no effect with pattern; it belongs to .npz files"),
         ("train nci --graphs 0", "--graphs must be 1 to "),
         ("train graph.npz --target size", "--target size would have no effect with graph.npz"),
     ],
@@ -629,6 +630,19 @@ def test_published_splits_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFix
     assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0, capsys.readouterr().err
     data = json.loads((tmp_path / "run" / "config.json").read_text())["data"]
     assert data["split"] == {"kind": "published", "number": 1} and data["num_labelled_val"] == 10
+
+
+def test_directions_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first, middle and last nodes of paths of three; in both directions first and last are alike."""
+    first = 3 * np.arange(40)
+    edge_index = np.array([np.concatenate([first, first + 1]), np.concatenate([first + 1, first + 2])])
+    np.savez(tmp_path / "paths.npz", edge_index=edge_index, y=np.arange(120) % 3)
+    command = ["train", str(tmp_path / "paths.npz"), "--task", "multiclass", "--epochs", "60", "--lr", "0.01"]
+    command += ["--encoder", "DirectedWalk", "--encoder.steps", "2", "--threads", "1", "--quiet"]
+    command += ["--model.hidden_channels", "16", "--model.num_layers", "1", "--out", str(tmp_path / "run")]
+    assert "--directed" in refused(capsys, *command)
+    assert main([*command, "--directed"]) == 0, capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["test_accuracy"] > 0.9
 
 
 def test_atom_types_of_a_pretrained_encoder_in_training(

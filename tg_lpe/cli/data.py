@@ -54,6 +54,9 @@ def add_data(parser: Parser) -> None:
         help="graphs for training: the first of a set of molecules (default: all); of pattern and cluster (default: "
         "10000), whose other sets are in proportion",
     )
+    group.add_argument(
+        "--directed", action="store_true", help="edges of an .npz file as they are listed (default: in both directions)"
+    )
     group.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
 
 
@@ -61,13 +64,15 @@ def load_data(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, start: Predictor | None = None, **targets: Any
 ) -> GraphSplits:
     """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
+    if args.directed and not args.source.endswith(".npz"):
+        raise ValueError(f"--directed would have no effect with {args.source}; it belongs to .npz files")
     if args.source in GENERATED:
         from tg_lpe.datasets.block_models import load_block_model
 
         _refuse_options_of_molecules(args, targets)
         return load_block_model(args.source, args.seed, args.graphs)
     if args.source.endswith(".npz"):
-        return _load_node_graph(args, targets)
+        return _load_node_graph(args, chosen, targets)
     import torch
 
     from tg_lpe.datasets.molecules import load_molecules
@@ -124,14 +129,20 @@ def load_data(
     return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
 
 
-def _load_node_graph(args: Namespace, targets: Mapping[str, Any]) -> GraphSplits:
+def _load_node_graph(
+    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, targets: Mapping[str, Any]
+) -> GraphSplits:
     """Load a graph with classes of its nodes: a published split, that of the seed if there are several, or 60/20/20."""
     from tg_lpe.data import GraphSplits, random_node_masks
     from tg_lpe.data.splits import PARTS
     from tg_lpe.datasets.nodes import load_node_graph
+    from tg_lpe.encoders import ENCODERS
 
     _refuse_options_of_molecules(args, targets)
-    data = load_node_graph(args.source)
+    name = str((chosen.config if isinstance(chosen, Checkpoint) else chosen or {}).get("class"))
+    if not args.directed and name in ENCODERS and ENCODERS[name].directed:
+        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed, or choose another")
+    data = load_node_graph(args.source, undirected=not args.directed)
     masks = data.get("train_mask")
     if masks is None:
         splits = GraphSplits.of_masks(random_node_masks(data, args.seed))

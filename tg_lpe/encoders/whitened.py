@@ -77,6 +77,7 @@ class Whitened(Encoder):
         self.encoder = copy.deepcopy(inside).freeze()
         self.out_channels, self.edge_out_channels = inside.out_channels, inside.edge_out_channels
         self.reads, self.encodes_once = inside.reads, inside.encodes_once
+        self.directed = inside.directed
         self.register_buffer("num_fitted", torch.zeros((), dtype=torch.int64))
         for level, width in (("node", self.out_channels), ("edge", self.edge_out_channels)):
             self.register_buffer(f"{level}_mean", torch.zeros(width))
