@@ -416,7 +416,7 @@ def test_refusals(make, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["GramTransformer", "LinearTransformer", "LPE", "PPGN", "SPE", "SignNet", "SpectralKernel"]
+    "name", ["GramTransformer", "LinearTransformer", "LPE", "PPGN", "RPEARL", "SPE", "SignNet", "SpectralKernel"]
 )
 def test_autocast_changes_no_bit(name: str) -> None:
     """Within a model in half precision as well."""

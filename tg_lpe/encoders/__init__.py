@@ -15,6 +15,7 @@ from tg_lpe.encoders.personalized_pagerank import PersonalizedPageRank
 from tg_lpe.encoders.positions import Positions
 from tg_lpe.encoders.ppgn import PPGN
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
+from tg_lpe.encoders.r_pearl import RPEARL
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
@@ -29,6 +30,7 @@ __all__ = [
     "ENCODERS",
     "LPE",
     "PPGN",
+    "RPEARL",
     "RRWP",
     "SPE",
     "CycleCounts",

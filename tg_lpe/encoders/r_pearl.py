@@ -1,0 +1,108 @@
+"""R-PEARL: random inputs through a message-passing network, averaged over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.arguments import check_count, check_seed
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.registry import register
+from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.nn._util import reset_parts, without_autocast
+from tg_lpe.nn.gin import GINLayer, neighbour_sums
+from tg_lpe.nn.probes import RandomProbes
+
+
+@register
+class RPEARL(Encoder):
+    r"""Random numbers at the nodes, through a message-passing network, averaged over samples of them.
+
+    `Learning Efficient Positional Encodings with Graph Neural Networks <https://arxiv.org/abs/2502.01122>`_, R-PEARL.
+    For each of ``samples`` columns :math:`q` of independent standard normal numbers at the nodes, a filter bank with a
+    learned map of each node's rows, then a Graph Isomorphism Network :math:`\Phi` of ``num_layers`` layers,
+
+    .. math:: \frac{1}{M} \sum_{m=1}^{M} \Phi\big(\sigma( [q_m, S q_m, \dots, S^{K-1} q_m] W )\big), \qquad
+        S = D^{-1/2} A D^{-1/2}, \quad K = \mathtt{powers} .
+
+    The authors' code has the Laplacian for ``S``, which spans the same filters, and batch norm where this has layer
+    norm, so that no batch-mate decides.
+
+    Defined up to the draw: a number depends on the seed, the node's index within its graph and the sample, so a graph
+    always gets the same encoding, alone or in a batch, and another one after its nodes are renumbered. The two agree in
+    expectation and differ by about :math:`1 / \sqrt{M}`. With a ``generator``, as in training, numbers are drawn anew
+    at each call. Nodes that a symmetry exchanges get equal rows in expectation: the encoding is structural. A step
+    takes ``O(m M (K + h))`` for ``m`` edges and ``h`` hidden channels, without eigenvectors.
+
+    Args:
+        out_channels: width of the encoding.
+        samples: number of samples, ``M``.
+        powers: number of powers of ``S``, ``K``, the zeroth included.
+        hidden_channels: width of the network.
+        num_layers: layers of the GIN.
+        seed: of the random numbers.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> from tg_lpe import GraphTransformer
+        >>> from tg_lpe.encoders import RPEARL
+        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
+        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+        >>> model = GraphTransformer(num_node_types=3, encoder=RPEARL(out_channels=8), hidden_channels=16)
+        >>> model(x, edge_index).shape
+        torch.Size([1, 1])
+    """
+
+    def __init__(
+        self,
+        out_channels: int = 16,
+        samples: int = 32,
+        powers: int = 8,
+        hidden_channels: int = 32,
+        num_layers: int = 2,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, count in (("out_channels", out_channels), ("samples", samples), ("powers", powers)):
+            check_count(name, count)
+        check_count("hidden_channels", hidden_channels)
+        check_count("num_layers", num_layers)
+        check_seed(seed)
+        self.out_channels, self.samples, self.powers = out_channels, samples, powers
+        self.probes = RandomProbes(samples, seed)
+        self.filters = nn.Sequential(nn.Linear(powers, hidden_channels), nn.LayerNorm(hidden_channels), nn.ReLU())
+        widths = [hidden_channels] * num_layers + [out_channels]
+        self.layers = nn.ModuleList([GINLayer(hidden_channels, hidden_channels, width) for width in widths[1:]])
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        reset_parts(self)
+
+    def encode(
+        self,
+        graph: Graph,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> Encoding:
+        """Encode nodes, see :meth:`Encoder.encode`; the ``generator`` draws the random numbers."""
+        return Encoding(self._encode(graph, generator))
+
+    @without_autocast
+    def _encode(self, graph: Graph, generator: torch.Generator | None) -> Tensor:
+        q = self.probes(graph, None, generator)
+        scale = inverse_sqrt(graph.laplacian_diagonal(q)).unsqueeze(1)
+        bank = [q]
+        for _ in range(self.powers - 1):
+            bank.append(scale * neighbour_sums(graph, scale * bank[-1]))
+        h = self.filters(torch.stack(bank, dim=2))
+        for number, layer in enumerate(self.layers):
+            h = layer(graph, h if not number else h.relu())
+        return h.mean(1)
