@@ -102,7 +102,11 @@ class CheckpointMixin(
     refused.
     """
 
-    _not_jsonable: Mapping[str, str] = {}
+    _hub_mixin_config: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]  # huggingface_hub takes down nothing
+    _arguments: Mapping[str, Any]
+    """The constructor's arguments, those left out at their defaults, as far as they are JSON-able."""
+    _not_jsonable: Mapping[str, str]
+    """The others, quoted."""
     _modules_in_config: tuple[str, ...] = ()
     """Arguments that may be modules, whose configuration :meth:`config_dict` of the class adds itself."""
     _rng_state: Tensor
@@ -122,13 +126,13 @@ class CheckpointMixin(
         """Take down the constructor's arguments, which of them are not JSON-able, and the generator's state."""
         instance: T = super().__new__(cls, *args, **kwargs)
         instance._rng_state = torch.get_rng_state()
-        # The caller's own dictionaries may change later.
-        instance._hub_mixin_config = copy.deepcopy(instance._hub_mixin_config)
-        arguments = {**dict(zip(list(cls._hub_mixin_init_parameters)[1:], args, strict=False)), **kwargs}
-        lost = {name: value for name, value in arguments.items() if is_dataclass(value) or not cls._is_jsonable(value)}
-        quoted = {name: _quoted(value) for name, value in lost.items() if name not in cls._modules_in_config}
-        if quoted:
-            instance._not_jsonable = quoted
+        parameters = cls.__signature__.parameters
+        given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        lost = {name: value for name, value in given.items() if is_dataclass(value) or not cls._is_jsonable(value)}
+        kept = {name: value for name, value in given.items() if name not in lost}
+        defaults = {name: each.default for name, each in parameters.items() if cls._is_jsonable(each.default)}
+        instance._arguments = copy.deepcopy({**defaults, **kept})  # the caller's own dictionaries may change later
+        instance._not_jsonable = {n: _quoted(value) for n, value in lost.items() if n not in cls._modules_in_config}
         return instance
 
     def config_dict(self) -> dict[str, Any]:
@@ -137,13 +141,12 @@ class CheckpointMixin(
         Raises:
             TypeError: if an argument of the constructor is not JSON-able.
         """
-        arguments = self._jsonable_arguments()
         if self._not_jsonable:
             raise TypeError(
                 f"a configuration holds numbers, strings, lists and dictionaries of these; this {type(self).__name__} "
                 "was made with " + ", ".join(f"{name}={value}" for name, value in self._not_jsonable.items())
             )
-        return {"class": type(self).__name__, **arguments}
+        return {"class": type(self).__name__, **copy.deepcopy(self._arguments)}
 
     def made_anew(self: T, **changes: Any) -> T:
         """Make a module of the same class and arguments but for ``changes``, with weights of its own.
@@ -157,20 +160,13 @@ class CheckpointMixin(
 
     def extra_repr(self) -> str:
         """Show the constructor's arguments that are not its defaults, without modules, which are parts."""
-        jsonable = self._hub_mixin_config if isinstance(self._hub_mixin_config, dict) else {}
-        arguments = {**self._not_jsonable, **jsonable}
+        arguments = {**self._arguments, **self._not_jsonable}
         told = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             is_told = name in arguments and name not in self._modules_in_config
             if is_told and arguments[name] != parameter.default:
                 told.append(f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}")
         return ", ".join(told)
-
-    def _jsonable_arguments(self) -> dict[str, Any]:
-        arguments = self._hub_mixin_config or {}
-        if not isinstance(arguments, dict):
-            raise TypeError(f"{type(self).__name__} takes a dataclass, but a checkpoint holds plain arguments only")
-        return copy.deepcopy(arguments)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
         """Write a checkpoint folder; each file is replaced as a whole, the configuration last.
@@ -470,7 +466,7 @@ def described_arguments(module: CheckpointMixin) -> dict[str, Any]:
     """Return the constructor's arguments, for descriptions: what is not JSON-able is quoted."""
     if not module._not_jsonable:
         return module.config_dict()
-    return {"class": type(module).__name__, **module._jsonable_arguments(), **module._not_jsonable}
+    return {"class": type(module).__name__, **copy.deepcopy(module._arguments), **module._not_jsonable}
 
 
 def module_dtype(module: nn.Module) -> torch.dtype | None:
