@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -121,6 +123,12 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         self.close(one, other)  # turned round, and read from its other end
         back = self.double().encode_pairs(Incidence(index.flip(0), 12), index)
         self.close(one, back * sign)
+
+    def test_a_long_computation_is_announced(self) -> None:
+        """A warning that is an error ends it before it begins."""
+        with warnings.catch_warnings(), pytest.raises(UserWarning, match="DirectedWalk"):
+            warnings.simplefilter("error")
+            self.make()(None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=4000)
 
     def test_wrong_eigenvectors_are_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         solve = np.linalg.eigh

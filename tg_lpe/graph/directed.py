@@ -13,12 +13,16 @@ from torch import Tensor
 from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.components import Array
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.progress import warn_if_long
 from tg_lpe.graph.solvers import DENSE_LIMIT, RESIDUAL
 from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.operator import host_array
 
 SPARSE_NODES = 256
 """Nodes of a graph from which on a walk's matrix is sparse; its powers are not."""
+
+SECONDS = 1.5e-9
+"""All eigenvectors of a complex matrix of ``n`` rows take this times ``n^3`` on one thread."""
 
 SAME_SIZE = 1e-6
 """Relative difference of entries of an eigenvector below which neither is the larger, and of their mean from zero."""
@@ -122,6 +126,8 @@ class MagneticSpectrum:
                 f"the magnetic Laplacian takes all eigenvectors of graphs of up to {DENSE_LIMIT:,} nodes, got max_nodes"
                 f"={graph.max_nodes:,}"
             )
+        seconds = SECONDS * float((graph.ptr.diff().double() ** 3).sum())
+        warn_if_long(seconds, "DirectedWalk, which sees directions in O(n m) a step")
         self.graph, self.stacks = graph, DirectedMatrices(graph)
         self._spectra = [_eigenvectors(host_array(a), potential) for a in self.stacks.adjacency]
 
