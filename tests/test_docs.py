@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 from pages import DOCS, README, ROOT, checked, no_downloads, python_blocks, run_blocks
 
 from tg_lpe.cli import main, parse
+from tg_lpe.encoders import ENCODERS
 
 __all__ = ["no_downloads"]
 
 CHANGELOG = ROOT / "CHANGELOG.md"
+REGISTERED = dict(ENCODERS)  # now: other tests register classes of their own
 WITH_PYTHON = [page for page in DOCS if python_blocks(page)]
 
 
@@ -82,6 +85,24 @@ def headings(page: Path) -> set[str]:
     """What follows ``#`` in a link to each heading."""
     titles = re.findall(r"^#+ (.+)$", without_code(page), flags=re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_page_of_encodings_says_what_the_classes_say() -> None:
+    """Each encoder has one row; what it encodes, whether it has weights and its paper are those of the class."""
+    page = (ROOT / "docs" / "encodings.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| \{class\}`~tg_lpe\.(?:encoders\.)?(\w+)`(, learned)? \| ([nep ]+) \| (.*)$", page, flags=re.M
+    )
+    assert sorted(name for name, *_ in rows) == sorted(REGISTERED)
+    for name, learned, levels, rest in rows:
+        cls = REGISTERED[name]
+        encoder = cls()
+        has_pairs = encoder.pair_out_channels or "pair_out_channels" in inspect.signature(cls).parameters
+        found = [encoder.out_channels and "n", encoder.edge_out_channels and "e", has_pairs and "p"]
+        assert levels.split() == [level for level in found if level], name
+        assert bool(learned) == any(True for _ in encoder.parameters()), name
+        for link in re.findall(r"https://arxiv[^)]*", rest):
+            assert link in (cls.__doc__ or ""), f"{name}: {link}"
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
