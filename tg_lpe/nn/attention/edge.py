@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.modules import module as module_hooks
 
 from tg_lpe.arguments import check_flags, check_heads, check_share
 from tg_lpe.graph.graph import Graph
@@ -18,9 +16,6 @@ from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.segment import RowGroups
-
-HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
-"""Attributes that hold the hooks of a module, and of torch for all modules."""
 
 SCORE_BOUND = 5.0
 """Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
@@ -240,48 +235,27 @@ class FeatureUpdate(nn.Module):
         """New features ``[num_rows, channels]`` from the old, what attention found, and the local part's output."""
         update = self.out(self.dropout(update))
         if local is not None:
-            update = _add(local, update, self.out)
-        x = self.norm_attention(self._add_residual(x, update, graphs, self.out), graphs)
+            update = local + update
+        x = self.norm_attention(self._add_residual(x, update, graphs), graphs)
         update = self.feed_forward(x, self.dropout)
-        return self.norm_feed_forward(self._add_residual(x, update, graphs, *self.feed_forward.ends()), graphs)
+        return self.norm_feed_forward(self._add_residual(x, update, graphs), graphs)
 
-    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups, *sources: nn.Module) -> Tensor:
-        return _add(x, self.drop_path(update, graphs), *sources, self.drop_path) if self.residual else update
+    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups) -> Tensor:
+        return x + self.drop_path(update, graphs) if self.residual else update
 
 
 class _FeedForward(nn.Sequential):
-    """Two linear maps with a ReLU between them, which is written over its argument where nobody sees it."""
+    """Two linear maps with a ReLU between them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
 
-    def ends(self) -> tuple[nn.Module, ...]:
-        """The modules that return the output."""
-        return self, self[2]
-
     def forward(self, x: Tensor, dropout: nn.Module | None = None) -> Tensor:
         """Apply the maps in turn, with a dropout before the second."""
         first, activation, second = self
-        hidden = first(x)
-        is_own = type(activation) is nn.ReLU and not _is_seen(first, activation)
-        hidden = functional.relu_(hidden) if is_own else activation(hidden)
+        hidden = activation(first(x))
         out: Tensor = second(hidden if dropout is None else dropout(hidden))
         return out
-
-
-def _is_seen(*modules: nn.Module) -> bool:
-    """Whether a hook of a module sees, and may keep, its argument, its output or their gradients."""
-    return any(getattr(module_hooks, f"_global_{name}") for name in HOOKS) or any(
-        getattr(module, f"_{name}") for module in modules for name in HOOKS
-    )
-
-
-def _add(x: Tensor, update: Tensor, *sources: nn.Module) -> Tensor:
-    """Sum, written over ``update``: no backward pass reads it, and new memory costs more than the sum.
-
-    A hook of the ``sources``, which returned ``update``, may have kept it: then the sum is a tensor of its own.
-    """
-    return x + update if update.dtype != x.dtype or _is_seen(*sources) else update.add_(x)
 
 
 class DropPath(nn.Module):
