@@ -20,10 +20,9 @@ class CycleCounts(NodeEdgeEncoder):
     r"""The number of simple cycles of each length through each node and each edge.
 
     A channel for each length :math:`\ell`: at a node, how many cycles of :math:`\ell` edges, none of whose nodes
-    repeats, pass through it; at an edge, how many through the edge. These are orbits of the subgraphs "cycle of length
-    :math:`\ell`" in `Improving Graph Neural Network Expressivity via Subgraph Isomorphism Counting
-    <https://arxiv.org/abs/2006.09252>`_, eqs. (1) and (2). Message passing cannot count them: it gives all nodes of
-    two triangles and of a hexagon the same rows.
+    repeats, pass through it; at an edge, how many through the edge. These are the counts of cycles in `Improving Graph
+    Neural Network Expressivity via Subgraph Isomorphism Counting <https://arxiv.org/abs/2006.09252>`_, section 3.
+    Message passing cannot count them: it gives all nodes of two triangles and of a hexagon the same rows.
 
     The counts are exact. They are found by enumeration, so the work grows with the number of paths: little on
     molecules and other sparse graphs, out of reach on dense ones, which are refused. Weights of edges are not read.
