@@ -51,8 +51,8 @@ class GraphTransform(BaseTransform, ABC):
     how, without gradient, and changes none of them.
 
     Edges count in both directions: an edge that is listed one way only is encoded as if it were listed both ways. Where
-    directions matter, keep them as edge features or node features (degrees in and out, for instance), which models and
-    attention layers read beside the encoding.
+    directions matter, take an encoder that is ``directed``, such as :class:`~tg_lpe.encoders.DirectedWalk`, or keep
+    them as features of edges or nodes, which models and attention layers read beside the encoding.
 
     Args:
         edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. ``"edge_weight"`` need

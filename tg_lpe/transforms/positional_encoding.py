@@ -29,7 +29,8 @@ class AddPositionalEncoding(GraphTransform):
     in any batch. Reads ``edge_index``, ``num_nodes``, edge weights where there are some, and ``x`` or ``edge_attr`` if
     the encoder does. :meth:`encode_dataset` encodes whole datasets in large batches.
 
-    Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
+    Directions of edges are dropped, unless the encoder is ``directed``, see
+    :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
         encoder: the encoder. A frozen copy is taken: training it further later, or moving it, changes nothing here.
