@@ -118,7 +118,8 @@ def leading_subspace(
     a cut. A Rayleigh-Ritz step after each loop orders the columns and gives the next cut, the smallest Ritz value. A
     loop is twice as long as the one before, unless it would drive the columns too close together. The loops end when
     the estimated share of the ``k`` eigenvectors that the columns miss is below ``tolerance``: the mean of
-    ``(residual / gap)^2`` over the columns, with the gap to the smallest Ritz value (Davis and Kahan's theorem).
+    ``(residual / gap)^2`` over the columns, with the gap to the smallest Ritz value (Davis and Kahan's theorem), and
+    what the columns after the first ``k`` hold of them.
 
     Each component is treated as if it were alone.
 
@@ -216,18 +217,18 @@ class _Filter:
         cut, length, layers = float(rule.first()), FIRST_LAYERS, 0
         with tqdm(total=max_layers, desc="positions", unit="layer", delay=SECONDS, leave=False, disable=None) as bar:
             while True:
-                x, values, missing, is_exact = self.ritz(self.filtered(x, cut, length), k)
+                x, values, missing, mixed, is_exact = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
                 bar.update(length)
                 no_gap = values[k - 1] - values[-1] <= 10 * torch.finfo(x.dtype).eps
-                if missing < tolerance or layers >= max_layers or (is_exact and no_gap):
+                if missing + mixed < tolerance or layers >= max_layers or (is_exact and no_gap):
                     break
                 found = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
                 cut = min(float(rule(*found, k)), BELOW_ONE)
                 largest = (2 * values[0] + 1 - cut) / (1 + cut)  # where the first Ritz value is mapped to
                 most = math.acosh(AMPLIFICATION) / math.acosh(max(largest, 1 + 1e-12))
                 length = max(2, min(2 * length, int(most), max_layers - layers))
-        return _Looped(x[:, :k].double().cpu().numpy(), 1 - values[:k], 1 - missing, layers)
+        return _Looped(x[:, :k].double().cpu().numpy(), 1 - values[:k], max(0.0, 1 - missing - mixed), layers)
 
     def filtered(self, x: Tensor, cut: float, length: int) -> Tensor:
         """``T_length(P') x``: Chebyshev's polynomial, ``P`` being mapped so that ``[-1, cut]`` is ``[-1, 1]``.
@@ -251,12 +252,13 @@ class _Filter:
         """Make the columns orthogonal to the null vector, in place."""
         return x.addr_(self.null, self.null @ x, alpha=-1)
 
-    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Array, float, bool]:
+    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Array, float, float, bool]:
         """Replace the columns by Ritz vectors of ``P`` in their span, orthogonal to the null vector.
 
         Returns:
             The vectors, their Ritz values in descending order, float64, the estimated share of the first ``k``
-            eigenvectors that the columns miss, and whether the first ``k`` are eigenvectors up to rounding.
+            eigenvectors that all columns miss, that which the later columns hold, and whether the first ``k`` are
+            eigenvectors up to rounding.
         """
         x = self.without_null(x)
         x /= torch.linalg.vector_norm(x, dim=0)
@@ -266,11 +268,15 @@ class _Filter:
         values, mix = eigh((projected + projected.T) / 2, gram)
         values, mix = values[::-1], torch.from_numpy(mix[:, ::-1].copy()).to(x)
         x = x @ mix
-        residual = product @ mix[:, :k] - x[:, :k] * torch.from_numpy(values[:k].copy()).to(x)
+        residual = product @ mix - x * torch.from_numpy(values.copy()).to(x)
         norms = torch.linalg.vector_norm(residual, dim=0).double().cpu().numpy()
         gaps = np.maximum(values[:k] - values[-1], 1e-300)
-        is_exact = bool(norms.max() <= 10 * torch.finfo(x.dtype).eps)
-        return x, values, float(np.minimum((norms / gaps) ** 2, 1.0).mean()), is_exact
+        missing = np.minimum((norms[:k] / gaps) ** 2, 1.0).mean()
+        # To second order, what two columns lack outside of their span turns them towards each other.
+        apart = np.maximum(values[:k, None] - values[None, k:], 1e-300)
+        turned = np.outer(norms[:k], norms[k:]) / apart / gaps[:, None]
+        mixed = np.minimum(turned**2, 1.0).sum() / k
+        return x, values, float(missing), float(mixed), bool(norms[:k].max() <= 10 * torch.finfo(x.dtype).eps)
 
 
 def _inner(x: Tensor, y: Tensor) -> Array:
