@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -279,16 +280,27 @@ def test_reset_reaches_nets_and_tells_of_bare_parameters() -> None:
     assert torch.equal(encoder.net[2].bias, fresh.net[2].bias)
 
 
-def test_a_frozen_linear_transformer_is_reset() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda encoder, other: encoder.reset_parameters(),
+        lambda encoder, other: encoder.load_state_dict(other.state_dict()),
+        lambda encoder, other: encoder.load_state_dict(other.state_dict(), assign=True),
+        lambda encoder, other: encoder.half().float(),
+        lambda encoder, other: encoder.double(),
+        lambda encoder, other: encoder.blocks[1].w_v.mul_(3),
+    ],
+    ids=["reset", "loaded", "assigned", "rounded", "cast", "in place"],
+)
+def test_a_frozen_linear_transformer_sees_other_weights(change: Callable[[Any, Any], Any]) -> None:
     encoder = LinearTransformer(4).freeze()
     before = encoder(None, RING).node
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(5)
-        encoder.reset_parameters()
-    expected = LinearTransformer(4)
-    expected.load_state_dict(encoder.state_dict())
-    assert not torch.equal(encoder(None, RING).node, before)
-    torch.testing.assert_close(encoder(None, RING).node, expected(None, RING).node.detach())
+        change(encoder, LinearTransformer(4))
+    after, expected = encoder(None, RING).node, copy.deepcopy(encoder).requires_grad_(True)(None, RING).node.detach()
+    assert not torch.equal(after, before.to(after.dtype))
+    torch.testing.assert_close(after, expected)
 
 
 @pytest.mark.parametrize(
