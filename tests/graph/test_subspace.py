@@ -163,6 +163,15 @@ def test_eigenvectors_that_nothing_tells_apart_end_the_loops(graph: nx.Graph, dt
     assert found.layers.item() < 200 and found.vectors.isfinite().all()
 
 
+@pytest.mark.parametrize(("graph", "k"), [(nx.cycle_graph(1000), 5), (nx.hypercube_graph(9), 4)])
+def test_a_repeated_eigenvalue_across_the_last_column_needs_no_more_layers(graph: nx.Graph, k: int) -> None:
+    """Any rotation of its vectors is allowed, so nothing is missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = find(from_networkx(nx.convert_node_labels_to_integers(graph)), k)
+    assert found.layers.item() < 1000 and found.share.item() > 0.99
+
+
 def test_another_seed_finds_the_same_space_and_the_same_seed_the_same_numbers() -> None:
     graph = connected(FAMILIES["five blocks"]())
     first, again, other = (find(graph, 4, seed=seed) for seed in (0, 0, 1))

@@ -41,6 +41,9 @@ more than it gains, and float32 must tell the columns apart."""
 GAP = 1e-9
 """Difference between Ritz values below which their columns are told apart by nothing."""
 
+REPEATED = 1e-4
+"""Eigenvalues that are closer than this part of their gap to the rest count as equal."""
+
 CHUNK = 2**16
 """Rows whose products with each other are summed in float64 at a time."""
 
@@ -220,7 +223,7 @@ class _Filter:
                 x, values, missing, mixed, is_exact = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
                 bar.update(length)
-                no_gap = values[k - 1] - values[-1] <= 10 * torch.finfo(x.dtype).eps
+                no_gap = values[k - 1] - values[-1] <= 64 * torch.finfo(x.dtype).eps
                 if missing + mixed < tolerance or layers >= max_layers or (is_exact and no_gap):
                     break
                 found = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
@@ -272,10 +275,11 @@ class _Filter:
         norms = torch.linalg.vector_norm(residual, dim=0).double().cpu().numpy()
         gaps = np.maximum(values[:k] - values[-1], 1e-300)
         missing = np.minimum((norms[:k] / gaps) ** 2, 1.0).mean()
-        # To second order, what two columns lack outside of their span turns them towards each other.
+        # To second order, what two columns lack outside of their span turns them towards each other; where their
+        # eigenvalues are equal, they may.
         apart = np.maximum(values[:k, None] - values[None, k:], 1e-300)
         turned = np.outer(norms[:k], norms[k:]) / apart / gaps[:, None]
-        mixed = np.minimum(turned**2, 1.0).sum() / k
+        mixed = np.minimum(turned**2, 1.0)[apart > REPEATED * gaps[:, None]].sum() / k
         return x, values, float(missing), float(mixed), bool(norms[:k].max() <= 10 * torch.finfo(x.dtype).eps)
 
 
