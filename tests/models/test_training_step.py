@@ -117,8 +117,13 @@ def step(model: Any, batch: dict[str, Any]) -> list[Tensor]:
     "options",
     [
         {**TYPES},
-        pytest.param({**TYPES, "norm": "graph", "pooling": "both"}, marks=pytest.mark.slow),
-        pytest.param({"norm": "layer", "residual": False, "level": "node"}, marks=pytest.mark.slow),
+        pytest.param(
+            {**TYPES, "attention_options": {"norm": "graph"}, "readout": {"pooling": "both"}}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"attention_options": {"norm": "layer", "residual": False}, "readout": {"level": "node"}},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, request: pytest.FixtureRequest) -> None:
