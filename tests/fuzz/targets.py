@@ -132,7 +132,9 @@ def _options(cls: type) -> Mapping[str, inspect.Parameter]:
 def _required(cls: type) -> dict[str, Any]:
     empty = inspect.Parameter.empty
     names = [p.name for p in _options(cls).values() if p.default is empty and p.kind is not p.VAR_KEYWORD]
-    return {name: SIZES[name] for name in names}
+    # Longer cycles take minutes on dense graphs.
+    triangles = {"lengths": [3], "max_paths": 10**9} if cls.__name__ == "CycleCounts" else {}
+    return {name: SIZES[name] for name in names} | triangles
 
 
 def _encoders(dtype: torch.dtype) -> Iterator[Target]:
@@ -287,7 +289,8 @@ class _WithShared(nn.Module):
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Incidence) -> tuple[Tensor, Tensor]:
         if self.shared is None:
             return self.layer(h, e, neighbourhoods)
-        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods))
+        given = (None, e) if getattr(self.layer, "reads_pairs", False) else ()
+        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods, *given))
         return h, e
 
 
