@@ -14,6 +14,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def table(name: str, form: str = "") -> str:
     entries = content["results"]
     if name not in FORMATS:
         entries = sorted(entries, key=lambda entry: -entry["test_mae"])
-    if name == "nodes":
+    if name in NODE_COLUMNS:
         entries = nodes_by_figure(entries)
     if name == "primal":
         entries = grouped(entries, "attention", sizes_of)
@@ -370,7 +371,14 @@ def positions_large_row(entry: dict[str, Any]) -> list[str]:
     return [entry["family"], entry["method"], f"{entry['share']:.4f}", f"{entry['seconds']:.1f}"]
 
 
-NODE_ENCODINGS = ("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges")
+NODE_ENCODINGS = (
+    *("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges", "positions, trained"),
+    *("directed walks", "magnetic"),
+)
+NODE_COLUMNS = {
+    "nodes": NODE_ENCODINGS[:7],
+    "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[7:]),
+}
 
 
 def nodes_by_figure(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -383,14 +391,20 @@ def nodes_by_figure(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def nodes_row(entry: dict[str, Any]) -> list[str]:
+def nodes_row(columns: tuple[str, ...], entry: dict[str, Any]) -> list[str]:
     """A task and a figure of benchmarks/nodes.py: mean and standard deviation in hundredths, the best in bold."""
-    figure, there = entry["figure"], [entry[name] for name in NODE_ENCODINGS if name in entry]
+    figure, there = entry["figure"], [entry[name] for name in columns if name in entry]
     best = max(row[figure] for row in there)
-    cells = [nodes_cell(entry[name], figure, best) if name in entry else "" for name in NODE_ENCODINGS]
+    cells = [nodes_cell(entry[name], figure, best) if name in entry else "" for name in columns]
     title = METRICS[figure].title if figure in METRICS else figure
-    seeds = min(len(row["runs"]) for row in there)
-    return [entry["data"], title, *cells, str(seeds), f"{sum(row['seconds'] for row in there) / len(there):.0f}"]
+    seeds = sorted({len(row["runs"]) for row in there})
+    return [
+        entry["data"],
+        title,
+        *cells,
+        " or ".join(map(str, seeds)),
+        f"{sum(row['seconds'] for row in there) / len(there):.0f}",
+    ]
 
 
 def nodes_cell(row: dict[str, Any], figure: str, best: float) -> str:
@@ -479,7 +493,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "positions_share": (["graph", "nodes", "share", "layers", "seconds", "of SciPy's eigsh"], positions_share_row),
     "positions_communities": (["nodes", "encoding", "accuracy", "seconds"], positions_communities_row),
     "positions_large": (["graph, 1,000,000 nodes", "method", "share", "seconds"], positions_large_row),
-    "nodes": (["data", "figure", *NODE_ENCODINGS, "seeds", "seconds a run"], nodes_row),
+    **{
+        name: (["data", "figure", *columns, "seeds", "seconds a run"], partial(nodes_row, columns))
+        for name, columns in NODE_COLUMNS.items()
+    },
     "k": (
         ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
         k_row,
