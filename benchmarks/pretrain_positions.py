@@ -18,6 +18,7 @@ import hashlib
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,7 @@ def compared(
     """One row for each rule: layers by family, and their geometric mean by the first rule's; shares by loop."""
     rows, first = [], []
     for name, (rule, amplification) in rules.items():
+        start = time.process_time()
         courses = {
             family: [course(rule, graph, amplification, seed) for graph in graphs for seed in range(seeds)]
             for family, graphs in tqdm(families.items(), desc=name)
@@ -255,7 +257,8 @@ def compared(
         ratio = math.exp(statistics.fmean(math.log(a / b) for a, b in zip(layers, first, strict=True)))
         by_family = {family: statistics.fmean(path[-1][0] for path in paths) for family, paths in courses.items()}
         second = statistics.fmean(path[min(1, len(path) - 1)][1] for paths in courses.values() for path in paths)
-        rows.append({"rule": name, "ratio": ratio, "share_after_two_loops": second, "layers": by_family})
+        row = {"rule": name, "ratio": ratio, "share_after_two_loops": second, "layers": by_family}
+        rows.append(row | {"seconds": time.process_time() - start})
         print(f"{name}: {ratio:.3f} of the layers, {second:.3f} after two loops", flush=True)
     return rows
 
@@ -283,7 +286,8 @@ def main() -> None:
     seeds = 1 if args.quick else 2
     results = {"trained": compared(rules, families, seeds), "held_out": compared(rules, held, seeds)}
     file = Path(args.json or "benchmarks/results/pretrain_positions.json")
-    write_json(file, {"results": results, "steps": steps, "machine": environment()})
+    rows = [{"families": part, **row} for part, found in results.items() for row in found]
+    write_json(file, {"results": rows, "steps": steps, "machine": environment()})
     if args.ship:
         ship(cut, results, steps)
 

@@ -47,6 +47,9 @@ REPEATED = 1e-4
 CHUNK = 2**16
 """Rows whose products with each other are summed in float64 at a time."""
 
+LOWEST_CUT = -0.9
+"""At minus one nothing would be left to damp."""
+
 BELOW_ONE = 1 - 1e-12
 """The largest cut: at one nothing would be left to amplify."""
 
@@ -227,7 +230,7 @@ class _Filter:
                 if missing + mixed < tolerance or layers >= max_layers or (is_exact and no_gap):
                     break
                 found = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
-                cut = min(float(rule(*found, k)), BELOW_ONE)
+                cut = min(max(float(rule(*found, k)), LOWEST_CUT), BELOW_ONE)
                 largest = (2 * values[0] + 1 - cut) / (1 + cut)  # where the first Ritz value is mapped to
                 most = math.acosh(AMPLIFICATION) / math.acosh(max(largest, 1 + 1e-12))
                 length = max(2, min(2 * length, int(most), max_layers - layers))
@@ -296,9 +299,9 @@ def looped_subspace(
 
     The loops of :func:`leading_subspace`, for all components at once, small ones included: 8 layers, then 16, and so
     on, fewer where a component's columns would be driven too close together, none where they span all there is.
-    Gradients reach the edge weights and the
-    parameters of the cut: those of the columns as they are after the loops, up to directions in which two Ritz values
-    are equal, where columns are not defined.
+    Gradients reach the edge weights and the parameters of the cut: those of the columns as they are after the loops, up
+    to directions in which two Ritz values are equal, where columns are not defined. The share is that which all columns
+    hold.
 
     Args:
         graph: the batch; without ground conductances.
@@ -326,7 +329,7 @@ def looped_subspace(
         x, layers = batch.filtered(x, edge, lengths, longest), layers + lengths
         x, values, missing = batch.ritz(x, k)
         if loop + 1 < loops:
-            edge = cut(values, missing, k).clamp(-0.9, BELOW_ONE)
+            edge = cut(values, missing, k).clamp(LOWEST_CUT, BELOW_ONE)
             largest = (2 * values[:, 0] + 1 - edge) / (1 + edge)
             limit = math.acosh(AMPLIFICATION) / largest.detach().clamp(min=1 + 1e-6).acosh()
     absent = torch.arange(k, device=like.device) >= batch.dimensions.unsqueeze(1)
