@@ -27,7 +27,7 @@ PROBE_NODES = 64
 
 @register
 class FromTransform(NodeEdgeEncoder):
-    """What a PyTorch Geometric transform writes at the nodes: every such transform is an encoding.
+    """Encode nodes by what a PyTorch Geometric transform writes at them: every such transform is an encoding.
 
     The transform sees each graph of a batch by itself: its edges in both directions, each once and sorted, its edge
     weights if it has some, its number of nodes, and no features. It runs once for a data set, beforehand. Random
@@ -103,7 +103,7 @@ class FromTransform(NodeEdgeEncoder):
         return told.replace(repr(self.transform), _told(self._writer), 1) if self._not_jsonable else told
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """What the transform writes at nodes; nothing at edges.
+        """Return what the transform writes at nodes; nothing at edges.
 
         Raises:
             ValueError: if the transform fails on a graph, or does not write ``out_channels`` columns at its nodes.
@@ -133,7 +133,7 @@ def _made(name: str, options: Mapping[str, Any]) -> Callable[[Data], Data]:
 
 
 def _values(apply: Callable[[Data], Data], attr_name: str, graph: Graph, seed: int, hint: str = "") -> Tensor:
-    """What a transform writes at the nodes of each graph, one after the other, ``[num_nodes, num_columns]``."""
+    """Return what a transform writes at the nodes of each graph, one after the other, ``[num_nodes, num_columns]``."""
     rows, ptr, edge_ptr = [], graph.ptr.tolist(), graph.edge_ptr.tolist()
     for number, (first, last) in enumerate(pairwise(ptr)):
         own = slice(edge_ptr[number], edge_ptr[number + 1])

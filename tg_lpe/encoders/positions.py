@@ -14,11 +14,11 @@ from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.subspace import Subspace, leading_subspace, looped_subspace
+from tg_lpe.graph.subspace import Cut, Subspace, leading_subspace, looped_subspace
 from tg_lpe.nn.probes import with_random_signs
 
 
-class LearnedCut(nn.Module):
+class LearnedCut(nn.Module, Cut):
     """A rule for the cut of each loop of the filter, learned from the Ritz values of the loop before.
 
     ``cut = last + tanh(f) (kth - last)``, where ``last`` is the smallest Ritz value, ``kth`` the smallest that is asked
@@ -184,7 +184,7 @@ class Positions(ComputedEncoder):
         return _of_mean_square_one(found)
 
     def _forms(self, positions: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """What no sign and no rotation of the columns changes, ``[num_pairs, 2]``."""
+        """Compute what no sign and no rotation of the columns changes, ``[num_pairs, 2]``."""
         one, other = positions[first], positions[second]
         return torch.stack([(one * other).sum(1), (one - other).square().sum(1)], 1) / self.k
 

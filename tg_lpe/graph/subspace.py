@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -57,12 +58,14 @@ SECONDS = 10.0
 """Time after which a progress bar appears."""
 
 
-class Cut(Protocol):
+class Cut(ABC):
     """A rule for the cut of a loop: eigenvalues of the normalized adjacency below it are damped."""
 
+    @abstractmethod
     def first(self) -> Tensor:
         """Choose the cut of the first loop, a scalar."""
 
+    @abstractmethod
     def __call__(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
         """Choose the cut of the next loop.
 
@@ -76,7 +79,7 @@ class Cut(Protocol):
         """
 
 
-class SmallestRitzValue:
+class SmallestRitzValue(Cut):
     """The cut that is certain to be too low: the smallest Ritz value of the loop before."""
 
     def first(self) -> Tensor:

@@ -61,7 +61,7 @@ class Options:
 
 @dataclass(frozen=True)
 class ReadoutOptions(Options):
-    """What is read of the nodes of a graph, and the map to predictions; see :class:`~tg_lpe.GraphTransformer`.
+    """Options of the read-out of nodes, and its map to predictions; see :class:`~tg_lpe.GraphTransformer`.
 
     Raises:
         ValueError: if an option is out of range, or pooling is asked for where nothing is pooled.
@@ -98,7 +98,7 @@ class ReadoutOptions(Options):
 
 @dataclass(frozen=True)
 class TokenReadoutOptions(Options):
-    """What is read of the tokens of a graph; see :class:`~tg_lpe.models.TupleTransformer`.
+    """Options of the read-out of tokens; see :class:`~tg_lpe.models.TupleTransformer`.
 
     Raises:
         ValueError: if an option is out of range, or pooling is asked for where nothing is pooled.

@@ -77,7 +77,7 @@ class PositionalEncoderTestCase(EncoderTestCase):
             self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
 
     def large(self) -> Graph:
-        """As many blocks as separate columns from the rest, and one more."""
+        """Return as many blocks as separate columns from the rest, and one more."""
         return from_networkx(nx.random_partition_graph([60] * (self.k + 1), 0.25, 0.01, seed=0))
 
     def share(self, first: Tensor, other: Tensor) -> float:

@@ -22,7 +22,7 @@ MAX_NODES = 1024
 
 
 class PairState(NamedTuple):
-    """What a layer that reads pairs hands to the next."""
+    """State that a layer which reads pairs hands to the next."""
 
     values: Tensor | None
     """Encoding or features of the pairs, ``[num_pairs, channels]``."""
