@@ -357,7 +357,8 @@ def positions_share_row(entry: dict[str, Any]) -> list[str] | None:
 
 def positions_communities_row(entry: dict[str, Any]) -> list[str]:
     """An encoding of benchmarks/positions.py."""
-    accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.3f} ± {entry['spread']:.3f}"
+    accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.3f}"
+    accuracy += "" if entry.get("spread") is None else f" ± {entry['spread']:.3f}"
     return [
         f"{entry['nodes']:,}",
         entry["encoding"],
