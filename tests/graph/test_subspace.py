@@ -190,5 +190,8 @@ def test_arguments_out_of_range(name: str, value: object) -> None:
 
 
 def test_ground_is_refused() -> None:
+    graph = Incidence(torch.tensor([[0], [1]]), ground=torch.ones(2))
     with pytest.raises(ValueError, match="ground"):
-        leading_subspace(Incidence(torch.tensor([[0], [1]]), ground=torch.ones(2)), 2)
+        leading_subspace(graph, 2)
+    with pytest.raises(ValueError, match="ground"):
+        looped_subspace(graph, 2, 1, like=torch.ones(()), cut=SmallestRitzValue())

@@ -160,8 +160,7 @@ def leading_subspace(
         raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}; 2e-3 is the default")
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    if graph.ground is not None:
-        raise ValueError("graph must have no ground conductances: positions are those of the graph alone")
+    _check_ground(graph)
     cut = SmallestRitzValue() if cut is None else cut
     parts = Components(graph)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
@@ -191,6 +190,11 @@ def leading_subspace(
     label = parts.label.astype(np.int64)
     out = (torch.from_numpy(part).to(graph.device) for part in (vectors, values, share, label, layers))
     return Subspace(*out)
+
+
+def _check_ground(graph: Graph) -> None:
+    if graph.ground is not None:
+        raise ValueError("graph must have no ground conductances: positions are those of the graph alone")
 
 
 def _exact(parts: Components, group: ComponentGroup, k: int) -> tuple[Array, Array]:
@@ -318,7 +322,11 @@ def looped_subspace(
     Returns:
         As :func:`leading_subspace`; values and share in the dtype of ``like``, columns beyond what a component has are
         zero and their values NaN.
+
+    Raises:
+        ValueError: on ground conductances.
     """
+    _check_ground(graph)
     parts = Components(graph)
     num_columns = max(2 * k, k + 8) if num_columns is None else num_columns
     batch = _Batch(graph, parts, like, num_columns)
