@@ -130,7 +130,13 @@ WHITENED_ROWS: dict[str, list[str]] = {
 
 BUDGET = {
     **{f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)},
-    "gram-k16, frozen, nodes alone, 9 layers": [*FIXED_NODES, *REGULAR],
+    **{
+        f"{name}, 9 layers": [*options, *REGULAR]
+        for name, options in {
+            "random-walk, whitened, nodes alone": WHITENED_ROWS["random-walk, whitened, nodes alone"],
+            "gram-k16, frozen, nodes alone": FIXED_NODES,
+        }.items()
+    },
 }
 SLOW = ["--encoder_lr", "0.001"]
 SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
