@@ -49,3 +49,16 @@ def test_the_first_that_fails_is_named() -> None:
     checks.in_range("types", torch.tensor([-1]), 3)
     with pytest.raises(ValueError, match=r"got -1..-1"):
         checks.run()
+
+
+def test_what_held_before_is_not_asked_again() -> None:
+    types, first = torch.tensor([0, 2]), ValueChecks()
+    first.in_range("types", types, 3)
+    first.run()
+    again = ValueChecks(first.passed)
+    again.in_range("types", types, 3)
+    assert again.run() == []
+    again.in_range("types", types, 2)
+    with pytest.raises(ValueError, match="types must"):
+        again.run()
+    assert len(first.passed) == 1

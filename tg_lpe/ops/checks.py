@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
@@ -21,14 +21,15 @@ class ValueChecks:
     compiled as a whole cannot wait.
 
     Args:
-        passed: keys of ranges that held before and are not asked again, as another object's :attr:`passed`.
+        known: keys of ranges that held before and are not asked again, as another object's :attr:`passed`.
 
     Attributes:
-        passed: keys of the tensors that were checked, and their ranges.
+        passed: keys of the tensors that were checked here, and their ranges.
     """
 
-    def __init__(self, passed: Iterable[Key] = ()) -> None:
-        self.passed = set(passed)
+    def __init__(self, known: Collection[Key] = ()) -> None:
+        self._known = known
+        self.passed: set[Key] = set()
         self._asked: set[Key] = set()
         self._numbers: list[Tensor] = []
         self._judges: list[Callable[[list[int]], None]] = []
@@ -102,7 +103,7 @@ class ValueChecks:
             return False
         key = (values.data_ptr(), values.dtype, tuple(values.shape), values.stride(), size)
         self._asked.add(key)
-        return key in self.passed
+        return key in self._known or key in self.passed
 
 
 def _check_dense(what: str, values: Tensor) -> None:
