@@ -1,0 +1,76 @@
+"""Paired differences of errors, against scipy and against many draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tg_lpe.training import paired_difference
+
+
+def errors(num_seeds: int, num_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of a model and of a reference that share what is hard about a row, with heavy tails."""
+    draw = np.random.default_rng(seed)
+    hard = draw.exponential(size=num_rows) ** 2
+    noise = draw.exponential(0.2, size=(2, num_seeds, num_rows))
+    return hard + noise[0], hard + 0.1 + noise[1]
+
+
+def test_mean_and_its_error_are_those_of_a_paired_t_test() -> None:
+    model, reference = errors(1, 501, 0)
+    difference = paired_difference(model, reference)
+    test = stats.ttest_rel(model[0], reference[0])
+    assert difference.mean_error is not None
+    assert difference.mean / difference.mean_error == pytest.approx(test.statistic)
+    assert difference.median == pytest.approx(np.median(model - reference))
+    assert difference.num_rows == 501 and difference.seed_error is None
+    assert paired_difference(model[0], reference[0]) == difference
+
+
+def test_seeds_of_a_row_are_one_observation() -> None:
+    model, reference = errors(3, 400, 1)
+    difference = paired_difference(torch.tensor(model), torch.tensor(reference))
+    rows = (model - reference).mean(0)
+    assert difference.mean_error == pytest.approx(stats.sem(rows))
+    assert difference.median == pytest.approx(np.median(rows))
+    assert difference.by_seed == pytest.approx((model - reference).mean(1))
+    assert difference.seed_error == pytest.approx(stats.sem((model - reference).mean(1)))
+    again = paired_difference(np.concatenate([model, model]), np.concatenate([reference, reference]))
+    assert again.mean_error == pytest.approx(difference.mean_error)
+
+
+def test_what_is_hard_for_both_does_not_count() -> None:
+    model, reference = errors(1, 1000, 2)
+    difference = paired_difference(model, reference)
+    apart = math.hypot(stats.sem(model[0]), stats.sem(reference[0]))
+    assert difference.mean_error is not None and difference.mean_error < apart / 4
+
+
+def test_error_of_the_median_is_its_deviation_over_draws() -> None:
+    draws = [paired_difference(*errors(1, 900, seed)) for seed in range(200)]
+    spread = np.std([draw.median for draw in draws], ddof=1)
+    estimate = np.sqrt(np.mean([float(draw.median_error or 0) ** 2 for draw in draws]))
+    assert estimate == pytest.approx(spread, rel=0.2)
+
+
+def test_one_row_has_no_error() -> None:
+    assert paired_difference([2.0], [0.5])[:4] == (1.5, None, 1.5, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "reference", "named"),
+    [
+        ([1.0, 2.0], [1.0], "same shape"),
+        ([], [], "at least one row"),
+        ([[[1.0]]], [[[1.0]]], "num_rows"),
+        ([float("nan"), 1.0], [1.0, 1.0], "errors"),
+        ([1.0, 1.0], [1.0, float("inf")], "reference"),
+    ],
+)
+def test_unfit_errors_are_refused(model: list, reference: list, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        paired_difference(model, reference)
