@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 
-def measure(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median and interquartile range of the seconds a call takes."""
+def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[float, float]:
+    """Median and interquartile range of the seconds a call takes; from two calls on, none begins after ``limit``."""
     run()
-    times = []
-    for _ in range(repeats):
+    times: list[float] = []
+    while len(times) < min(repeats, 2) or (len(times) < repeats and sum(times) < limit):
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)

@@ -373,12 +373,21 @@ def positions_large_row(entry: dict[str, Any]) -> list[str]:
 
 
 NODE_ENCODINGS = (
-    *("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges", "positions, trained"),
+    *(
+        "none",
+        "size",
+        "random walks",
+        "gram-k16",
+        "eigenvectors",
+        "positions",
+        "positions, edges",
+        "positions, trained",
+    ),
     *("directed walks", "magnetic"),
 )
 NODE_COLUMNS = {
-    "nodes": NODE_ENCODINGS[:7],
-    "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[7:]),
+    "nodes": NODE_ENCODINGS[:8],
+    "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[8:]),
 }
 
 

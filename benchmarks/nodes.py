@@ -13,19 +13,21 @@ pairs without an edge; encoding and messages see the training edges alone, in al
 Encodings have 16 columns and are computed once. A model reads them beside the features: a binary matrix with rows of
 length one, columns of variance one of tolokers, one-hot of CLUSTER and PATTERN, or, without, the logarithm of the
 degree. Their columns are divided by their root mean square, after their mean is taken away unless their sign is
-arbitrary. "positions, edges" reads also inner products and squared distances at the edges. "positions, trained" are
-those of two loops from the weights of positions-k16, trained with the model; not for links. Signs are drawn anew in
-each step where there are many graphs; on one graph, whose nodes are those of the test, they stay as they are.
+arbitrary. "size" is one column, n^-1/2 for a graph of n nodes, where there are many graphs. "positions, edges" reads
+also inner products and squared distances at the edges. "positions, trained" are those of two loops from the weights of
+positions-k16, trained with the model; not for links. Signs are drawn anew in each step where there are many graphs; on
+one graph, whose nodes are those of the test, they stay as they are.
 
 Chameleon and squirrel are encoded as directed graphs, and their messages go both ways along each edge. "directed
 walks", of 15 columns, and "magnetic", of potentials 0.05 and 0.25, alone see directions, and are for these two alone.
 
 The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
 neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual; then a net of one hidden
-layer for scores of classes, or a linear map to vectors whose inner products are scores of links. On one graph: two
-layers, means for sums, dropout of 0.5 (of links 0), Adam with a rate of 0.01 and weight decay 5e-4, stopped 100 epochs
-after the best one. On many: four layers, sums over the mean degree, batches of 16 graphs, a one-cycle rate up to 0.003,
-classes weighted by their frequency. The test set is read once, at the best epoch of validation. Seconds are CPU time.
+layer, of a node's channels for scores of classes, of the product of two nodes' for the score of a link. On one graph:
+two layers, means for sums, dropout of 0.5 (of links 0), Adam with a rate of 0.01 and weight decay 5e-4, stopped 100
+epochs after the best one. On many: four layers, sums over the mean degree, batches of 16 graphs, a one-cycle rate up to
+0.003, classes weighted by their frequency. The test set is read once, at the best epoch of validation. Seconds are CPU
+time.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 100, 16
 
 ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "none": None,
+    "size": None,
     "random walks": lambda: AddPositionalEncoding(RandomWalk(K, 0)),
     "gram-k16": lambda: LinearTransformerPE(K, attr_name="pe"),
     "eigenvectors": lambda: AddPositionalEncoding(LaplacianEigenvectors(K, 0)),
@@ -88,6 +91,8 @@ class Task(NamedTuple):
 
     def takes(self, encoding: str) -> bool:
         """Whether the encoding is computed for this task."""
+        if encoding == "size":
+            return self.kind == "graphs"
         if self.is_directed:
             return encoding != "positions, edges"  # of edges one way, where messages go both
         return encoding not in DIRECTED and not (encoding == TRAINED and self.kind == "links")
@@ -157,15 +162,14 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Channels of the nodes, and a head for scores of ``out`` classes, or for the factors of scores of pairs."""
+    """Channels of the nodes, and a head of ``out`` scores: of a node, or of the product of two."""
 
-    def __init__(self, widths: tuple[int, int], num_matrices: int, layers: int, dropout: float, out: int = 0) -> None:
+    def __init__(self, widths: tuple[int, int], num_matrices: int, layers: int, dropout: float, out: int) -> None:
         super().__init__()
         self.features, self.encoding = (nn.Linear(width, CHANNELS, bias=False) for width in widths)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(Layer(num_matrices, dropout) for _ in range(layers))
-        net = (nn.ReLU(), nn.Linear(CHANNELS, out)) if out else ()
-        self.head = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), *net)
+        self.head = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, out))
 
     def forward(self, x: Tensor, pe: Tensor, neighbours: Neighbours) -> Tensor:
         """Channels of the nodes, before the head, ``[num_nodes, 64]``."""
@@ -179,7 +183,9 @@ def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
     """The graphs with standardised columns ``pe``, one of zeros for "none", and the seconds of encoding them."""
     make, start = ENCODINGS[name], time.process_time()
     if make is None:
-        return [copy.copy(data).update({"pe": torch.zeros(data.num_nodes, 1)}) for data in given], 0.0
+        sizes = [data.num_nodes**-0.5 if name == "size" else 0.0 for data in given]
+        columns = [torch.full((data.num_nodes, 1), size) for data, size in zip(given, sizes, strict=True)]
+        return [copy.copy(data).update({"pe": pe}) for data, pe in zip(given, columns, strict=True)], 0.0
     encoded = make().encode_dataset(given, progress=False)
     seconds = time.process_time() - start
     for attribute in ("pe", "edge_pe") if "edge_pe" in encoded[0] else ("pe",):
@@ -267,12 +273,12 @@ def links(splits: tuple[Data, Data, Data], task: Task, seed: int) -> dict[str, A
     """Tell pairs with a hidden edge from pairs without; only the first graph, which is encoded, is read."""
     data, pairs = splits[0], dict(zip(("train", "val", "test"), splits, strict=True))
     x, neighbours = features_of(data, task.has_features), neighbours_of(data)
-    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.0)
+    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.0, 1)
     generator = torch.Generator().manual_seed(seed)
 
     def score(ends: Tensor) -> Tensor:
-        h = model.head(model(x, data.pe, neighbours))
-        return (h[ends[0]] * h[ends[1]]).sum(1)
+        h = model(x, data.pe, neighbours)
+        return model.head(h[ends[0]] * h[ends[1]]).squeeze(1)
 
     def losses() -> Iterator[Tensor]:
         ends = data.edge_label_index
