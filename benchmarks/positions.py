@@ -6,9 +6,11 @@ share: nine families of graphs, sizes from 100 to 100,000 nodes, three seeds: th
 of the normalized adjacency that eight columns hold, against SciPy's `eigsh`, and the seconds of both.
 communities: blocks of equal size without features, a tenth of the nodes labelled by their block, two SAGE layers: the
 accuracy on the other nodes for each encoding, five seeds; one for 100,000 nodes.
-large: a million nodes, in one process: seconds, memory and share beside `eigsh`, `lobpcg` and PyG's transform.
+large: a million nodes, in one process: seconds, memory and share beside `eigsh`, `lobpcg` and PyG's transform; with
+--device DEVICE, such as cuda, also ours there, from the arrays of the edges to those of the positions.
 
-Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, whatever else the machine does.
+Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, whatever else the machine does. Those on another
+device are what a clock on the wall shows.
 """
 
 from __future__ import annotations
@@ -141,16 +143,16 @@ def by_eigsh(family: str, matrix: csr_matrix, tolerance: float, k: int = K) -> n
     return vectors[:, np.argsort(-values)][:, 1:]
 
 
-def incidence(adjacency: csr_matrix) -> Graph:
+def incidence(adjacency: csr_matrix, device: str = "cpu") -> Graph:
     """The graph of a symmetric matrix."""
     upper = triu(adjacency, 1).tocoo()
-    return Graph(torch.from_numpy(np.stack([upper.row, upper.col]).astype(np.int64)), adjacency.shape[0])
+    return Graph(torch.from_numpy(np.stack([upper.row, upper.col]).astype(np.int64)).to(device), adjacency.shape[0])
 
 
-def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and its seconds of processor time."""
-    start = time.process_time()
-    return run(), time.process_time() - start
+def timed(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[Any, float]:
+    """What a call returns, and its seconds, of processor time by default."""
+    start = clock()
+    return run(), clock() - start
 
 
 def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
@@ -258,9 +260,11 @@ LARGE = (("5 blocks", 4), ("grid", 8), ("geometric", 8))
 """Families, and the number of eigenvectors: four separate five blocks, and no gap comes after the next."""
 
 
-def large(size: int) -> Iterator[dict[str, Any]]:
+def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
     """One row for each family and method; the share is that of eigenvectors to 1e-8."""
     cut = load_encoder(SHIPPED).cut
+    if device is not None:  # its libraries are loaded
+        leading_subspace(incidence(connected(*grid(2000), 2000), device), 4, cut=cut)
     for family, k in LARGE:
         adjacency = connected(*FAMILIES[family](size, 0), size)
         matrix, null = normalized(adjacency)
@@ -276,10 +280,14 @@ def large(size: int) -> Iterator[dict[str, Any]]:
                 identity(m.shape[0]) - m, x, Y=u[:, None], maxiter=40, tol=1e-4, largest=False
             )[1][:, :k],
         }
+        if device is not None:
+            methods[f"{SHIPPED}, {device}"] = lambda a=adjacency, k=k: (
+                leading_subspace(incidence(a, device), k, cut=cut).vectors.cpu().numpy()
+            )
         if family not in PLANAR:  # there PyG's transform, which inverts nothing, would take hours
             methods["AddLaplacianEigenvectorPE"] = lambda m=matrix, k=k: pyg_columns(m, k)
         for name, run in methods.items():
-            columns, seconds = timed(run)
+            columns, seconds = timed(run, time.perf_counter if name.endswith(f", {device}") else time.process_time)
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             row = {"family": family, "k": k, "nodes": matrix.shape[0], "method": name}
             yield row | {"share": share_of(exact, columns), "seconds": seconds, "peak_gib_so_far": memory}
@@ -289,6 +297,7 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
     parser.add_argument("--nodes", type=int, help="of the large graphs, in place of 1,000,000")
+    parser.add_argument("--device", help="where large runs once more, such as cuda")
     parser.add_argument("--quick", action="store_true", help="graphs of 500 nodes, one seed; needs --json")
     parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/positions_PART.json)")
     args = parser.parse_args()
@@ -298,7 +307,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
         "communities": lambda: communities([500] if args.quick else [5_000, 100_000], seeds),
-        "large": lambda: large(args.nodes or (3000 if args.quick else 1_000_000)),
+        "large": lambda: large(args.nodes or (3000 if args.quick else 1_000_000), args.device),
     }
     file = Path(args.json or f"benchmarks/results/positions_{args.part}.json")
     write_json(file, {"results": _shown(parts[args.part]()), "machine": environment()})
