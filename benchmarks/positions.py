@@ -270,7 +270,12 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
         matrix, null = normalized(adjacency)
         start = np.random.default_rng(0).standard_normal((matrix.shape[0], 2 * k))
         exact = by_eigsh(family, matrix, 1e-8, k)
-        methods: dict[str, Callable[[], np.ndarray]] = {
+        methods: dict[str, Callable[[], np.ndarray]] = {}
+        if device is not None:
+            methods[f"{SHIPPED}, {device}"] = lambda a=adjacency, k=k: (
+                leading_subspace(incidence(a, device), k, cut=cut).vectors.cpu().numpy()
+            )
+        methods |= {
             SHIPPED: lambda a=adjacency, k=k: leading_subspace(incidence(a), k, cut=cut).vectors.numpy(),
             **{
                 f"eigsh, tolerance {t}": lambda f=family, m=matrix, t=t, k=k: by_eigsh(f, m, t, k)
@@ -280,10 +285,6 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
                 identity(m.shape[0]) - m, x, Y=u[:, None], maxiter=40, tol=1e-4, largest=False
             )[1][:, :k],
         }
-        if device is not None:
-            methods[f"{SHIPPED}, {device}"] = lambda a=adjacency, k=k: (
-                leading_subspace(incidence(a, device), k, cut=cut).vectors.cpu().numpy()
-            )
         if family not in PLANAR:  # there PyG's transform, which inverts nothing, would take hours
             methods["AddLaplacianEigenvectorPE"] = lambda m=matrix, k=k: pyg_columns(m, k)
         for name, run in methods.items():
