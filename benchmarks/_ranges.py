@@ -37,7 +37,7 @@ def main() -> None:
 
 def ranges(data: dict[str, Any], folder: str, cache: str | None) -> dict[str, Any]:
     """Sizes, atom types and labels of the training molecules, read as the card says."""
-    published = data["source"] in ("zinc", "qm9", "zinc12k")
+    published = data["source"] in ("zinc", "qm9-solubility", "zinc12k")
     types = data["atom_types"]
     splits = load_molecules(
         folder,

@@ -427,7 +427,7 @@ def nodes_cell(row: dict[str, Any], figure: str, best: float) -> str:
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
     **dict.fromkeys(
-        ("zinc_100_budget", "qm9_100_budget"),
+        ("zinc_100_budget", "qm9_solubility_100_budget"),
         (["encoding", "validation MAE", "test MAE", "after relabelling", "parameters", "seeds"], validated_row),
     ),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),

@@ -33,7 +33,7 @@ from _runs import complete_runs, machine_of, run, slug, summary
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.training.run_folder import RunFolder
 
-SETS = ("zinc", "zinc12k", "qm9", "nci")
+SETS = ("zinc", "zinc12k", "qm9-solubility", "nci")
 
 GRAM = "GramTransformer"
 """The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""

@@ -42,6 +42,9 @@ PAPER: dict[str, dict[str, Any]] = {
 """The six cells as the paper prints them: mean and standard deviation over four seeds."""
 
 SETS = ("zinc", "qm9")
+SOURCES = {"qm9": "qm9-solubility"}
+"""Names of the data on the command line, where the set has another."""
+
 ROWS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
     "laplacian": ["--encoder", "LaplacianEigenvectors"],
@@ -124,7 +127,8 @@ def train(cell: str, seed: int, args: argparse.Namespace) -> None:
         options += ROWS[row]
     if args.quick:
         options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
-    run("train", name, Path(args.out) / f"{cell}-{epochs}-s{seed}", options, data, args.threads, args.device)
+    source = SOURCES.get(name, name)
+    run("train", source, Path(args.out) / f"{cell}-{epochs}-s{seed}", options, data, args.threads, args.device)
 
 
 def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | None:
@@ -133,9 +137,8 @@ def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | 
     base = Path(args.out) / "pretrain"
     for start in range(args.starts):
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.pretrain_epochs), "--seed", str(start)]
-        if not run(
-            "pretrain", name, base / f"{cell}-{args.pretrain_epochs}-s{start}", options, data, args.threads, args.device
-        ):
+        folder = base / f"{cell}-{args.pretrain_epochs}-s{start}"
+        if not run("pretrain", SOURCES.get(name, name), folder, options, data, args.threads, args.device):
             return None
     starts = complete_runs(base, f"{cell}-{args.pretrain_epochs}")
     best = min(range(args.starts), key=lambda start: read_json(starts[start].result)["val_loss"])

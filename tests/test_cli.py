@@ -20,7 +20,7 @@ import yaml
 from helpers import randomize_
 from safetensors.torch import load_file
 
-from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, __version__
+from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, __version__, zoo
 from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.cli import main, parse
 from tg_lpe.data import DataSpec
@@ -120,7 +120,7 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
 def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = str(tmp_path / "nowhere")
     assert "zinc needs --data DIR" in refused(capsys, "train", "zinc")
-    assert "qm9 needs --data DIR" in refused(capsys, "pretrain", "qm9")
+    assert "qm9-solubility needs --data DIR" in refused(capsys, "pretrain", "qm9-solubility")
     said = refused(capsys, "train", "zinc", "--data", missing)
     assert missing in said and "--data" in said and "'nci'" not in said
     assert "or a folder or file that exists" in refused(capsys, "pretrain", missing)
@@ -130,13 +130,17 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "lr must be positive and finite, got -1.0" in refused(capsys, "pretrain", "nci", "--lr", "-1")
     if not torch.cuda.is_available():
         assert "--device cuda cannot be used here" in refused(capsys, "pretrain", "nci", "--device", "cuda")
+    assert "--data DIR" in (said := refused(capsys, "train", "qm9")) and "qm9-solubility" in said
+    said = refused(capsys, "train", "qm9", "--data", str(tmp_path))
+    assert "--target gap" in said and "qm9-solubility" in said
+    assert "--target gapp" in refused(capsys, "train", "qm9", "--data", str(tmp_path), "--target", "gapp")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "graphs.pt").touch()
     assert "GraphSplits.of" in refused(capsys, "train", str(tmp_path / "graphs.pt"))
     (tmp_path / "mine.csv").write_text("smiles,y\nCC,1.5\n", encoding="utf-8")
     for source in (str(tmp_path / "mine.csv"), "nci"):
         said = refused(capsys, "train", source, "--data", str(tmp_path))
-        assert f"--data {tmp_path} would have no effect with {source}; it belongs to zinc, zinc12k, qm9, molhiv" in said
+        assert f"--data {tmp_path} would have no effect with {source}; it belongs to zinc, zinc12k, qm9, " in said
 
 
 @pytest.mark.parametrize(
@@ -331,25 +335,27 @@ def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFix
     def shown(*command: str) -> dict[str, Any]:
         return yaml.safe_load(printed_config(capsys, *command))
 
-    zinc, qm9 = (shown("train", "--preset", "paper", name) for name in ("zinc", "qm9"))
+    zinc, qm9 = (shown("train", "--preset", "paper", name) for name in ("zinc", "qm9-solubility"))
     assert (zinc["epochs"], qm9["epochs"]) == (2000, 1000) and zinc["schedule"] == "decay" and zinc["batch_size"] == 200
     assert zinc["model"]["pe_options"] == {"norm": "unit"} and zinc["model"]["readout"]["hidden"] == "paper"
     encoder = zinc["encoder"]
     assert encoder["class"] == "LinearTransformer" and encoder["probes"] == "learned"
     assert encoder["out_channels"] == 6 and qm9["encoder"]["out_channels"] == 3
-    given = shown("train", "qm9", "--preset", "paper", "--epochs", "7", "--model.heads", "4", "--encoder.k", "5")
+    given = shown(
+        "train", "qm9-solubility", "--preset", "paper", "--epochs", "7", "--model.heads", "4", "--encoder.k", "5"
+    )
     assert given["epochs"] == 7 and given["model"] == {**qm9["model"], "heads": 4}
     assert given["encoder"] == {**qm9["encoder"], "k": 5}
-    laplacian = shown("train", "qm9", "--preset", "paper", "--encoder", "LaplacianEigenvectors")
+    laplacian = shown("train", "qm9-solubility", "--preset", "paper", "--encoder", "LaplacianEigenvectors")
     assert laplacian["encoder"]["k"] == 3 and laplacian["edge_encoding"] is False
-    none = shown("train", "qm9", "--preset", "paper", "--encoder", "none")
+    none = shown("train", "qm9-solubility", "--preset", "paper", "--encoder", "none")
     assert none["edge_encoding"] is True and none["encoder"] == {"class": "none"}
     assert not shown("train", "zinc", "--preset", "paper", "--pretrained", "gram-k8").get("encoder")
-    pretrain = shown("pretrain", "qm9", "--preset", "paper", "--encoder.seed", "3")
+    pretrain = shown("pretrain", "qm9-solubility", "--preset", "paper", "--encoder.seed", "3")
     assert pretrain["eigenvectors"] == 3 and pretrain["batch_size"] == 400
     assert pretrain["encoder"]["update_incidence"] is True
     (tmp_path / "run.yaml").write_text("preset: paper\nencoder: LaplacianEigenvectors\nepochs: 9\n", encoding="utf-8")
-    file = shown("train", "qm9", "--config", str(tmp_path / "run.yaml"))
+    file = shown("train", "qm9-solubility", "--config", str(tmp_path / "run.yaml"))
     assert {**file, "epochs": 1000} == laplacian and file["epochs"] == 9
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(file), encoding="utf-8")
     assert shown("train", "--config", str(tmp_path / "run.yaml")) == file
@@ -877,6 +883,40 @@ def test_labels_of_a_published_set_are_learned_as_they_are(tmp_path: Path, monke
     for number, (options, scaled) in enumerate((([], False), (["--task.loss_function", "mse"], False), (own, True))):
         assert main([*common, *options, "--out", f"run{number}"]) == 0
         assert ("mean" in json.loads(Path(f"run{number}/config.json").read_text())["task"]) == scaled
+
+
+def test_properties_of_qm9_have_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the terminal, in tables, in the run's description, and with predictions; meV beside Hartree."""
+    rows = [f"{'C' * length}O,{length / 70},{length / 9},{length / 50}" for length in range(1, 31)]
+    table = tmp_path / "properties.csv"
+    table.write_text("smiles,gap,mu,homo\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    common = ["train", "qm9", "--data", str(table), "--cache", str(tmp_path / "cache"), *TINY, "--encoder", "none"]
+    said = []
+    for name, options in {
+        "one": ["--target", "gap"],
+        "energies": ["--target", "homo", "gap", "--task.metric", "mae"],
+        "several": ["--target", "gap", "mu"],
+    }.items():
+        run = str(tmp_path / name)
+        assert main([*common, *options, "--out", run]) == 0
+        said.append(capsys.readouterr().out)
+        assert main(["report", run, "--out", str(tmp_path / "report.html")]) == 0
+        said.append(capsys.readouterr().out)
+    one, one_table, energies, energies_table, several, several_table = said
+    energy = r"MAE [\d.]+ Hartree \([\d.,]+ meV\), of a constant [\d.]+ Hartree \([\d.,]+ meV\)"
+    assert re.search(f"test {energy} ", one) and "qm9, gap (MAE, Hartree)" in one_table and "meV)" in one_table
+    assert len(re.findall(energy, energies)) == 3 and "qm9, homo, gap (MAE, Hartree)" in energies_table
+    assert re.search(f"gap: test {energy}", several) and re.search(r"mu: test MAE [\d.]+ Debye, ", several)
+    assert "(MAE in standard deviations)" in several_table and "MAE, gap in Hartree" in several_table
+    assert "MAE, mu in Debye" in several_table
+    config = json.loads((tmp_path / "several" / "config.json").read_text())
+    assert config["data"]["target"]["units"] == ["Hartree", "Debye"] and "mean" in config["task"]
+    predicted = str(tmp_path / "predicted.csv")
+    assert main(["predict", str(tmp_path / "several"), str(table), predicted, "--quiet"]) == 0
+    assert "gap in Hartree (1 Hartree = 27,211.4 meV); mu in Debye" in capsys.readouterr().out
+    predictor = zoo.load(tmp_path / "several")
+    assert predictor.predict(["CCO"]).units == predictor.units == ("Hartree", "Debye")
+    assert "gap in Hartree (1 Hartree = 27,211.4 meV); mu in Debye" in repr(predictor)
 
 
 def test_several_targets_are_told_apart(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,13 +53,15 @@ def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(SMI)
 
 
-@pytest.mark.parametrize(("name", "constants"), [("zinc", "ZINC"), ("qm9", "QM9")])
+@pytest.mark.parametrize(("name", "constants"), [("zinc", "ZINC"), ("qm9-solubility", "QM9")])
 def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, constants: str) -> None:
     folder = write_folder({**SMI, "train.smi": "CCO\nC[CH2]\nN#N.CC[NH]\n"})
     splits = load_molecules(folder, name=name, cache_dir=tmp_path / "cache", progress=False)
     assert splits.normalization == getattr(SolubilityNormalization, constants)
-    assert [data.num_nodes for data in splits.train] == ([3, 2, 3] if name == "qm9" else [3, 2, 5])
-    given = load_molecules(folder, normalization=name, cache_dir=tmp_path / "cache", progress=False)
+    assert [data.num_nodes for data in splits.train] == ([3, 2, 3] if name == "qm9-solubility" else [3, 2, 5])
+    given = load_molecules(
+        folder, normalization=name.removesuffix("-solubility"), cache_dir=tmp_path / "cache", progress=False
+    )
     assert given.normalization == splits.normalization
     assert [data.num_nodes for data in given.train] == [3, 2, 5]
 
@@ -187,7 +189,7 @@ def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"name": "moses"}, ValueError, "'moses'.*'zinc', 'qm9', 'nci', 'zinc12k'"),
+        ({"name": "moses"}, ValueError, "'moses'.*'zinc', 'qm9', 'qm9-solubility', 'nci', 'zinc12k'"),
         ({"normalization": "moses"}, ValueError, "'moses'"),
         ({"normalization": 3}, TypeError, "got 3"),
         ({"seed": "0"}, ValueError, "seed must"),

@@ -13,9 +13,15 @@ from torch_geometric.data import Data
 from torch_geometric.datasets import QM9, ZINC
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets.molecules import ZINC_VOCABULARY, AtomVocabulary, from_pyg, smiles_to_data
+from tg_lpe.data import TargetSpec
+from tg_lpe.datasets.molecules import QM9_UNITS, ZINC_VOCABULARY, AtomVocabulary, from_pyg, smiles_to_data
 
 ZINC_SMILES = {"train": ["CCO", "C#N", "c1ccccc1Cl", "C[C@H](O)F"], "val": ["CC[O-]"], "test": ["CCBr", "C"]}
+QM9_COLUMNS = [
+    *["A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv"],
+    *["u0_atom", "u298_atom", "h298_atom", "g298_atom"],
+]
+"""Names in the raw table, from which PyG takes columns by number."""
 QM9_SMILES = ["C", "CC#N", "C=O", "CO", "c1cc[nH]c1", "CCF", "CC"]
 
 
@@ -57,7 +63,7 @@ def qm9(tmp_path: Path) -> QM9:
         molecule.SetProp("_Name", f"gdb_{number + 1}")
         writer.write(molecule)
     writer.close()
-    header = "mol_id," + ",".join(f"p{column}" for column in range(19))
+    header = "mol_id," + ",".join(QM9_COLUMNS)
     rows = [f"gdb_{n + 1}," + ",".join(str(100 * n + column) for column in range(19)) for n in range(len(QM9_SMILES))]
     (raw / "gdb9.sdf.csv").write_text("\n".join([header, *rows]) + "\n")
     # Nine lines of heading and two at the end stand around the numbers; the last molecule is left out.
@@ -99,6 +105,27 @@ def test_qm9(qm9: QM9) -> None:
     nitrile = splits.train[1]
     assert 3 in nitrile.edge_attr.tolist()
     assert splits.train[2].edge_attr.tolist().count(2) == 2
+
+
+def test_properties_of_qm9_by_name(qm9: QM9) -> None:
+    """The published value of the raw table comes back, whatever PyG's order and units."""
+    for name, unit in QM9_UNITS.items():
+        for target in (name, [name]):
+            splits = from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=target)
+            raw = [100 * molecule + QM9_COLUMNS.index(name) for molecule in range(6)]
+            labels = torch.cat([splits.labels(part) for part in ("train", "val", "test")])
+            assert labels.flatten().tolist() == pytest.approx(raw, rel=1e-6)
+            assert splits.target == TargetSpec((name,), units=(unit,)) and splits.train[0].y.shape == (1,)
+    splits = from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=["gap", "mu"])
+    assert splits.train[1].y.tolist() == [pytest.approx([107.0, 103.0])]
+    assert splits.target.units == ("Hartree", "Debye")
+
+
+def test_names_that_are_no_properties_of_qm9(qm9: QM9) -> None:
+    with pytest.raises(ValueError, match=r"targets=\['gap', 'u0_atom'\].*mu, alpha.*not u0_atom"):
+        from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=["gap", "u0_atom"])
+    with pytest.raises(ValueError, match=r"train\[0\]\.y has 1 columns; .*gap"):
+        from_pyg([graph()], [graph()], [graph()], target="gap")
 
 
 def test_qm9_needs_a_target(qm9: QM9) -> None:

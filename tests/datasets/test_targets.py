@@ -75,7 +75,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
     assert splits.train.y[0].item() == pytest.approx(constrained_solubility("CCO", "zinc"), rel=1e-6)
     assert splits.target == TargetSpec(("solubility",), computed="solubility")
     assert load(folder, tmp_path, normalization="zinc").normalization == SolubilityNormalization.ZINC
-    assert load(folder, tmp_path, name="qm9").normalization == SolubilityNormalization.QM9
+    assert load(folder, tmp_path, name="qm9-solubility").normalization == SolubilityNormalization.QM9
     measured = load(folder, tmp_path, computed="solubility")
     assert measured.normalization is not None and abs(measured.train.y.mean().item()) < 1e-6
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tg_lpe.data import GraphSplits
     from tg_lpe.prediction import Predictor
 
-SOURCES = ("zinc", "zinc12k", "qm9", "nci", "molhiv")
+SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
 """Sets of molecules whose conventions are known."""
 
 GENERATED = ("pattern", "cluster")
@@ -37,7 +37,11 @@ def add_data(parser: Parser) -> None:
         f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
     add_config(parser)
-    group.add_argument("--data", metavar="DIR", help="where it lies: train/val/test as .smi, .csv, ...; not for nci")
+    group.add_argument(
+        "--data",
+        metavar="DIR",
+        help="where it lies: train/val/test as .smi, .csv, ...; for qm9 its table of properties; not for nci",
+    )
     add_reading(group)
     group.add_argument(
         "--features",
@@ -45,7 +49,10 @@ def add_data(parser: Parser) -> None:
         help="of atoms and bonds: their types (default), or ogb's nine + three (default for molhiv)",
     )
     group.add_argument(
-        "--split", choices=("random", "scaffold"), help="how a single file is divided 80/10/10 (default: random)"
+        "--split",
+        choices=("random", "scaffold", "standard"),
+        help="how a single file is divided: 80/10/10 at random (default) or by scaffold; standard is QM9's 100,000 / "
+        "17,748 / 13,083, drawn from --seed",
     )
     group.add_argument(
         "--graphs",
@@ -92,7 +99,10 @@ def load_data(
         takes = ", ".join(source for source in SOURCES if source != "nci")
         raise ValueError(f"--data {args.data} would have no effect with {args.source}; it belongs to {takes}")
     if args.data is None and named and args.source != "nci":
-        raise ValueError(f"{args.source} needs --data DIR, a folder with train, val and test as files of molecules")
+        holds = "train, val and test as files of molecules"
+        if args.source == "qm9":
+            holds = "its properties, such as properties.csv, or that file; qm9-solubility is the computed target"
+        raise ValueError(f"{args.source} needs --data DIR, a folder with {holds}")
     if args.data is not None and not Path(args.data).exists():
         raise ValueError(f"--data {args.data} must be a folder that exists")
     before = None if start is None else features_of(start.data)

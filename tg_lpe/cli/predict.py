@@ -49,6 +49,7 @@ def run(args: Namespace) -> None:
     import torch
 
     from tg_lpe.checkpoints.files import check_writable
+    from tg_lpe.data.units import units_text
     from tg_lpe.prediction import load, predict_file
 
     if not args.output.endswith(".csv") and args.output != "-":
@@ -62,8 +63,9 @@ def run(args: Namespace) -> None:
     # Reading a molecule takes a third of the time of predicting it; with a core of its own a worker keeps pace.
     workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)
     set_threads(args.threads if args.threads is not None else max(1, cores - workers))
+    predictor = load(args.model, device)
     done = predict_file(
-        load(args.model, device),
+        predictor,
         args.input,
         args.output,
         smiles_column=args.smiles_column,
@@ -76,3 +78,5 @@ def run(args: Namespace) -> None:
     )
     out = sys.stderr if args.output == "-" else sys.stdout
     print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}", file=out)
+    if predictor.units:
+        print(f"  {units_text(predictor.columns, predictor.units)}", file=out)

@@ -26,9 +26,10 @@ from tg_lpe.cli.options import (
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
+from tg_lpe.data.units import common_unit, in_mev
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
-from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.processes import join
 from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
 from tg_lpe.training.tasks import TASKS, Regression
@@ -42,7 +43,7 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 }
 """Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
 
-PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9", "nci")
+PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9-solubility", "nci")
 """Sources whose own labels have a deviation near one, and are not scaled: figures in papers are of such trainings."""
 
 
@@ -123,25 +124,31 @@ def run(args: Namespace) -> None:
     if done is not None:
         folder, result = done
         test, constant = result[f"test_{task.metric}"], result.get(f"test_{task.metric}_constant")
+        units = dict(zip(splits.target.columns, splits.target.units, strict=False))
+        unit = common_unit(units.values()) if task.metric in IN_UNITS else ""
         print(
-            f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant)} "
+            f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant, unit)} "
             f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
             f"all in {folder}"
         )
         figure = task.column_figures[0]
         constants = result.get(f"test_{figure}_constant_columns", {})
         for column, value in result.get(f"test_{figure}_columns", {}).items():
-            print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column))}")
+            unit = units.get(column, "") if figure in IN_UNITS else ""
+            print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column), unit)}")
         if constant is not None and test >= constant:
             print("  no better than the median of the training labels: nothing was learned", file=sys.stderr)
 
 
-def _beside(title: str, value: float | None, constant: float | None) -> str:
-    """Write a figure, and that of the constant prediction where there is one."""
+def _beside(title: str, value: float | None, constant: float | None, unit: str) -> str:
+    """Write a figure with its unit, and that of the constant prediction where there is one."""
     from tg_lpe.report.format import DASH, figure_text
 
-    beside = "" if constant is None else f", of a constant {figure_text(constant)}"
-    return f"{title} {DASH if value is None else figure_text(value)}{beside}"
+    def text(number: float) -> str:
+        return f"{figure_text(number)}{unit and f' {unit}'}{in_mev(number, unit)}"
+
+    beside = "" if constant is None else f", of a constant {text(constant)}"
+    return f"{title} {DASH if value is None else text(value)}{beside}"
 
 
 def task_arguments(args: Namespace) -> dict[str, Any]:

@@ -35,23 +35,28 @@ class TargetSpec:
         computed: name of the function that computed the labels, ``None`` if they come with the data.
         classes: for each column the names of its classes, whose numbers are the labels; none for a column of numbers.
             Empty if there are no names.
+        units: the unit of each column, such as ``"Hartree"``. Empty if they are not known.
     """
 
     columns: tuple[str, ...] = ("y",)
     level: Level = "graph"
     computed: str | None = None
     classes: tuple[tuple[str, ...], ...] = ()
+    units: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that JSON can hold."""
-        named = {"classes": [list(names) for names in self.classes]} if self.classes else {}
+        named: dict[str, Any] = {"classes": [list(names) for names in self.classes]} if self.classes else {}
+        if self.units:
+            named["units"] = list(self.units)
         return {"columns": list(self.columns), "level": self.level, "computed": self.computed, **named}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TargetSpec:
         """The reverse of :meth:`to_dict`."""
         classes = tuple(tuple(names) for names in values.get("classes", ()))
-        return cls(**{**values, "columns": tuple(values["columns"]), "classes": classes})
+        units = tuple(values.get("units", ()))
+        return cls(**{**values, "columns": tuple(values["columns"]), "classes": classes, "units": units})
 
 
 @dataclass(frozen=True, kw_only=True)

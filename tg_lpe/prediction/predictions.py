@@ -58,6 +58,7 @@ class Predictions:
         classes: names of the classes, in the order of the columns; none where there are not several classes.
         outside: the graphs unlike those of the training set, and in what; none where the model knows no ranges.
         index: index of the ``pandas.Series`` that was given, if one was.
+        units: the unit of each column, such as ``"Hartree"``; none where the model does not know them.
     """
 
     values: Tensor
@@ -66,6 +67,7 @@ class Predictions:
     classes: tuple[str, ...] = ()
     outside: tuple[Outside, ...] = ()
     index: Any = None
+    units: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str | None]:

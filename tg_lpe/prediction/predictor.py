@@ -20,6 +20,7 @@ from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMix
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.data.storage import GraphChunk, in_halves, is_collated, iterate_chunks
+from tg_lpe.data.units import units_text
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import Model, make_model
@@ -133,6 +134,12 @@ class Predictor:
         return (self._class_names or [()])[0] or tuple(f"{value:g}" for value in values)
 
     @property
+    def units(self) -> tuple[str, ...]:
+        """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty where the data does not say."""
+        is_regression = self.task is not None and self.task.name == "regression"
+        return tuple((self.data.get("target") or {}).get("units", ())) if is_regression else ()
+
+    @property
     def _width(self) -> int:
         return int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels  # type: ignore[operator]
 
@@ -170,6 +177,8 @@ class Predictor:
             return "outputs of the model as they are"
         target = self.data.get("target") or {}
         unit = target.get("unit") or UNITS.get(str(target.get("computed")))
+        if self.units:
+            unit = units_text(self.columns, self.units)
         if unit is None:
             is_regression = self.task.name == "regression"
             unit = f"in the units of the labels in {source}" if is_regression else "probabilities"
@@ -251,7 +260,9 @@ class Predictor:
                 stacklevel=2,
             )
         index = None if callable(index) else index  # of a list, a method
-        return Predictions(torch.cat(values), self.columns, tuple(refused), self.classes, tuple(outside), index)
+        return Predictions(
+            torch.cat(values), self.columns, tuple(refused), self.classes, tuple(outside), index, self.units
+        )
 
     def stream(
         self,

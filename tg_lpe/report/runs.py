@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.checkpoints.files import read_object
+from tg_lpe.data.units import common_unit
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
-from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
@@ -102,12 +103,28 @@ class Run:
         """Return the figure of the median of the training labels on ``"val"`` or ``"test"``, if the run tells it."""
         return number_in(self.result, f"{part}_{self.figure}_constant")
 
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of the figure of each column of labels; empty where the data does not say or the figure has none."""
+        target = value_in(self.data, "target", dict) or {}
+        units = target.get("units") if self.column_figure in IN_UNITS else None
+        return dict(zip(target.get("columns") or (), units or (), strict=False))
+
+    @property
+    def unit(self) -> str:
+        """The unit of the figure, if all columns of labels have the same; empty otherwise."""
+        return common_unit(self.units.values()) if self.figure in IN_UNITS else ""
+
     def columns(self, constant: str = "") -> dict[str, float]:
-        """Return the test figure of each of several columns, or with ``"_constant"`` of its median, by title."""
-        figure = "mae" if self.figure == "scaled_mae" else self.figure
-        columns = value_in(self.result, f"test_{figure}{constant}_columns", dict) or {}
-        values = {f"{title_of(figure)}, {name}": number_in(columns, name) for name in columns}
+        """Return the test figure of each of several columns, or with ``"_constant"`` of its median, by column."""
+        columns = value_in(self.result, f"test_{self.column_figure}{constant}_columns", dict) or {}
+        values = {name: number_in(columns, name) for name in columns}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def column_figure(self) -> str:
+        """Name of the figure that is told for each of several columns."""
+        return "mae" if self.figure == "scaled_mae" else self.figure
 
     @property
     def seconds(self) -> float | None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tg_lpe.data.splits import PARTS
+from tg_lpe.data.units import in_mev
 from tg_lpe.report.format import DASH, duration_text, figure_form, figure_text, signed
-from tg_lpe.report.runs import UNNAMED, Run, number_in, value_in
+from tg_lpe.report.runs import UNNAMED, Run, number_in, title_of, value_in
 from tg_lpe.report.settings import RANKED_BY, differing, effective_settings, labels, of_encoding
 
 CONSTANT = "constant (median of the training labels)"
@@ -27,7 +28,7 @@ ENCODING_COLORS = {"none": GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk
 
 SIZES = tuple(f"num_{part}" for part in PARTS)
 # Names of known sets: the name does not tell the path, so two sets of one name may differ.
-_NAMED = ("zinc", "zinc12k", "qm9")
+_NAMED = ("zinc", "zinc12k", "qm9", "qm9-solubility")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Table:
             return f"{self.source}, pretraining"
         columns = [str(column) for column in _target_of(self.data) if column is not None]
         rest = [f"{len(columns) - 3} more"] if len(columns) > 3 else []
-        return f"{', '.join([self.source, *columns[:3], *rest])} ({self.metric})"
+        unit = self.runs[0].unit
+        return f"{', '.join([self.source, *columns[:3], *rest])} ({self.metric}{unit and f', {unit}'})"
 
     @property
     def sizes(self) -> str:
@@ -131,10 +133,13 @@ class Table:
         seconds = _spread(run.seconds for run in row.runs)
         return {
             "encoding": row.label,
-            f"test {self.metric}": _text(run.test for run in row.runs) if row.finished else "unfinished",
+            f"test {self.metric}": _text((run.test for run in row.runs), run.unit) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if training else {}),
-            **{f"test {name}": _text(run.columns().get(name) for run in row.runs) for name in self.columns},
-            f"validation {self.metric}": _text(run.validation for run in row.runs),
+            **{
+                self._title(name): _text((run.columns().get(name) for run in row.runs), run.units.get(name, ""))
+                for name in self.columns
+            },
+            f"validation {self.metric}": _text((run.validation for run in row.runs), run.unit),
             "seeds": ", ".join(row.seeds),
             "epochs": done if planned is None or epochs == [planned] else f"{done} of {planned:.0f}",
             "model + encoder" if training else "parameters": (
@@ -148,18 +153,26 @@ class Table:
     def constant_cells(self) -> dict[str, str]:
         """Return the text of the row of the median of the training labels; empty if no run tells its figure."""
 
-        def text(values: list[float | None]) -> str:
+        def text(values: list[float | None], unit: str) -> str:
             seeds = [run.settings.get("seed") for run in self.runs]
             by_seed = dict([pair for pair in zip(seeds, values, strict=True) if pair[1] is not None][::-1])
             distinct = set(by_seed.values())  # one split for all seeds has one constant
-            return _text(distinct if len(distinct) == 1 else by_seed.values())
+            return _text(distinct if len(distinct) == 1 else by_seed.values(), unit)
 
-        test = text([run.constant() for run in self.runs])
+        run = self.runs[0]
+        test = text([run.constant() for run in self.runs], run.unit)
         cells = dict.fromkeys(self.cells(self.rows[0]), DASH) | {"encoding": CONSTANT, f"test {self.metric}": test}
         for name in self.columns:
-            cells[f"test {name}"] = text([run.columns("_constant").get(name) for run in self.runs])
-        cells[f"validation {self.metric}"] = text([run.constant("val") for run in self.runs])
+            values = [run.columns("_constant").get(name) for run in self.runs]
+            cells[self._title(name)] = text(values, run.units.get(name, ""))
+        cells[f"validation {self.metric}"] = text([run.constant("val") for run in self.runs], run.unit)
         return {} if test == DASH else cells
+
+    def _title(self, column: str) -> str:
+        """Return the heading of the test figure of one of several columns of labels."""
+        run = self.runs[0]
+        unit = run.units.get(column, "")
+        return f"test {title_of(run.column_figure)}, {column}{unit and f' in {unit}'}"
 
     def _difference(self, row: Row) -> str:
         if (pair := self.against_none(row)) is None:
@@ -243,9 +256,9 @@ def _spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(statistics.fmean(known), std, len(known)) if known else None
 
 
-def _text(values: Iterable[float | None]) -> str:
+def _text(values: Iterable[float | None], unit: str) -> str:
     spread = _spread(values)
-    return DASH if spread is None else str(spread)
+    return DASH if spread is None else f"{spread}{in_mev(spread.mean, unit)}"
 
 
 def _is_no_better_than_constant(row: Row) -> bool:

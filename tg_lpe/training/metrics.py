@@ -161,6 +161,9 @@ def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return positives, torch.bincount(group, minlength=size) - positives
 
 
+IN_UNITS = ("mae", "rmse")
+"""Figures in the unit of the labels."""
+
 METRICS = Registry("metric")
 """Metrics by name."""
 

@@ -49,7 +49,7 @@ def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
     Where the text is silent, the options are those of the published runs; the documentation's page on Table 2 lists
     them. Widths and epochs are ZINC's, except for QM9. ``encoder`` has arguments of the chosen class.
     """
-    width, epochs = (3, 1000) if source == "qm9" else (6, 2000)
+    width, epochs = (3, 1000) if source == "qm9-solubility" else (6, 2000)
     name = chosen["class"] if isinstance(chosen, Mapping) else None
     arguments: dict[str, Any] = {}
     if name == "LinearTransformer":

@@ -5,6 +5,7 @@ from tg_lpe.datasets.molecules.files import MoleculeFile
 from tg_lpe.datasets.molecules.load import DatasetName, load_molecules, read_molecules
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.molecules.pyg import from_pyg
+from tg_lpe.datasets.molecules.qm9 import QM9_UNITS, qm9_split
 from tg_lpe.datasets.molecules.reader import MoleculeBatch, MoleculeReader
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
 from tg_lpe.datasets.molecules.smiles import smiles_to_data
@@ -13,6 +14,7 @@ from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, At
 
 __all__ = [
     "BOND_TYPES",
+    "QM9_UNITS",
     "ZINC_VOCABULARY",
     "AtomVocabulary",
     "DatasetName",
@@ -29,6 +31,7 @@ __all__ = [
     "constrained_solubility",
     "from_pyg",
     "load_molecules",
+    "qm9_split",
     "read_molecules",
     "smiles_to_data",
     "solubility_terms",

@@ -17,13 +17,14 @@ from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules._labels import read_labels
 from tg_lpe.datasets.molecules.files import Row
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
+from tg_lpe.datasets.molecules.qm9 import qm9_split
 from tg_lpe.datasets.molecules.reader import Molecule, dataset_of, molecules_of, number_atoms
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 
 Features = Literal["types", "ogb"]
-Split = Literal["random", "scaffold"]
+Split = Literal["random", "scaffold", "standard"]
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,8 @@ def _members(
             scaffolds = [entry.scaffold or "" for entry in entries if not isinstance(entry, str)]
             parts = scaffold_split(scaffolds)
         else:
-            parts = dict(zip(PARTS, split_indices(len(usable), options.seed), strict=True))
+            draw = qm9_split if options.split == "standard" else split_indices
+            parts = dict(zip(PARTS, draw(len(usable), options.seed), strict=True))
         members = {split: [usable[place] for place in part] for split, part in parts.items()}
     empty = [split for split, part in members.items() if not part]
     if empty and options.split == "scaffold" and "all" in rows and len(usable) >= 3:

@@ -20,16 +20,20 @@ from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, buil
 from tg_lpe.datasets.molecules._pool import resolve_num_workers
 from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile, find_split
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.datasets.molecules.qm9 import QM9_UNITS, check_qm9_targets, qm9_table
 from tg_lpe.datasets.molecules.reader import MoleculeReader
 from tg_lpe.datasets.molecules.report import LoadReport, first_few
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
-DatasetName = Literal["zinc", "qm9", "nci", "zinc12k", "molhiv"]
+DatasetName = Literal["zinc", "qm9", "qm9-solubility", "nci", "zinc12k", "molhiv"]
 ComputedTarget = Literal["solubility"]
 
-_COMPUTED_BY_NAME = ("zinc", "qm9", "nci")
+_COMPUTED_BY_NAME = ("zinc", "qm9-solubility", "nci")
 """Published sets whose target is computed if their files have no labels."""
+
+_NORMALIZATIONS = {"zinc": "zinc", "qm9-solubility": "qm9"}
+"""Constants of the computed target by the name of the set."""
 
 _TRAIN_FILES = ("train",)
 
@@ -67,10 +71,12 @@ def load_molecules(
         source: A folder with one file for each of train, val and test, and perhaps an `atom_dict.txt` that fixes the
             atom types; or one file, or `"-"` for standard input, which is split 80/10/10; or `"nci"` for the 5,000
             molecules that ship with RDKit. :class:`~tg_lpe.datasets.molecules.MoleculeFile` says which files are read.
-        name: The dataset that this is. `"zinc"`, `"qm9"` and `"nci"` imply the computed target where the files have
-            no column `y`. `"zinc"` and `"qm9"` set its published normalisation; `"qm9"` also rewrites bracketed
-            radical atoms to plain ones and keeps each molecule's largest fragment, as published; `"zinc12k"` and
-            `"molhiv"` require labels `y`. Other sources are taken as they are.
+        name: The dataset that this is. `"qm9"` has QM9's own properties in one table, of which `targets` chooses (see
+            :data:`QM9_UNITS`): the source is that file, or a folder with the file `properties`. `"zinc"`,
+            `"qm9-solubility"` and `"nci"` imply the computed target where the files have no column `y`. The first two
+            set its published normalisation; `"qm9-solubility"` also rewrites bracketed radical atoms to plain ones and
+            keeps each molecule's largest fragment, as published; `"zinc12k"` and `"molhiv"` require labels `y`. Other
+            sources are taken as they are.
         targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels,
             which is enough for pretraining. By default `y`, if it is the only column besides the SMILES. A column of
             words holds classes, numbered in the order of their names, which `splits.target.classes` lists.
@@ -86,11 +92,11 @@ def load_molecules(
         vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
-            MoleculeNet does, which draws nothing.
+            MoleculeNet does, which draws nothing; with `name="qm9"` also `"standard"`, see :func:`qm9_split`.
         train_files: Names of a folder's files that make up the training set.
         cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
-        seed: Draws the random split of a single file.
+        seed: Draws the random or standard split of a single file.
         num_workers: Processes that read SMILES; 0 for none besides this one, `None` for one per core if that is faster.
         progress: Show a progress bar.
 
@@ -111,7 +117,7 @@ def load_molecules(
     if isinstance(missing, str):
         raise TypeError(f"missing must be a sequence of cells such as [{missing!r}], got one string")
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
-    files, listed_types = _open(source, train_files, smiles_column)
+    files, listed_types = _open(source, name, train_files, smiles_column)
     if vocabulary is not None:
         if features != "types":
             raise ArgumentError("vocabulary numbers atom types, which {features} does not read", features=features)
@@ -126,11 +132,11 @@ def load_molecules(
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
     target = _choose_target(every, source, name, targets, computed, normalization)
-    wanted = normalization or (name if name in ("zinc", "qm9") else None)
+    wanted = normalization or _NORMALIZATIONS.get(name or "")
     constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
     options = BuildOptions(
         target=target,
-        repair_radicals=name == "qm9",
+        repair_radicals=name == "qm9-solubility",
         normalization=constants,
         vocabulary=(vocabulary or listed_types) if features == "types" else None,
         features=features,
@@ -155,7 +161,7 @@ def load_molecules(
     if "all" not in files:
         how: dict[str, object] = {"kind": "given"}
     else:
-        how = {"kind": options.split, **({"seed": seed} if options.split == "random" else {})}
+        how = {"kind": options.split, **({} if options.split == "scaffold" else {"seed": seed})}
     return replace(splits, split=how, repair_radicals=options.repair_radicals, canonical=canonical)
 
 
@@ -172,7 +178,7 @@ def _choose_target(
         file.check_columns(targets or ())
     columns = {file.name: file.label_columns for file in files}
     if targets is not None:
-        return TargetSpec(tuple(targets))
+        return TargetSpec(tuple(targets), units=tuple(QM9_UNITS[column] for column in targets) if name == "qm9" else ())
     solubility = TargetSpec(("solubility",), computed="solubility")
     if computed is not None:
         return solubility
@@ -321,6 +327,10 @@ def _check_options(
         raise ArgumentError(wrong, targets=list(targets), computed=computed)
     if normalization is not None:
         SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
+    if name == "qm9":
+        check_qm9_targets(targets)
+    elif split == "standard":
+        raise ArgumentError("{split} is QM9's, for name='qm9', got name={!r}", name, split=split)
     check_seed(seed)
     if isinstance(train_files, str):
         raise TypeError(f"train_files must be a sequence of names such as ({train_files!r},), got one string")
@@ -330,7 +340,7 @@ def _check_options(
 
 
 def _open(
-    source: str | Path, train_files: Sequence[str], smiles_column: str | None
+    source: str | Path, name: str | None, train_files: Sequence[str], smiles_column: str | None
 ) -> tuple[dict[str, list[MoleculeFile]], AtomVocabulary | None]:
     """The source's files per split (or under `all`), and the atom types that it fixes."""
     if source == STDIN:
@@ -338,6 +348,8 @@ def _open(
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi") if source == "nci" else Path(source)
     if not path.exists():
         raise FileNotFoundError(f"there is no folder or file {path}, and the one set that needs none is 'nci'")
+    if name == "qm9":
+        path = qm9_table(path)
     if not path.is_dir():
         return {"all": [MoleculeFile(path, smiles_column)]}, None
     stems = {"train": tuple(train_files), "val": ("val",), "test": ("test",)}
@@ -374,7 +386,7 @@ def _cache_path(
             **({"canonical": True} if options.canonical else {}),
             **({} if options.missing is None else {"missing": sorted(options.missing)}),
             "split": options.split if single else None,
-            "seed": options.seed if single and options.split == "random" else None,
+            "seed": options.seed if single and options.split != "scaffold" else None,
             # Another release may read a string, or score it, differently.
             "rdkit": rdBase.rdkitVersion,
         }

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.datasets import ZINC
+from torch_geometric.datasets.qm9 import HAR2EV
 
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
+from tg_lpe.datasets.molecules.qm9 import QM9_UNITS, check_qm9_targets
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
 
 _QM9_ELEMENTS = ("H", "C", "N", "O", "F")
 _QM9_BONDS = 4
+_QM9_COLUMNS = ("mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
+"""PyG's first columns; seven more follow."""
+_QM9_WIDTH = 19
 
 
 def from_pyg(
-    train: Iterable[Data], val: Iterable[Data], test: Iterable[Data], *, target: int | None = None
+    train: Iterable[Data],
+    val: Iterable[Data],
+    test: Iterable[Data],
+    *,
+    target: int | str | Sequence[str] | None = None,
 ) -> MoleculeSplits:
     """Accepts `torch_geometric.datasets.ZINC` and `QM9` as splits, whole or sliced.
 
@@ -34,23 +43,36 @@ def from_pyg(
         test: Test graphs. Each graph has either `x: int64 [num_nodes, 1]` and `edge_attr: int64 [num_edges]` with
             values 1 to 3 (ZINC), or `x: [num_nodes, 5 or more]` whose first five columns are one-hot and
             `edge_attr: [num_edges, 4]` one-hot (QM9).
-        target: Column of `y` to learn; required where `y` has several.
+        target: What to learn; required where `y` has several columns. A number is a column, whose labels are taken as
+            they are. A name, or several, are of QM9's :data:`QM9_UNITS`, and its labels are converted from PyG's eV to
+            the published Hartree.
 
     Returns:
-        The splits. Labels are taken as they are.
+        The splits.
+
+    Example:
+        >>> from torch_geometric.datasets import QM9
+        >>> from tg_lpe.datasets.molecules import from_pyg, qm9_split
+        >>> dataset = QM9("data/qm9")  # doctest: +SKIP
+        >>> parts = (dataset[rows] for rows in qm9_split(len(dataset), seed=0))  # doctest: +SKIP
+        >>> splits = from_pyg(*parts, target=["homo", "lumo", "gap"])  # doctest: +SKIP
 
     Raises:
         TypeError: If a graph lacks tensors named `x`, `edge_index`, `edge_attr` and `y`.
-        ValueError: If a split is empty, features are in neither form or differ in form, `target` is missing or out of
-            range, or a label is not finite.
+        ValueError: If a split is empty, features are in neither form or differ in form, `target` is missing, out of
+            range or no property of QM9, or a label is not finite.
     """
+    names = () if target is None or isinstance(target, int) else (target,) if isinstance(target, str) else tuple(target)
+    check_qm9_targets(names)
     graphs = {"train": list(train), "val": list(val), "test": list(test)}
     for split, part in graphs.items():
         if not part:
             raise ValueError(f"the {split} split has no graphs")
     bond_types: tuple[str, ...] = BOND_TYPES
     one_hot = _is_one_hot(graphs["train"][0], "train[0]")
-    datasets = {split: _convert(part, split, one_hot, target) for split, part in graphs.items()}
+    datasets = {
+        split: _convert(part, split, one_hot, names or cast(int | None, target)) for split, part in graphs.items()
+    }
     if one_hot:
         vocabulary, bond_types = AtomVocabulary(_QM9_ELEMENTS), (*BOND_TYPES, "AROMATIC")
     else:
@@ -59,7 +81,9 @@ def from_pyg(
     return MoleculeSplits(
         **datasets,
         spec=spec_of(datasets.values(), len(vocabulary), len(bond_types)),
-        target=TargetSpec(("y" if target is None else f"y{target}",)),
+        target=TargetSpec(
+            names or ("y" if target is None else f"y{target}",), units=tuple(QM9_UNITS[name] for name in names)
+        ),
         vocabulary=vocabulary,
         normalization=None,
         report=report,
@@ -87,7 +111,7 @@ def _is_one_hot(graph: Data, where: str) -> bool:
     )
 
 
-def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | None) -> MoleculeDataset:
+def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[str, ...] | None) -> MoleculeDataset:
     converted = []
     for number, graph in enumerate(graphs):
         name = f"{split}[{number}]"
@@ -105,7 +129,7 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | None) 
                     f"{name}.edge_attr must lie in 1..{len(BOND_TYPES) - 1}, got {bonds.unique().tolist()}"
                 )
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
-        label = _label(graph.y, target, name)
+        label = _properties(graph.y, target, name) if isinstance(target, tuple) else _label(graph.y, target, name)
         converted.append(Data(x=atoms, edge_index=graph.edge_index[:, order], edge_attr=bonds[order], y=label))
     return MoleculeDataset.from_data_list(converted)
 
@@ -126,6 +150,20 @@ def _label(y: Tensor, target: int | None, where: str) -> Tensor:
     if not bool(label.isfinite()):
         raise ValueError(f"the label of {where} is not finite: {label.item()}")
     return label
+
+
+def _properties(y: Tensor, names: tuple[str, ...], where: str) -> Tensor:
+    """Return QM9's properties of these names in their published units, `[1]` or `[1, num_names]`."""
+    if y.numel() != _QM9_WIDTH:
+        raise ValueError(
+            f"{where}.y has {y.numel()} columns; targets by name ({', '.join(names)}) need QM9's {_QM9_WIDTH}"
+        )
+    values = [y.reshape(-1)[_QM9_COLUMNS.index(name)].double() for name in names]
+    units = [HAR2EV if QM9_UNITS[name] == "Hartree" else 1.0 for name in names]
+    labels = torch.stack([value / unit for value, unit in zip(values, units, strict=True)]).float()
+    if not bool(labels.isfinite().all()):
+        raise ValueError(f"the labels of {where} are not finite: {labels.tolist()}")
+    return labels if len(names) == 1 else labels.view(1, -1)
 
 
 def _zinc_vocabulary(train: Any, datasets: list[MoleculeDataset]) -> AtomVocabulary:

@@ -1,0 +1,94 @@
+"""QM9's twelve properties, `Quantum chemistry structures and properties of 134 kilo molecules
+<https://doi.org/10.1038/sdata.2014.22>`_: their units, and the split of the literature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tg_lpe.arguments import ArgumentError, check_seed
+from tg_lpe.datasets.molecules.files import FORMATS, find_split
+
+QM9_UNITS = {
+    "mu": "Debye",
+    "alpha": "Bohr^3",
+    "homo": "Hartree",
+    "lumo": "Hartree",
+    "gap": "Hartree",
+    "r2": "Bohr^2",
+    "zpve": "Hartree",
+    "u0": "Hartree",
+    "u298": "Hartree",
+    "h298": "Hartree",
+    "g298": "Hartree",
+    "cv": "cal/(mol K)",
+}
+"""Published units of the twelve targets, in the order of the published table."""
+
+_SIZES = (100_000, 17_748, 13_083)
+
+
+def check_qm9_targets(targets: Sequence[str] | None) -> None:
+    """Raise `ValueError` unless the targets are among QM9's twelve; an empty sequence is none of them."""
+    if targets is not None and (unknown := [name for name in targets if name not in QM9_UNITS]):
+        raise ArgumentError(
+            "{targets}: QM9's are {}, not {}", ", ".join(QM9_UNITS), ", ".join(unknown), targets=list(targets)
+        )
+    if targets is None:
+        raise ArgumentError(
+            "qm9 needs {targets}, one or more of {}; the constrained solubility of QM9's molecules, which is computed, "
+            "is the source qm9-solubility",
+            ", ".join(QM9_UNITS),
+            targets=["gap"],
+        )
+
+
+def qm9_table(source: Path) -> Path:
+    """Return the file of properties: the source itself, or `properties` in the folder that it is.
+
+    Raises:
+        FileNotFoundError: If the folder has none.
+    """
+    if not source.is_dir():
+        return source
+    try:
+        return find_split(source, "properties")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{source} has no file properties with the suffixes {FORMATS}, whose columns are smiles, "
+            f"{', '.join(QM9_UNITS)}; train, val and test with SMILES alone are the source qm9-solubility"
+        ) from error
+
+
+def qm9_split(num_molecules: int, seed: int = 0) -> tuple[list[int], list[int], list[int]]:
+    """Draw the standard split of models that read positions: 100,000, 17,748 and 13,083 molecules.
+
+    The parts follow one another in `numpy.random.RandomState(seed).permutation(130831)`, molecules counted in the order
+    of their numbers in GDB-9 without the uncharacterised ones. Seed 0 gives the molecules of `Cormorant
+    <https://arxiv.org/abs/1906.04015>`_ and `EGNN <https://arxiv.org/abs/2102.09844>`_, by their published code.
+
+    Args:
+        num_molecules: How many there are, 130,831.
+        seed: Draws the permutation.
+
+    Returns:
+        Places for training, validation and test, each in ascending order.
+
+    Raises:
+        ValueError: If there are not 130,831 molecules, or the seed is no integer of at most 32 bits.
+    """
+    check_seed(seed)
+    if seed >= 2**32:
+        raise ValueError(f"seed of the standard split must be below 2^32, got {seed}")
+    if num_molecules != sum(_SIZES):
+        raise ArgumentError(
+            "{split} divides the {:,} characterised molecules of QM9, got {:,}; a random split divides any number",
+            sum(_SIZES),
+            num_molecules,
+            split="standard",
+        )
+    order = np.random.RandomState(seed).permutation(num_molecules)
+    train, val, test = (sorted(part.tolist()) for part in np.split(order, np.cumsum(_SIZES)[:2]))
+    return train, val, test
