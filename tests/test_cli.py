@@ -29,7 +29,7 @@ from tg_lpe.encoders import ENCODERS, RandomWalk, load_encoder
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
-COMMANDS = ("train", "pretrain", "encode", "predict", "show", "report", "demo")
+COMMANDS = ("train", "compare", "pretrain", "encode", "predict", "show", "report", "demo")
 TINY = ["--epochs", "1", "--model.hidden_channels", "8", "--model.heads", "2", "--model.num_layers", "1", "--quiet"]
 LINES = ["CCO ethanol", "c1ccccc1", "C1CC(", "CC(=O)O acid", "N"]
 

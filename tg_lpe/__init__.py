@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tg_lpe import encoders, models, plot, zoo
+    from tg_lpe.comparison import compare
     from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
     from tg_lpe.graph.graph import Graph, Incidence
     from tg_lpe.models.graph_transformer import GraphTransformer
@@ -22,6 +23,7 @@ __all__ = [
     "Incidence",
     "LinearTransformer",
     "LinearTransformerPE",
+    "compare",
     "encoders",
     "models",
     "plot",
@@ -40,8 +42,9 @@ _HOME = {
     "Incidence": "graph.graph",
     "LinearTransformer": "encoders",
     "LinearTransformerPE": "transforms",
+    "compare": "comparison",
 }
-"""The module of each class that can be imported from here."""
+"""The module of each class or function that can be imported from here."""
 
 
 def __getattr__(name: str) -> Any:

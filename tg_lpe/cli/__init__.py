@@ -1,4 +1,4 @@
-"""The command line: ``tg-lpe train | pretrain | encode | predict | show | report | zoo | demo``.
+"""The command line: ``tg-lpe train | compare | pretrain | encode | predict | show | report | zoo | demo``.
 
 Each command is a module with two functions: ``parse(parser, words)`` declares its options and parses them,
 ``run(args)`` does the work. Only the module of the command that is asked for is imported.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "train": "train a model with a positional encoding; tg-lpe report compares the run folders it writes",
+    "compare": "train with each of several encodings on your data, and write one table and one page",
     "pretrain": "fit an encoder to Laplacian eigenvectors or kernels; RUN/encoder is a checkpoint for --pretrained",
     "encode": "write the positional encodings of the molecules of a file, or of a Parquet collection",
     "predict": "predict for the molecules of a file, with a trained model",

@@ -25,7 +25,7 @@ GENERATED = ("pattern", "cluster")
 """Sets that are drawn."""
 
 
-def add_data(parser: Parser) -> None:
+def add_data(parser: Parser, has_preset: bool = True) -> None:
     """Add the options of what is read, of which the first says what it is."""
     group = parser.add_argument_group("data")
     parser.add_argument(
@@ -36,7 +36,7 @@ def add_data(parser: Parser) -> None:
         "an .npz file with one graph and classes of its nodes (and published splits, of which --seed picks one), or "
         f"{' or '.join(GENERATED)}, which are drawn from --seed",
     )
-    add_config(parser)
+    add_config(parser, has_preset)
     group.add_argument(
         "--data",
         metavar="DIR",
@@ -143,8 +143,7 @@ def _load_node_graph(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, targets: Mapping[str, Any]
 ) -> GraphSplits:
     """Load a graph with classes of its nodes: a published split, that of the seed if there are several, or 60/20/20."""
-    from tg_lpe.data import GraphSplits, random_node_masks
-    from tg_lpe.data.splits import PARTS
+    from tg_lpe.data.splits import node_splits
     from tg_lpe.datasets.nodes import load_node_graph
     from tg_lpe.encoders import ENCODERS
 
@@ -153,16 +152,7 @@ def _load_node_graph(
     if not args.directed and name in ENCODERS and ENCODERS[name].directed:
         raise ValueError(f"the encoder {name} reads the directions of edges: add --directed, or choose another")
     data = load_node_graph(args.source, undirected=not args.directed)
-    masks = data.get("train_mask")
-    if masks is None:
-        splits = GraphSplits.of_masks(random_node_masks(data, args.seed))
-        return replace(splits, split={"kind": "random", "seed": args.seed})
-    number = 0
-    if masks.dim() == 2:
-        number = args.seed % masks.size(1)
-        for part in PARTS:
-            data[f"{part}_mask"] = data[f"{part}_mask"][:, number]
-    return replace(GraphSplits.of_masks(data), split={"kind": "published", "number": number})
+    return node_splits(data, args.seed)
 
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:

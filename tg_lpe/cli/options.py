@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
@@ -89,7 +90,8 @@ class Chosen:
             if by_name and is_checkpoint(typed.get("encoder", "")):
                 typed["pretrained"] = typed.pop("encoder")
             if modules := self.content.get("import", []) + typed.pop("import", []):
-                _import_modules(modules)
+                for module in modules:
+                    _import_module(module)
                 self.content["import"] = modules
             self.start = _trained_model(typed.get("start", self.content.get("start")))
             self._merge(typed)
@@ -162,7 +164,7 @@ def class_named(option: str, name: str) -> Any:
             f"that a module given by --import registers), got {name!r}{hint}"
         )
     try:
-        return register_class(getattr(importlib.import_module(module), attribute))
+        return register_class(getattr(_import_module(module), attribute))
     except (ImportError, AttributeError, TypeError) as error:
         raise ValueError(f"--{option} {name} cannot be imported: {error}") from error
 
@@ -191,12 +193,11 @@ def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
     return content
 
 
-def _import_modules(names: Sequence[str]) -> None:
-    """Import a user's modules, which register their classes; from the working directory too, as ``python -m`` does."""
+def _import_module(name: str) -> ModuleType:
+    """Import a user's module, which registers its classes; from the working directory too, as ``python -m`` does."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
-    for name in names:
-        importlib.import_module(name)
+    return importlib.import_module(name)
 
 
 def _trained_model(name: str | None) -> Predictor | None:
@@ -269,8 +270,8 @@ def _add_class(parser: Parser, chosen: Chosen, option: str, title: str, text: st
     return group
 
 
-def add_config(parser: Parser) -> None:
-    """Declare ``--config``, ``--print_config`` and ``--preset``."""
+def add_config(parser: Parser, has_preset: bool = True) -> None:
+    """Declare ``--config``, ``--print_config`` and, unless it has no meaning, ``--preset``."""
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -283,12 +284,13 @@ def add_config(parser: Parser) -> None:
         choices=("all", "skip_default"),
         help="print a configuration and exit; --print_config=skip_default leaves out defaults",
     )
-    parser.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        help="other defaults: paper, those of Table 2 of Graph Transformers Dream of Electric Flow; san, the published "
-        "models of Rethinking Graph Transformers with Spectral Attention",
-    )
+    if has_preset:
+        parser.add_argument(
+            "--preset",
+            choices=tuple(PRESETS),
+            help="other defaults: paper, those of Table 2 of Graph Transformers Dream of Electric Flow; san, the "
+            "published models of Rethinking Graph Transformers with Spectral Attention",
+        )
 
 
 def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:

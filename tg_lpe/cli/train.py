@@ -54,12 +54,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.usage = "tg-lpe train SOURCE [options]"
     parser.epilog = "example: tg-lpe train zinc --data ZINC_DIR --encoder RandomWalk --encoder.steps 20 --seed 0"
     add_data(parser)
-    target = parser.add_argument_group("target")
-    target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns of the csv files to predict")
-    target.add_argument(
-        "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
-    )
-    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
+    add_target(parser)
     add_task(parser, chosen)
     add_encoder(parser, chosen, f"default: {DEFAULT_CLASS}")
     parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
@@ -75,6 +70,16 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     args = parse_rest(parser, chosen, "source")
     args.start_model = chosen.start
     return args
+
+
+def add_target(parser: Parser) -> None:
+    """Add the options of what is predicted of molecules."""
+    target = parser.add_argument_group("target")
+    target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns of the csv files to predict")
+    target.add_argument(
+        "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
+    )
+    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
 
 
 def run(args: Namespace) -> None:

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -286,6 +286,29 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
         mask[rows] = True
         result[f"{part}_mask"] = mask
     return result
+
+
+def node_splits(data: Data, seed: int) -> GraphSplits:
+    """Divide the nodes of one graph by its masks, or at random 60/20/20 where it has none.
+
+    Args:
+        data: the graph. Of several published splits, masks ``[num_nodes, num_splits]``, the seed picks one.
+        seed: decides the draw, or the split.
+
+    Raises:
+        TypeError: if ``seed`` is no integer.
+        ValueError: as :meth:`GraphSplits.of_masks`.
+    """
+    masks = data.get("train_mask")
+    if masks is None:
+        splits = GraphSplits.of_masks(random_node_masks(data, seed))
+        return replace(splits, split={"kind": "random", "seed": seed})
+    number, data = 0, copy.copy(data)
+    if masks.dim() == 2:
+        number = seed % masks.size(1)
+        for part in PARTS:
+            data[f"{part}_mask"] = data[f"{part}_mask"][:, number]
+    return replace(GraphSplits.of_masks(data), split={"kind": "published", "number": number})
 
 
 def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.1) -> tuple[Data, Data, Data]:

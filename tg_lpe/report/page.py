@@ -23,11 +23,11 @@ MAX_TYPES, MAX_PANELS = 30, 8
 """Types and columns that are drawn of a learned table, at most."""
 
 
-def write_report(paths: Sequence[str | Path], out: str | Path = "report.html") -> Path:
+def write_report(paths: Sequence[str | Path | Run], out: str | Path = "report.html") -> Path:
     """Write the comparison of run folders as one self-contained page, and return its path.
 
     Args:
-        paths: run folders; one named twice counts once.
+        paths: run folders, or runs that were read; one named twice counts once.
         out: the page.
 
     Raises:
@@ -37,7 +37,8 @@ def write_report(paths: Sequence[str | Path], out: str | Path = "report.html") -
     """
     if isinstance(paths, str | Path):
         raise TypeError(f"paths must be a sequence of run folders such as [{str(paths)!r}], got one path")
-    runs = [read_run(path) for path in {Path(path).resolve(): path for path in paths}.values()]
+    distinct = {(path.path if isinstance(path, Run) else Path(path)).resolve(): path for path in paths}.values()
+    runs = [path if isinstance(path, Run) else read_run(path) for path in distinct]
     if not runs:
         raise ValueError("a report needs at least one run folder")
     tables = compare(runs)

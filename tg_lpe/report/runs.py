@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class Run:
         data: source, sizes and the list of skipped molecules.
         metrics: one row per epoch done.
         result: final figures; ``None`` while the run is unfinished.
+        title: what a table calls its row, in place of a label made from the settings.
+        cells: further cells of its row, by column.
     """
 
     path: Path
@@ -51,6 +53,8 @@ class Run:
     environment: Mapping[str, Any]
     metrics: tuple[Mapping[str, Any], ...]
     result: Mapping[str, Any] | None
+    title: str | None = None
+    cells: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -87,6 +87,7 @@ class Table:
         self.best = ranked[0] if len(self.ranked) > 1 else None
         columns = dict.fromkeys(name for run in runs for name in run.columns())
         self.columns = list(columns) if len(columns) <= MAX_COLUMNS else []
+        self.further = {name: DASH for run in runs for name in run.cells}
 
     @property
     def heading(self) -> str:
@@ -135,6 +136,8 @@ class Table:
             "encoding": row.label,
             f"test {self.metric}": _text((run.test for run in row.runs), run.unit) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if training else {}),
+            **self.further,
+            **run.cells,
             **{
                 self._title(name): _text((run.columns().get(name) for run in row.runs), run.units.get(name, ""))
                 for name in self.columns
@@ -207,6 +210,10 @@ class Table:
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
         notes = [
             ("± is the sample standard deviation over seeds; a row of one seed has none.", several),
+            (
+                "After `against`, ± is the standard error of the paired difference, over test rows and seeds.",
+                any(name.startswith("against ") for name in self.further),
+            ),
             ("One seed a row: how far another seed would move a figure is not known.", not several and self.best),
             ("Not all rows were run with the same seeds; `against none` is over those that both rows have.", uneven),
             (f"No better than the constant, and so of no use: {useless}.", useless),
@@ -231,12 +238,18 @@ def compare(runs: Sequence[Run]) -> list[Table]:
     return tables
 
 
-def comparison_table(runs: Sequence[Run]) -> str:
-    """Format the comparison for a terminal: a star marks the best row of a table, and notes follow it."""
+def comparison_table(runs: Sequence[Run], without: Sequence[str] = ()) -> str:
+    """Format the comparison for a terminal: a star marks the best row of a table, and notes follow it.
+
+    Args:
+        runs: the runs.
+        without: columns to leave out.
+    """
     blocks = []
     for table in compare(runs):
         rows = [table.cells(row) for row in table.rows]
-        grid = [list(rows[0]), *(list(cells.values()) for cells in [*rows, table.constant_cells()] if cells)]
+        shown = [name for name in rows[0] if name not in without]
+        grid = [shown, *([cells[name] for name in shown] for cells in [*rows, table.constant_cells()] if cells)]
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
         lines = [f"{table.heading}: {table.sizes}" if table.sizes else table.heading]
         for row, cells in zip([None, *table.rows, None], grid, strict=False):
@@ -320,7 +333,7 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
 
     def key(run: Run) -> str:
         settings[id(run)] = effective_settings(run)
-        same = json.dumps([settings[id(run)], run.finished, run.test is None], sort_keys=True)
+        same = json.dumps([settings[id(run)], run.finished, run.test is None, run.title], sort_keys=True)
         seed = json.dumps([same, run.settings.get("seed")])
         copies[seed] += 1  # the same seed again adds no spread: a row of its own
         return f"{same}{copies[seed]}"
@@ -345,5 +358,5 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
             color = spare.pop(0)
             spare.append(color)
         colors.add(color)
-        row.label, row.color = label, color
+        row.label, row.color = row.runs[0].title or label, color
     return rows

@@ -3,7 +3,7 @@
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.joint import JointTraining, check_training, train
-from tg_lpe.training.paired import PairedDifference, paired_difference
+from tg_lpe.training.paired import PairedDifference, figures_by_part, paired_difference
 from tg_lpe.training.pretrain import EigenvectorPretraining, KernelPretraining
 from tg_lpe.training.readouts import principal_readouts
 from tg_lpe.training.run_folder import RunFolder
@@ -23,6 +23,7 @@ __all__ = [
     "TrainConfig",
     "build_model",
     "check_training",
+    "figures_by_part",
     "make_task",
     "paired_difference",
     "principal_readouts",

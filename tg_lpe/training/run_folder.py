@@ -39,6 +39,10 @@ DIGEST = "sha256"
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 
 
+class FolderInUseError(ValueError):
+    """Another process uses a run folder."""
+
+
 class RunFolder:
     """Names and formats of the files of one run.
 
@@ -138,7 +142,7 @@ class RunFolder:
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ValueError(f"{self.path} is in use by another process") from error
+            raise FolderInUseError(f"{self.path} is in use by another process") from error
 
     def release(self) -> None:
         """Let other runs into the folder again; nothing happens where none was started."""

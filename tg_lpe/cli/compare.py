@@ -1,0 +1,97 @@
+"""``tg-lpe compare``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+
+from tg_lpe.cli.data import add_data, load_data
+from tg_lpe.cli.options import (
+    Chosen,
+    add_import,
+    add_model,
+    add_task,
+    chosen_model,
+    class_named,
+    parse_rest,
+    settings_of,
+)
+from tg_lpe.cli.parser import Parser
+from tg_lpe.cli.runs import add_process, check_out, device_named, set_threads
+from tg_lpe.cli.train import add_target, task_arguments
+from tg_lpe.comparison import ENCODINGS, compare
+from tg_lpe.comparison.grid import MODEL, SEEDS
+from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.training import TrainConfig, task_for
+
+
+def parse(parser: Parser, words: Sequence[str]) -> Namespace:
+    """Declare the options of the command and parse them."""
+    chosen = Chosen(parser, words, "config", "model", "task")
+    parser.usage = "tg-lpe compare SOURCE [options]"
+    parser.epilog = "example: tg-lpe compare mine.csv --target y --encodings none walks gram-k16 my_encodings.Mine"
+    add_data(parser, has_preset=False)
+    parser.add_argument("--seed", type=int, default=0, help="of the split, which all trainings have")
+    add_target(parser)
+    add_task(parser, chosen)
+    rows = parser.add_argument_group("rows")
+    rows.add_argument(
+        "--encodings",
+        nargs="+",
+        metavar="NAME|FILE|CLASS",
+        help=f"what to compare: {', '.join(ENCODINGS)} (default: all of these), a class such as HeatKernel, the "
+        "import path of your own, a checkpoint or its folder (weights kept), or a YAML file with encoder or pretrained "
+        "and perhaps encoder_lr and edge_encoding",
+    )
+    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="of the trainings")
+    add_import(rows)
+    add_model(parser, chosen)
+    if chosen.classes["model"].__name__ == DEFAULT_MODEL:
+        parser.set_defaults({f"model.{name}": value for name, value in MODEL.items()})
+    parser.add_class_arguments(TrainConfig, skip={"seed"})
+    run = parser.add_argument_group("run")
+    run.add_argument("--processes", type=int, default=1, help="trainings at once, each with its share of the threads")
+    run.add_argument(
+        "--quick", action="store_true", help="a few epochs of a small model and one seed, to see that it works"
+    )
+    add_process(run, has_device=True)
+    run.add_argument("--out", metavar="DIR", help="folder (default: runs/compare-SOURCE); what is there goes on")
+    return parse_rest(parser, chosen, "source")
+
+
+def run(args: Namespace) -> None:
+    """Train a model with each encoding and seed, and write one table and one page; what is complete is not repeated."""
+    check_out(args)
+    config: TrainConfig = settings_of(TrainConfig, args)
+    set_threads(args.threads)
+    device_named(args.device)
+    out = Path(args.out or f"runs/compare-{Path(args.source).stem}{'-quick' * args.quick}")
+    entries = None if args.encodings is None else [_entry(name) for name in args.encodings]
+    splits = load_data(args, None, targets=args.target, missing=args.missing, computed=args.computed)
+    task = task_for(splits, **task_arguments(args))
+    comparison = compare(
+        splits,
+        entries,
+        task=task,
+        model=chosen_model(args, task.level),
+        config=config,
+        seeds=args.seeds,
+        out=out,
+        source=os.path.normpath(args.source),
+        processes=args.processes,
+        device=args.device,
+        quick=args.quick,
+        progress=not args.quiet,
+    )
+    print(comparison)
+    print(f"all in {out}: comparison.html, comparison.csv, comparison.json, and the trainings' run folders")
+
+
+def _entry(name: str) -> Any:
+    """Return the class of an import path; other names are as :func:`tg_lpe.comparison.candidates_of` takes them."""
+    is_path = "." in name and not Path(name).exists() and not name.endswith((".yaml", ".yml"))
+    return class_named("encoder", name) if is_path else name

@@ -1,0 +1,170 @@
+"""The encodings of a comparison: by name, from a file, or your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from tg_lpe.arguments import check_flags, check_positive
+from tg_lpe.checkpoints import zoo
+from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.registry import ENCODERS, register
+from tg_lpe.training.run_folder import checkpoint_label
+
+FILES = (".yaml", ".yml")
+KEYS = ("encoder", "pretrained", "encoder_lr", "edge_encoding")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One row of a comparison: an encoding, and how the trainings use it.
+
+    Args:
+        encoder: as :func:`~tg_lpe.training.build_model` takes it: ``None`` for none, ``"class"`` and arguments, an
+            encoder, or a pretrained one by name, folder or open checkpoint. Each training has a copy of its own.
+        encoder_lr: peak learning rate of the encoder, 0 to keep its weights; that of the budget if absent.
+        edge_encoding: whether the encoding of edges is used, if there is one.
+
+    Raises:
+        ValueError: if an option is out of range.
+    """
+
+    encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None = None
+    encoder_lr: float | None = None
+    edge_encoding: bool = True
+
+    def __post_init__(self) -> None:
+        check_flags(edge_encoding=self.edge_encoding)
+        if self.encoder_lr is not None:
+            check_positive("encoder_lr", self.encoder_lr, or_zero=True)
+
+    @property
+    def pretrained(self) -> str | None:
+        """Name or folder of the checkpoint that it begins from."""
+        if isinstance(self.encoder, Checkpoint):
+            return self.encoder.name
+        return str(self.encoder) if isinstance(self.encoder, str | Path) else None
+
+
+WALKS = {"class": "RandomWalk", "steps": 16}
+
+ENCODINGS: dict[str, Candidate] = {
+    "none": Candidate(),
+    "eigenvectors": Candidate({"class": "LaplacianEigenvectors", "k": 6}),
+    "walks": Candidate(WALKS),
+    "whitened-walks": Candidate({"class": "Whitened", "encoder": WALKS}),
+    "gram-k16": Candidate("gram-k16", encoder_lr=0, edge_encoding=False),
+    "positions": Candidate({"class": "Positions", "k": 8}),
+    "GramTransformer": Candidate({"class": "GramTransformer", "out_channels": 8, "edge_out_channels": 8}),
+}
+"""The rows of a comparison that names none. ``gram-k16`` is what ``LinearTransformerPE(k=16)`` writes."""
+
+
+def candidates_of(encodings: Mapping[str, Any] | Sequence[Any] | None = None) -> dict[str, Candidate]:
+    """Return the rows of a comparison by name.
+
+    Args:
+        encodings: a sequence, or a mapping from names of your choice, whose entries are
+
+            - a name of :data:`ENCODINGS`;
+            - the name of a class of encoders, ``"HeatKernel"``, with its default arguments; a class; an encoder; or
+              ``"class"`` and arguments;
+            - name or folder of a pretrained encoder, whose weights are kept;
+            - a YAML file with ``encoder`` (``class`` and arguments) or ``pretrained``, and perhaps ``encoder_lr`` and
+              ``edge_encoding``, as ``tg-lpe train --config`` reads;
+            - a :class:`Candidate`.
+
+            All of :data:`ENCODINGS` if absent.
+
+    Raises:
+        TypeError: if an entry is of another kind.
+        ValueError: if an entry is not known, a file is not of this form, two have one name, or there is none.
+    """
+    if encodings is None:
+        return dict(ENCODINGS)
+    if isinstance(encodings, str) or not isinstance(encodings, Mapping | Sequence):
+        raise TypeError(f"encodings must be a sequence or a mapping from names, got {encodings!r}")
+    if isinstance(encodings, Mapping):
+        candidates = {str(name): _candidate(entry) for name, entry in encodings.items()}
+    else:
+        candidates = {}
+        for entry in encodings:
+            candidate = _candidate(entry)
+            name = _name(entry, candidate)
+            if name in candidates:
+                raise ValueError(f"two encodings are called {name!r}: give names, as encodings={{'first': ..., ...}}")
+            candidates[name] = candidate
+    if not candidates:
+        raise ValueError("encodings must name at least one, got none")
+    return candidates
+
+
+def _candidate(entry: Any) -> Candidate:
+    if isinstance(entry, Candidate):
+        return entry
+    if isinstance(entry, type) and issubclass(entry, Encoder):
+        return Candidate({"class": _registered(entry).__name__})
+    if isinstance(entry, Encoder):
+        _registered(type(entry))
+        return Candidate(entry)
+    if entry is None or isinstance(entry, Mapping | Checkpoint):
+        return Candidate(entry)
+    if not isinstance(entry, str | Path):
+        raise TypeError(f"an encoding must be a name, a file, a class, an encoder or a Candidate, got {entry!r}")
+    text = str(entry)
+    if text in ENCODINGS:
+        return ENCODINGS[text]
+    if text.endswith(FILES):
+        return _of_file(Path(text))
+    if text in ENCODERS:
+        return Candidate({"class": text})
+    if text not in zoo.names() and not Path(text).is_dir():
+        raise ValueError(
+            f"an encoding is one of {', '.join(ENCODINGS)}; a class, {', '.join(ENCODERS)}; a checkpoint, see "
+            f"tg-lpe zoo, or its folder; or a file of {' or '.join(FILES)}; got {text!r}"
+        )
+    return Candidate(_encoder_in(text), encoder_lr=0)
+
+
+def _of_file(path: Path) -> Candidate:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not set(content) <= set(KEYS) or len({*KEYS[:2]} & set(content)) != 1:
+        raise ValueError(f"{path} must hold either encoder or pretrained, and of the rest {KEYS[2:]}; got {content!r}")
+    encoder = content.pop("encoder", None)
+    if "pretrained" in content:
+        encoder = _encoder_in(str(content.pop("pretrained")))
+    elif isinstance(encoder, str):
+        encoder = None if encoder == "none" else {"class": encoder}
+    return Candidate(encoder, **content)
+
+
+def _encoder_in(name: str) -> Checkpoint:
+    checkpoint = Checkpoint.open(name)
+    if checkpoint.is_model:
+        raise ValueError(f"an encoding must be an encoder, and {name} is a trained model")
+    return checkpoint.encoder
+
+
+def _registered(cls: type[Encoder]) -> type[Encoder]:
+    return ENCODERS[cls.__name__] if ENCODERS.get(cls.__name__) is cls else register(cls)
+
+
+def _name(entry: Any, candidate: Candidate) -> str:
+    """Return the name of an entry that was given none."""
+    if isinstance(entry, str | Path) and (str(entry) in ENCODINGS or str(entry).endswith(FILES)):
+        return Path(entry).stem if str(entry).endswith(FILES) else str(entry)
+    if candidate.pretrained is not None:
+        return checkpoint_label(candidate.pretrained)
+    if candidate.encoder is None:
+        return "none"
+    if isinstance(candidate.encoder, Mapping):
+        return str(candidate.encoder.get("class"))
+    return type(candidate.encoder).__name__

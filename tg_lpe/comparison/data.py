@@ -1,0 +1,64 @@
+"""The data of a comparison as splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch_geometric.data import Batch, Data
+
+from tg_lpe.data import GraphSplits, random_split
+from tg_lpe.data.splits import Level, node_splits
+
+
+def splits_of(
+    data: Any, target: str | Sequence[str] | None = None, level: Level | None = None, seed: int = 0
+) -> GraphSplits:
+    """Return training, validation and test set of anything that holds graphs with labels.
+
+    Args:
+        data: splits; or a dataset of PyG or a sequence of ``Data``, divided at random 80/10/10; or one graph with
+            labels of its nodes, divided by its masks or at random 60/20/20; or the path of a file or folder of
+            molecules, or of an ``.npz`` file with one graph, see ``tg-lpe train --help``.
+        target: columns to predict of a table of molecules.
+        level: what a row of ``y`` belongs to, where its shape does not tell.
+        seed: of the random draw; of a graph with several published splits, which one.
+
+    Raises:
+        TypeError: if ``data`` is nothing of these.
+        ValueError: if the data do not have this form, or an option would have no effect.
+    """
+    is_table = isinstance(data, str | Path) and Path(data).suffix != ".npz"
+    if target is not None and not is_table:
+        raise ValueError(f"target={target!r} names columns of a table of molecules, and the data are none")
+    if isinstance(data, GraphSplits):
+        return data
+    if isinstance(data, str | Path):
+        return _of_path(str(data), target, seed)
+    if isinstance(data, Batch):
+        raise TypeError("data must be a dataset or a sequence of Data, got a Batch: batch.to_data_list() is one")
+    if isinstance(data, Data):
+        return node_splits(data, seed)
+    try:
+        is_single = len(data) == 1
+    except TypeError:
+        raise TypeError(f"data must be splits, a dataset, a sequence of Data or a path, got {data!r}") from None
+    if is_single and level != "graph":
+        return node_splits(data[0], seed)
+    splits = GraphSplits.of(*random_split(data, seed), level=level)
+    return replace(splits, split={"kind": "random", "seed": seed})
+
+
+def _of_path(path: str, target: str | Sequence[str] | None, seed: int) -> GraphSplits:
+    if path.endswith((".pt", ".pth")):
+        raise ValueError(f"{path} must be a file of molecules or .npz: what torch.load gives of it can be passed")
+    if path.endswith(".npz"):
+        from tg_lpe.datasets.nodes import load_node_graph
+
+        return node_splits(load_node_graph(path), seed)
+    from tg_lpe.datasets.molecules import load_molecules
+
+    targets = [target] if isinstance(target, str) else target
+    return load_molecules(path, targets=targets, seed=seed, progress=False)

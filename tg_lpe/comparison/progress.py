@@ -1,0 +1,96 @@
+"""Show how far a comparison is, read from its run folders, whichever process trains."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from tg_lpe.checkpoints.files import read_object
+from tg_lpe.report.format import duration_text, figure_text
+from tg_lpe.training.metrics import METRICS
+
+if TYPE_CHECKING:
+    from tg_lpe.comparison.grid import Cell, Grid
+
+INTERVAL = 1.0
+"""Seconds between two looks at the folders."""
+
+_LOGGER = logging.getLogger("tg_lpe.comparison")
+
+
+@contextmanager
+def shown_progress(grid: Grid, shown: bool) -> Iterator[None]:
+    """Show a bar of all epochs where there is a terminal, and a line for each training that is done."""
+    if not shown:
+        yield
+        return
+    progress, stop = _Progress(grid), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(INTERVAL):
+            progress.look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        progress.look()
+        progress.bar.close()
+
+
+class _Progress:
+    def __init__(self, grid: Grid) -> None:
+        self.grid, self.open = grid, set[tuple[str, int]](grid.cells)
+        self.start, self.done_before = time.perf_counter(), 0
+        total = len(grid.cells) * grid.config.epochs
+        self.bar = tqdm(total=total, unit="epoch", desc="comparing", disable=None, file=sys.stderr)
+        complete = [cell for cell in grid.cells if grid.is_complete(cell)]
+        self.open -= set(complete)
+        self.done_before = self.epochs()
+        self.bar.initial = self.bar.n = self.done_before
+        if complete:
+            self.tell(f"{len(complete)} of {len(grid.cells)} trainings are complete already")
+
+    def epochs(self) -> int:
+        """Return how many epochs are done; a complete training counts in full, wherever it ended."""
+        return sum(self._epochs(cell) if cell in self.open else self.grid.config.epochs for cell in self.grid.cells)
+
+    def _epochs(self, cell: Cell) -> int:
+        metrics = self.grid.folder(cell).metrics
+        lines = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+        return min(lines, self.grid.config.epochs)
+
+    def look(self) -> None:
+        """Read the folders and show what is new."""
+        ended = [cell for cell in self.grid.cells if cell in self.open and self.grid.is_complete(cell)]
+        for cell in ended:
+            self.open.discard(cell)
+        done = self.epochs()
+        for cell in ended:
+            metric = self.grid.task.metric
+            value = read_object(self.grid.folder(cell).result)[f"test_{metric}"]
+            number = len(self.grid.cells) - len(self.open)
+            text = f"[{number}/{len(self.grid.cells)}] {cell}: test {METRICS[metric].title} {figure_text(value)}"
+            if done > self.done_before and self.open:
+                rate = (time.perf_counter() - self.start) / (done - self.done_before)
+                text += f"; about {duration_text(rate * (self.bar.total - done))} left"
+            self.tell(text)
+        self.bar.n = done
+        self.bar.refresh()
+
+    def tell(self, text: str) -> None:
+        """Print a line above the bar, or log it where there is none."""
+        if self.bar.disable:
+            _LOGGER.info(text)
+        else:
+            self.bar.write(text, file=sys.stderr)

@@ -1,0 +1,196 @@
+"""The outcome of a comparison: figures of each row, as a table, JSON, csv and a page."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tg_lpe.checkpoints.files import load_tensors, read_object, replacing, write_json
+from tg_lpe.report import Run, comparison_table, read_run, write_report
+from tg_lpe.report.format import DASH, signed
+from tg_lpe.training.paired import paired_difference
+from tg_lpe.training.run_folder import environment
+from tg_lpe.training.state import read_metrics
+
+if TYPE_CHECKING:
+    from tg_lpe.comparison.grid import Cell, Grid
+
+SCHEMA = 1
+"""Version of the format of ``comparison.json``, which docs/compare.md describes."""
+
+REFERENCES = ("none", "walks")
+"""Rows that the others are compared with, where they are there."""
+
+WITHOUT = ("epochs", "graphs/s", "time a run", "precision")
+"""Columns of the page that a terminal has no room for."""
+
+_LOGGER = logging.getLogger("tg_lpe.comparison")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of :func:`~tg_lpe.compare`; ``print`` shows it as a table.
+
+    Attributes:
+        rows: a dictionary for each encoding with a complete training, in the order in which they were named.
+        about: data, task, model, budget and machine.
+        runs: the run folders of all trainings, complete or not.
+    """
+
+    rows: list[dict[str, Any]]
+    about: dict[str, Any]
+    runs: list[Run]
+
+    @classmethod
+    def of(cls, grid: Grid) -> Comparison:
+        """Read the run folders of a comparison; all that is not there is missing in the table."""
+        metric = grid.task.metric
+        complete: dict[str, list[Cell]] = {name: [] for name in grid.candidates}
+        for cell in sorted(cell for cell in grid.cells if grid.is_complete(cell)):
+            complete[cell.name].append(cell)
+        figures = {name: {cell.seed: _figures(grid, cell) for cell in cells} for name, cells in complete.items()}
+        rows = []
+        for name, cells in complete.items():
+            if not cells:
+                continue
+            candidate, folders = grid.candidates[name], [grid.folder(cell) for cell in cells]
+            results = [read_object(folder.result) for folder in folders]
+            epochs = [line["seconds"] for folder in folders for line in read_metrics(folder.metrics)]
+            differences = {
+                reference: _difference(figures[name], figures[reference])
+                for reference in REFERENCES
+                if name != reference and set(figures.get(reference, ())) & set(figures[name])
+            }
+            rows.append(
+                {
+                    "name": name,
+                    "encoder": read_object(folders[0].config)["encoder"],
+                    "pretrained": candidate.pretrained,
+                    "encoder_lr": candidate.encoder_lr,
+                    "edge_encoding": candidate.edge_encoding,
+                    "seeds": [cell.seed for cell in cells],
+                    "missing_seeds": [seed for seed in grid.seeds if seed not in {cell.seed for cell in cells}],
+                    "test": _spread([result[f"test_{metric}"] for result in results]),
+                    "validation": _spread([result[f"val_{metric}"] for result in results]),
+                    "relabelled": _spread([result[f"test_{metric}_relabelled"] for result in results]),
+                    "differences": differences,
+                    "encode_seconds": statistics.median(one["encode_seconds"] for one in figures[name].values()),
+                    "epoch_seconds": statistics.median(epochs),
+                    "num_parameters": results[0]["num_parameters"],
+                    "encoder_parameters": results[0]["encoder_parameters"],
+                }
+            )
+        model = {key: getattr(value, "__name__", value) for key, value in grid.model.items()}
+        budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
+        about = {
+            "schema": SCHEMA,
+            "data": {"source": grid.source, **_sizes(grid.splits.describe())},
+            "task": grid.task.to_dict(),
+            "metric": metric,
+            "direction": grid.task.direction,
+            "model": model,
+            "budget": budget,
+            "seeds": list(grid.seeds),
+            "machine": environment(),
+        }
+        cells_of = {row["name"]: _cells(row) for row in rows}
+        runs = [
+            replace(read_run(folder.path), title=cell.name, cells=cells_of.get(cell.name, {}))
+            for cell in grid.cells
+            if (folder := grid.folder(cell)).config.exists()
+        ]
+        return cls(rows, about, runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``comparison.json`` holds."""
+        return {**self.about, "rows": self.rows}
+
+    def __str__(self) -> str:
+        missing = [
+            f"{row['name']} ({', '.join(map(str, row['missing_seeds']))})" for row in self.rows if row["missing_seeds"]
+        ]
+        note = f"\n  - Seeds that are missing: {'; '.join(missing)}." if missing else ""
+        return comparison_table(self.runs, without=WITHOUT) + note
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """Return the row of a name."""
+        return next(row for row in self.rows if row["name"] == name)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``comparison.json``, ``comparison.csv`` and, with matplotlib, ``comparison.html``."""
+        write_json(Path(folder, "comparison.json"), self.to_dict())
+        with (
+            replacing(Path(folder, "comparison.csv")) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, list(_flat(self.rows[0])))
+            writer.writeheader()
+            writer.writerows(_flat(row) for row in self.rows)
+        try:
+            write_report(self.runs, Path(folder, "comparison.html"))
+        except ModuleNotFoundError as error:
+            _LOGGER.warning("no page: %s", error)
+
+
+def _figures(grid: Grid, cell: Cell) -> dict[str, Any]:
+    from tg_lpe.comparison.grid import FIGURES
+
+    tensors, metadata = load_tensors(grid.folder(cell).path / FIGURES)
+    test = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
+    return {"figures": tensors["figures"], "test": test, **metadata}
+
+
+def _difference(row: Mapping[int, Mapping[str, Any]], reference: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare two rows on the seeds that both have."""
+    seeds = [seed for seed in row if seed in reference]
+    pair = paired_difference(*(torch.stack([one[seed]["figures"] for seed in seeds]) for one in (row, reference)))
+    by_seed = [row[seed]["test"] - reference[seed]["test"] for seed in seeds]
+    values = pair._replace(mean=statistics.fmean(by_seed), by_seed=tuple(by_seed))
+    return {**values._asdict(), "error": pair.error, "seeds": seeds}
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "std": std, "by_seed": list(values)}
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a row that a report does not know of, by column."""
+    cells = {}
+    for reference in REFERENCES:
+        pair = row["differences"].get(reference)
+        error = "" if pair is None or pair["error"] is None else f" ± {pair['error']:.4f}"
+        cells[f"against {reference}"] = DASH if pair is None else signed(pair["mean"], ".4f") + error
+    relabelled, std = row["relabelled"]["mean"], row["relabelled"]["std"]
+    cells["after relabelling"] = f"{relabelled:.4f}" + ("" if std is None else f" ± {std:.4f}")
+    cells["encoding a graph"] = _short_time(row["encode_seconds"]) if row["encode_seconds"] else DASH
+    cells["an epoch"] = _short_time(row["epoch_seconds"])
+    return cells
+
+
+def _short_time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a csv file."""
+    flat: dict[str, Any] = {"name": row["name"], "seeds": len(row["seeds"])}
+    for part in ("test", "validation", "relabelled"):
+        flat |= {part: row[part]["mean"], f"{part}_std": row[part]["std"]}
+    for reference in REFERENCES:
+        pair = row["differences"].get(reference, {})
+        flat |= {f"against_{reference}": pair.get("mean"), f"against_{reference}_error": pair.get("error")}
+    names = ("encode_seconds", "epoch_seconds", "num_parameters", "encoder_parameters")
+    return flat | {name: row[name] for name in names}
+
+
+def _sizes(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a description of data what tells which they were."""
+    return {name: described[name] for name in described if name.startswith("num_") or name in ("split", "digest")}
