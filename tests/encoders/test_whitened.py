@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Incidence
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, RandomWalk, Whitened, load_encoder, make_encoder
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
@@ -57,12 +57,19 @@ class TestWhitenedGramTransformer(EncoderTestCase):
 
     def make(self) -> Encoder:
         inside = {"class": "GramTransformer", "out_channels": 3, "edge_out_channels": 2, "num_layers": 3}
-        return Whitened({**inside, "num_edge_types": 2}).fit(TRAINING)
+        return Whitened({**inside, "num_edge_types": 2, "pair_out_channels": 2}).fit(TRAINING)
 
     def double(self) -> Encoder:
         encoder = self.make()
         randomize_(encoder.encoder)
         return encoder.double().fit(TRAINING).eval()
+
+    def test_pairs_are_those_of_the_encoder_inside(self) -> None:
+        encoder, (index, weight) = self.double(), GRAPHS[0].both_ways()
+        graph, types = Incidence(index, GRAPHS[0].num_nodes, edge_weight=weight), torch.ones(index.size(1)).long()
+        encoding, values = encoder.encode_with_pairs(graph, graph.pairs, None, types)
+        assert torch.equal(values, encoder.encoder.encode_pairs(graph, graph.pairs, None, types))
+        assert torch.equal(encoding.node, encoder.encode(graph, None, types).node)
 
     def test_freezing_lasts(self) -> None:
         encoder = self.make().requires_grad_(True).train()

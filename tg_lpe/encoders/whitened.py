@@ -42,7 +42,8 @@ class Whitened(Encoder):
     :meth:`fit` takes the statistics from training graphs, once; ``tg-lpe train`` and :func:`tg_lpe.training.train` do
     so with the training part of the data. They are buffers: checkpoints hold them. The encoder inside is a frozen
     copy, whose weights are kept as they are. Components with less than 1e-5 of the first one's deviation are dropped:
-    their channels, the last ones, are zero, so that the widths are those of ``encoder`` on any data.
+    their channels, the last ones, are zero, so that the widths are those of ``encoder`` on any data. Pairs of nodes are
+    encoded as the encoder inside does, not whitened.
 
     Signs of eigenvectors are arbitrary. Without a ``generator``, :meth:`fit` and transforms use the signs of
     :class:`~tg_lpe.encoders.LaplacianEigenvectors`'s rule. A training draws signs at random, and fits to random signs:
@@ -76,6 +77,7 @@ class Whitened(Encoder):
         inside = as_encoder(load_encoder(encoder) if isinstance(encoder, str | Path) else encoder) or RandomWalk()
         self.encoder = copy.deepcopy(inside).freeze()
         self.out_channels, self.edge_out_channels = inside.out_channels, inside.edge_out_channels
+        self.pair_out_channels = inside.pair_out_channels
         self.reads, self.encodes_once = inside.reads, inside.encodes_once
         self.directed = inside.directed
         self.register_buffer("num_fitted", torch.zeros((), dtype=torch.int64))
@@ -146,13 +148,44 @@ class Whitened(Encoder):
         Raises:
             ValueError: if :meth:`fit` was not called, or as the encoder inside.
         """
+        inside = self._fitted_encoder()
+        return self._whiten(graph, inside.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed))
+
+    @without_autocast
+    def encode_with_pairs(
+        self,
+        graph: Graph,
+        pairs: Tensor,
+        x: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        precomputed: Mapping[str, Tensor] | None = None,
+    ) -> tuple[Encoding, Tensor]:
+        """Return :meth:`encode`, and pairs as the encoder inside encodes them.
+
+        Raises:
+            ValueError: if the encoder inside encodes no pairs, or as :meth:`encode`.
+        """
+        inside = self._fitted_encoder()
+        encoding, values = inside.encode_with_pairs(
+            graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed
+        )
+        return self._whiten(graph, encoding), values
+
+    def _fitted_encoder(self) -> Encoder:
+        """Return the encoder inside, once there are statistics."""
         if not self.is_fitted:
             raise ValueError(
                 f"this {type(self).__name__} has no statistics yet: write encoder.fit(training_graphs) first; "
                 "tg-lpe train and tg_lpe.training.train do so on the training part of their data"
             )
         self.encoder.encodes_once = self.encodes_once
-        node, edge = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+        return self.encoder
+
+    def _whiten(self, graph: Graph, encoding: Encoding) -> Encoding:
+        """Bring an encoding of the encoder inside to principal components."""
+        node, edge = encoding
         node = (node - self.node_mean) @ self.node_map
         if edge is not None:
             edge = (edge - self.edge_mean) @ self.edge_map
