@@ -490,9 +490,10 @@ class Graph:
 
         Sorted by the first node, then the second, so the pairs of a graph are its matrices row by row.
         """
-        number = torch.arange(self.num_pairs, device=self.device)
-        first = torch.zeros_like(number).index_fill_(0, self.first_pair[1:], 1).cumsum(0)
         begin = self.first_pair - self.graphs.gather(self.graphs.ptr[:-1])
+        sizes = self.graphs.gather(self.graphs.ptr.diff())
+        first = torch.repeat_interleave(sizes, output_size=self.num_pairs)
+        number = torch.arange(self.num_pairs, device=self.device)
         return torch.stack([first, number - begin.index_select(0, first)])
 
     def pair_number(self, first: Tensor, second: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
+from tg_lpe.ops.operator import large_empty
 from tg_lpe.ops.segment import group_pointers, scatter_sum
 
 PAIR_NODES = 2048
@@ -47,13 +48,13 @@ def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> 
     Returns:
         ``[num_pairs, steps]``, in the order of ``graph.pairs``; in memory one step after the other.
     """
-    out = torch.empty(steps, graph.num_pairs, dtype=dtype, device=graph.device)
+    out = large_empty((steps, graph.num_pairs), dtype, graph.device)
     source, target, walk = _transitions(graph)
     for block in _blocks(graph, source, target, walk.to(dtype)):
         columns = block.identity
         for step in range(steps):
             columns = block.multiply(columns) if step else columns
-            out[step, block.pairs] = columns.flatten().index_select(0, block.places)
+            torch.index_select(columns.flatten(), 0, block.places, out=out[step, block.pairs])
     return out.mT
 
 
@@ -134,8 +135,9 @@ def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> It
     order = torch.argsort(source, stable=True)
     target, weights = target[order], weights[order]
     pointers = group_pointers(source[order], graph.num_nodes)
-    ptr, pair_ptr = graph.ptr.tolist(), [0, *graph.ptr.diff().square().cumsum(0).tolist()]
-    (first, second), begin = graph.pairs, 0
+    sizes = graph.ptr.diff()
+    ptr, pair_ptr = graph.ptr.tolist(), [0, *sizes.square().cumsum(0).tolist()]
+    row_sizes, local, begin = sizes.index_select(0, graph.batch), graph.local_index, 0
     while begin < graph.num_graphs:
         end = begin + 1
         while end < graph.num_graphs and ptr[end + 1] - ptr[begin] <= ROWS_AT_ONCE:
@@ -143,16 +145,18 @@ def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> It
         nodes, pairs = slice(ptr[begin], ptr[end]), slice(pair_ptr[begin], pair_ptr[end])
         width = max(1, *(ptr[number + 1] - ptr[number] for number in range(begin, end)))
         begin = end
-        own = pointers[nodes.start : nodes.stop + 1]
+        own, row = pointers[nodes.start : nodes.stop + 1], torch.arange(nodes.stop - nodes.start, device=graph.device)
         entries = slice(*own[[0, -1]].tolist())
-        local = graph.local_index[nodes]
+        # Rows of the matrix are padded to the width; the pairs of a row begin where those before end.
+        padding = (row * width).sub_(graph.first_pair[nodes] - pairs.start)
+        shift = padding.repeat_interleave(row_sizes[nodes], output_size=pairs.stop - pairs.start)
         yield _Block(
             weights[entries],
             target[entries] - nodes.start,
             own - own[0],
-            functional.one_hot(local, width).to(weights),
+            weights.new_zeros(len(row), width).index_put_((row, local[nodes]), weights.new_ones(())),
             pairs,
-            (first[pairs] - nodes.start) * width + graph.local_index[second[pairs]],
+            torch.arange(len(shift), device=graph.device).add_(shift),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_type_hints
 
@@ -119,6 +120,18 @@ def host_array(values: Tensor) -> np.ndarray[Any, Any]:
         values = torch._C._functorch.get_unwrapped(values)
     with torch._C._DisableFuncTorch():  # else what detach() returns would be wrapped again
         return values.detach().cpu().numpy()
+
+
+def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor whose values are to be written.
+
+    On a CPU its memory is numpy's, which asks Linux for large pages: to write to fresh small ones takes as long as to
+    compute ten values each.
+    """
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    size = math.prod(shape)
+    return torch.from_numpy(np.empty(max(size, 1) * dtype.itemsize, np.uint8)).view(dtype)[:size].view(shape)
 
 
 def checkpointed(function: Callable[..., Any], *arguments: Any) -> Any:
