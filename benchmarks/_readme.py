@@ -383,7 +383,7 @@ NODE_ENCODINGS = (
         "positions, edges",
         "positions, trained",
     ),
-    *("directed walks", "magnetic"),
+    *("directed walks", "magnetic", "magnetic walks"),
 )
 NODE_COLUMNS = {
     "nodes": NODE_ENCODINGS[:8],

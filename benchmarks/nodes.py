@@ -18,8 +18,9 @@ also inner products and squared distances at the edges. "positions, trained" are
 positions-k16, trained with the model; not for links. Signs are drawn anew in each step where there are many graphs; on
 one graph, whose nodes are those of the test, they stay as they are.
 
-Chameleon and squirrel are encoded as directed graphs, and their messages go both ways along each edge. "directed
-walks", of 15 columns, and "magnetic", of potentials 0.05 and 0.25, alone see directions, and are for these two alone.
+Chameleon and squirrel are encoded as directed graphs, and their messages go both ways along each edge. For these two
+alone are "directed walks", of 15 columns, "magnetic", eigenvectors of potentials 0.05 and 0.25, and "magnetic walks",
+the diagonals and currents of a GramTransformer of potential 0.25 and conductances one. No others see directions.
 
 The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
 neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual; then a net of one hidden
@@ -49,7 +50,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import RemoveSelfLoops
 from torch_geometric.utils import to_undirected
 
-from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
+from tg_lpe import AddPositionalEncoding, GramTransformer, Graph, LinearTransformerPE
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data import random_link_split, random_node_masks
 from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
@@ -72,11 +73,14 @@ ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "positions, trained": None,
     "directed walks": lambda: AddPositionalEncoding(DirectedWalk(K // 3, 0)),
     "magnetic": lambda: AddPositionalEncoding(MagneticLaplacian(K // 4, (0.05, 0.25), edge_out_channels=0)),
+    "magnetic walks": lambda: AddPositionalEncoding(
+        GramTransformer(None, 0, 1, K // 2, conductances="fixed", direction=0.25)
+    ),
 }
 TRAINED = "positions, trained"
-DIRECTED = ("directed walks", "magnetic")
-SIGNED = ("eigen", "positions", "magnetic")
-"""How names of encodings begin whose columns have arbitrary signs or phases."""
+DIRECTED = ("directed walks", "magnetic", "magnetic walks")
+SIGNED = ("eigenvectors", "positions", "positions, edges", "positions, trained", "magnetic")
+"""Encodings whose columns have arbitrary signs or phases."""
 
 
 class Task(NamedTuple):
@@ -190,7 +194,7 @@ def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
     seconds = time.process_time() - start
     for attribute in ("pe", "edge_pe") if "edge_pe" in encoded[0] else ("pe",):
         values = torch.cat([data[attribute] for data in encoded])
-        mean = values.mean(0) if attribute == "pe" and not name.startswith(SIGNED) else 0.0
+        mean = values.mean(0) if attribute == "pe" and name not in SIGNED else 0.0
         root = (values - mean).square().mean(0).sqrt().clamp(min=1e-6) * (K**0.5 if attribute == "pe" else 1)
         for data in encoded:
             data[attribute] = (data[attribute] - mean) / root
@@ -348,7 +352,7 @@ def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) 
         torch.manual_seed(seed)
         start, encoder = time.process_time(), trained_positions() if encoding == TRAINED else None
         if task.kind == "graphs":
-            figures = graphs(splits, task, seed, encoding.startswith(SIGNED), encoder)
+            figures = graphs(splits, task, seed, encoding in SIGNED, encoder)
         elif task.kind == "nodes":
             figures = nodes(data, task, seed, encoder)
         else:

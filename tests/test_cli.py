@@ -647,6 +647,11 @@ def test_directions_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[s
     command += ["--encoder", "DirectedWalk", "--encoder.steps", "2", "--threads", "1", "--quiet"]
     command += ["--model.hidden_channels", "16", "--model.num_layers", "1", "--out", str(tmp_path / "run")]
     assert "--directed" in refused(capsys, *command)
+    for other in (
+        ["GramTransformer", "--encoder.direction", "0.1"],
+        ["Whitened", "--encoder.encoder", "DirectedWalk"],
+    ):
+        assert "--directed" in refused(capsys, *command[:8], "--encoder", *other, "--out", str(tmp_path / "other"))
     assert main([*command, "--directed"]) == 0, capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "result.json").read_text())["test_accuracy"] > 0.9
 

@@ -8,12 +8,13 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, corner_cases
+from helpers import Graph, corner_cases, randomize_
+from numpy.polynomial.chebyshev import chebval
 
-from tg_lpe import Encoder, Incidence
+from tg_lpe import Encoder, GramTransformer, Incidence
 from tg_lpe.encoders import DirectedWalk, MagneticLaplacian
 from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
-from tg_lpe.testing.encoder_test_case import GRAPH
+from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 
 def transitions(adjacency: np.ndarray) -> np.ndarray:
@@ -137,10 +138,99 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
             self.make()(None, torch.tensor([[0, 1, 2], [1, 2, 0]]))
 
 
+class TestDirectedGramTransformer(DirectedEncoderTestCase):
+    """Without learned conductances: powers of a Hermitian matrix."""
+
+    basis, potential = "power", 0.1
+
+    def make(self) -> Encoder:
+        options = {"conductances": "fixed", "pair_out_channels": None, "basis": self.basis}
+        return GramTransformer(num_filters=1, num_layers=4, direction=self.potential, **options)
+
+    def double(self) -> Encoder:
+        return self.make().double().eval()
+
+    def directed_oracle(self, adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        weight = np.maximum(adjacency, adjacency.T)
+        degree = weight.sum(1)
+        scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+        moduli = scale[:, None] * weight * scale
+        turns = (adjacency > 0).astype(float) - (adjacency.T > 0)
+        hermitian = moduli * np.exp(2j * np.pi * self.potential * turns)
+        values, vectors = np.linalg.eigh(hermitian)
+        found = []
+        for order in range(1, 5):
+            of_values = values**order if self.basis == "power" else chebval(values, np.eye(5)[order])
+            found.append((vectors * of_values) @ vectors.conj().T)
+        layers = np.stack(found, -1)
+        currents = np.einsum("uv,uvt->ut", moduli, layers.imag)
+        node = np.concatenate([np.einsum("iit->it", layers).real, currents], 1)
+        return node, np.concatenate([layers.real, layers.imag], -1)
+
+    def test_turned_round(self) -> None:
+        """All edges turned round conjugate it."""
+        index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
+        encoder, sign = self.double(), torch.tensor([1.0, -1.0]).repeat_interleave(4)
+        one, other = (encoder.encode(Incidence(i, 12)) for i in (index, index.flip(0)))
+        self.close(one.node, other.node * sign)
+        self.close(one.edge, other.edge)  # read from its other end
+        self.close(one.edge, encoder.encode_pairs(Incidence(index.flip(0), 12), index) * sign)
+
+    def test_estimates_have_no_bias(self) -> None:
+        index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
+        exact = self.make()(None, index, num_nodes=12)
+        options = {"conductances": "fixed", "basis": self.basis, "probes": "rademacher", "num_probes": 20_000}
+        found = GramTransformer(num_filters=1, num_layers=4, direction=self.potential, **options)(
+            None, index, num_nodes=12
+        )
+        for one, other in zip(exact, found, strict=True):
+            torch.testing.assert_close(one, other, rtol=0.0, atol=0.06)
+
+
+class TestChebyshevGramTransformer(TestDirectedGramTransformer):
+    basis, potential = "chebyshev", 0.25
+
+
+class TestLearnedGramTransformer(EncoderTestCase):
+    """Every edge in both directions; types of nodes and edges, linear maps."""
+
+    learned = True
+
+    def make(self) -> Encoder:
+        types = {"num_node_types": 3, "num_edge_types": 2, "pair_out_channels": 2}
+        return GramTransformer(3, 2, 2, 3, direction=0.1, **types)
+
+
+def test_potential_zero_reads_no_directions() -> None:
+    index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
+    types = torch.arange(index.size(1)) % 3
+    plain = randomize_(GramTransformer(num_filters=2, num_layers=3, num_edge_types=3)).double()
+    zero = GramTransformer(num_filters=2, num_layers=3, num_edge_types=3, direction=0).double()
+    zero.load_state_dict(plain.state_dict())
+    for one, other in zip(plain(None, index, types), zero(None, index, types), strict=True):
+        torch.testing.assert_close(torch.cat([one, 0 * one], 1), other)
+
+
+def test_gradients_of_learned_directions() -> None:
+    index = torch.tensor(list(nx.gnp_random_graph(6, 0.3, seed=3, directed=True).edges)).T
+    weight = torch.rand(index.size(1), dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
+    encoder = GramTransformer(3, 2, 2, 3, direction=0.1, pair_out_channels=2).double()
+
+    def encode(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        graph = Incidence(index, 6, edge_weight=w, reduce="mean")
+        encoding, pairs = encoder.encode_with_pairs(graph, graph.pairs)
+        return (*encoding, pairs)
+
+    assert torch.autograd.gradcheck(encode, weight.requires_grad_())
+    assert torch.autograd.gradgradcheck(encode, weight)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: DirectedWalk(0), "steps"),
+        (lambda: GramTransformer(direction=-0.1), "direction"),
+        (lambda: GramTransformer(direction=torch.inf), "direction"),
         (lambda: DirectedWalk(2, edge_out_channels=2), "edge_out_channels"),
         (lambda: DirectedWalk(2)(None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=9000), "8,192 nodes"),
         (lambda: MagneticLaplacian(0), "k must"),

@@ -57,6 +57,16 @@ def test_responses_and_conductances_give_the_encoding(graph: Graph, basis: str) 
         ({"edge_dim": 3, "in_channels": 2}, []),
         ({"num_edge_types": (2, 3), "num_node_types": (4, 5)}, []),
         ({"num_edge_types": 2, "conductances": "ground"}, ["ground conductance of nodes"]),
+        (
+            {"out_channels": 2, "edge_out_channels": 2, "direction": 0.1},
+            [
+                "ground conductance of nodes",
+                "response at nodes",
+                "response of currents at nodes",
+                "response at edges",
+                "response of imaginary parts at edges",
+            ],
+        ),
         ({"out_channels": 2, "edge_out_channels": 0}, ["ground conductance of nodes", "response at nodes"]),
     ],
     ids=str,

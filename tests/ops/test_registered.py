@@ -146,15 +146,16 @@ def test_row_groups_are_traced_whole(scatter: bool, compiled: Any) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
+@pytest.mark.parametrize("kind", ["exact", "estimated", "linear", "directed"])
 def test_encoders_compile(kind: str, backend: str) -> None:
     """With the C++ part, one graph after the incidence; graphs of several sizes are padded in a separate call."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     model: Any = LinearTransformer(4, 3).double()
     if kind != "linear":
-        probes = "identity" if kind == "exact" else "rademacher"
-        model = GramTransformer(3, 2, num_filters=2, num_layers=4, probes=probes, num_probes=5).double()
+        options = {"probes": "rademacher" if kind == "estimated" else "identity", "num_probes": 5}
+        direction = 0.1 if kind == "directed" else None
+        model = GramTransformer(3, 2, num_filters=2, num_layers=4, direction=direction, **options).double()
     parameters = list(model.parameters())
 
     def run(encode: Callable[..., Any]) -> list[Tensor]:

@@ -148,8 +148,9 @@ def _load_node_graph(
     from tg_lpe.encoders import ENCODERS
 
     _refuse_options_of_molecules(args, targets)
-    name = str((chosen.config if isinstance(chosen, Checkpoint) else chosen or {}).get("class"))
-    if not args.directed and name in ENCODERS and ENCODERS[name].directed:
+    config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
+    name = str(config.get("class"))
+    if not args.directed and name in ENCODERS and ENCODERS[name].reads_directions(config):
         raise ValueError(f"the encoder {name} reads the directions of edges: add --directed, or choose another")
     data = load_node_graph(args.source, undirected=not args.directed)
     return node_splits(data, args.seed)

@@ -171,6 +171,11 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         """
         return {}
 
+    @classmethod
+    def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
+        """Whether an encoder with these arguments is ``directed``."""
+        return cls.directed
+
     @property
     def is_fitted(self) -> bool:
         """Whether it can encode; ``False`` where :meth:`fit` must take statistics from training graphs first."""

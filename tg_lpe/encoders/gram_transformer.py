@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_seed
+from tg_lpe.arguments import check_choice, check_count, check_positive, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
+from tg_lpe.graph.wider import MagneticCover, WithPairs
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
@@ -47,6 +48,9 @@ BALL_VISITS = 640
 
 NEIGHBOURS = 64
 """Neighbours of an edge's end of lower degree, in the mean over the edges, up to which it looks for common ones."""
+
+PARTS = {"nodes": ("at nodes", "of currents at nodes"), "edges": ("at edges", "of imaginary parts at edges")}
+"""What a linear map reads, half each; without directions the first alone."""
 
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
@@ -84,6 +88,13 @@ class GramTransformer(Encoder):
     With ``pair_out_channels``, :meth:`encode_with_pairs` reads the entries of ``f_t(S)`` at any pair of nodes too, as
     those of a graph in which asked-for pairs are edges of conductance zero: exact or estimated as above.
 
+    With ``direction=q``, ``P`` is Hermitian: its entry at an edge that is listed from ``u`` to ``v`` alone is
+    multiplied by ``exp(i 2 pi q)``, at ``(v, u)`` by the conjugate, as in the magnetic Laplacian of `MagNet
+    <https://arxiv.org/abs/2102.11391>`_, section 2.2. At the listed edge and at pairs, the real parts of its
+    polynomials ``f_t(u, v)`` are read and then the imaginary ones. At a node, where entries are real, the sum of
+    ``|P_uv| Im f_t(u, v)`` over its edges is read too: the net current that leaves it. Turning all edges round changes
+    the sign of imaginary parts and currents. It costs as much as a graph of twice the nodes and four times the edges.
+
     A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
 
     `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
@@ -106,6 +117,8 @@ class GramTransformer(Encoder):
             ones; ``"ground"``: only nodes are grounded so; ``"fixed"``: neither, the layers walk on the graph as it is.
         pair_out_channels: width of the encoding of pairs, through a linear map; ``None`` for all values that are read,
             0 for no encoding of pairs.
+        direction: potential ``q`` of listed directions, see above: 0.25 tells one step best, smaller ones count more of
+            them; if absent, directions are not read. Widths without linear maps are then twice as large.
 
     Raises:
         ValueError: if an argument is out of range or two exclude each other.
@@ -143,8 +156,11 @@ class GramTransformer(Encoder):
         in_channels: int | None = None,
         conductances: str = "learned",
         pair_out_channels: int | None = 0,
+        direction: float | None = None,
     ) -> None:
         super().__init__()
+        if direction is not None:
+            check_positive("direction", direction, or_zero=True)
         check_seed(seed)
         check_count("num_filters", num_filters)
         check_count("num_layers", num_layers)
@@ -179,7 +195,8 @@ class GramTransformer(Encoder):
         read = {"edge_weight": True, "edge_attr": c.edge is not None, "x": by_nodes}
         self.reads = frozenset(name for name, is_read in read.items() if is_read)
         self.register_buffer("unit", torch.ones(()), persistent=False)  # carries the module's device and dtype
-        width = num_filters * num_layers
+        self.direction, self.directed = direction, direction is not None
+        width = num_filters * num_layers * (1 + self.directed)
         self.out_channels = width if out_channels is None else out_channels
         self.edge_out_channels = width if edge_out_channels is None else edge_out_channels
         # The bias reads Phi_0 = I, whose diagonal is one and whose entries at the edges are zero.
@@ -193,6 +210,11 @@ class GramTransformer(Encoder):
         """Return the sizes of the features that learned conductances read; none of others."""
         learned = arguments.get("conductances", "learned") == "learned"
         return super().data_arguments(spec, arguments) if learned else {}
+
+    @classmethod
+    def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
+        """Whether there is a ``direction``."""
+        return arguments.get("direction") is not None
 
     def keep_channels(self, k: int) -> None:
         """Keep the first ``k`` rows of the nodes' linear map, as a view."""
@@ -226,7 +248,7 @@ class GramTransformer(Encoder):
         if not self.edge_out_channels:
             return Encoding(node, None)
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
-        return Encoding(node, graph.spread_to_directed(edge))
+        return Encoding(node, edge if self.directed else graph.spread_to_directed(edge))
 
     @without_autocast
     def encode_with_pairs(
@@ -247,18 +269,33 @@ class GramTransformer(Encoder):
         if not self.pair_out_channels:
             return super().encode_with_pairs(graph, pairs)
         check_pairs(graph, pairs)
-        edges = torch.cat([torch.stack([graph.tail, graph.head]), pairs], 1)
-        wider = Graph(edges, graph.num_nodes, batch=graph.batch, num_graphs=graph.num_graphs)
+        wider = self._wider(graph, pairs)
         # The asked-for edges decide which orders are exact, so a large graph is encoded without them.
-        alone = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider) else None
-        known, asked = wider.undirected_index.split([graph.num_edges, pairs.size(1)])
-        adjacency = self._adjacency(graph, x, edge_attr)
-        adjacency = adjacency.new_zeros(adjacency.size(0), wider.num_edges).index_copy(1, known, adjacency)
-        nodes, entries = self._gram(wider, adjacency, generator, read_edges=True)
-        same = asked < 0  # self-loops: no column of the incidence matrix
-        values = torch.cat([entries, nodes]).index_select(0, torch.where(same, pairs[0] + wider.num_edges, asked))
+        alone = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider.graph) else None
+        node, edge, values = self._read_wider(wider, graph, self._adjacency(graph, x, edge_attr), generator)
         values = values if self.pair_readout is None else self.pair_readout(values)
-        return alone or self._read_out(graph, nodes, entries.index_select(0, known)), values
+        return alone or self._read_out(graph, node, edge), values
+
+    def _wider(self, graph: Graph, pairs: Tensor) -> WithPairs | MagneticCover:
+        """The graph whose polynomials are computed for entries at pairs, or of a Hermitian matrix."""
+        return WithPairs(graph, pairs) if self.direction is None else MagneticCover(graph, pairs, self.direction)
+
+    def _read_wider(
+        self, wider: WithPairs | MagneticCover, graph: Graph, adjacency: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return :meth:`gram`, and values at the pairs."""
+        rows = self._gram(wider.graph, wider.matrix(adjacency), generator, read_edges=True)
+        node, edge, values = wider.read(*rows)
+        if self.directed:
+            imaginary = edge[:, edge.size(1) // 2 :]
+            current = adjacency.mT.repeat_interleave(self.num_layers, 1) * imaginary
+            zero = torch.zeros_like(node)
+            node = torch.cat([node, zero.index_add(0, graph.tail, current).index_add(0, graph.head, -current)], 1)
+            edge = graph.spread_to_directed(edge)
+            is_back = (graph.edge_index[0] > graph.edge_index[1]).unsqueeze(1)
+            real, imaginary = edge.chunk(2, 1)
+            edge = torch.cat([real, torch.where(is_back, -imaginary, imaginary)], 1)
+        return node, edge, values
 
     def gram(
         self,
@@ -272,9 +309,15 @@ class GramTransformer(Encoder):
 
         Returns:
             Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
-            ``[num_edges, num_filters * T]`` (one row per undirected edge), filter by filter.
+            ``[num_edges, num_filters * T]`` (one row per undirected edge), filter by filter. With ``direction``, these
+            and then currents, ``[num_nodes, 2 * num_filters * T]``; and at the directed edges real parts and then
+            imaginary ones, ``[num_directed_edges, 2 * num_filters * T]``.
         """
-        return self._gram(graph, self._adjacency(graph, x, edge_attr), generator, self.edge_out_channels > 0)
+        adjacency = self._adjacency(graph, x, edge_attr)
+        if not self.directed:
+            return self._gram(graph, adjacency, generator, self.edge_out_channels > 0)
+        cover = self._wider(graph, graph.edge_index[:, :0])
+        return self._read_wider(cover, graph, adjacency, generator)[:2]
 
     def _gram(
         self, graph: Graph, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
@@ -331,7 +374,8 @@ class GramTransformer(Encoder):
         A channel of the encoding is the sum over filters of the diagonal of ``r(S)``, and for edges of its entries; the
         response ``r`` is a polynomial, evaluated at 101 eigenvalues of ``S`` in [0, 2].
         Without a linear map (``out_channels=None``) the responses are the basis and not listed; nor are conductances
-        listed that depend on real features or several columns of types.
+        listed that depend on real features or several columns of types. With ``direction`` there are further responses:
+        of currents, and of imaginary parts.
         """
         filters = tuple(f"filter {number}" for number in range(self.num_filters))
         tables = []
@@ -343,9 +387,10 @@ class GramTransformer(Encoder):
         basis = self._basis(1.0 - eigenvalues)
         for level, readout in (("nodes", self.readout), ("edges", self.edge_readout)):
             if readout is not None:
-                weights = readout.weight.double().cpu().view(-1, self.num_filters, basis.size(1))
-                responses = torch.einsum("et,cft->efc", basis, weights)
-                tables.append(LearnedTable(f"response at {level}", "eigenvalue", eigenvalues, responses, filters))
+                weights = readout.weight.double().cpu().view(-1, 1 + self.directed, self.num_filters, basis.size(1))
+                for part, of_part in zip(PARTS[level], weights.unbind(1), strict=False):
+                    responses = torch.einsum("et,cft->efc", basis, of_part)
+                    tables.append(LearnedTable(f"response {part}", "eigenvalue", eigenvalues, responses, filters))
         return tables
 
     def _basis(self, p: Tensor) -> Tensor:

@@ -233,6 +233,13 @@ class Whitened(Encoder):
             return {}
         return {"encoder": {**inside, **ENCODERS[inside["class"]].data_arguments(spec, inside)}}
 
+    @classmethod
+    def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
+        """Whether the encoder inside does."""
+        inside = arguments.get("encoder")
+        config = load_encoder(inside).config_dict() if isinstance(inside, str) else inside or {}
+        return config.get("class") in ENCODERS and ENCODERS[config["class"]].reads_directions(config)
+
     def _encoded(
         self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None
     ) -> Iterator[tuple[Graph, Encoding]]:
