@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tg_lpe.checkpoints.files import read_json
+from tg_lpe.data.units import MEV_IN
+from tg_lpe.datasets.molecules import QM9_UNITS
 from tg_lpe.training.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
@@ -39,8 +41,8 @@ def table(name: str, form: str = "") -> str:
     content = read_json(RESULTS / f"{name}.json")
     head, row = FORMATS.get(name + form, (MOLECULES_HEAD, molecules_row))
     entries = content["results"]
-    if name not in FORMATS:
-        entries = sorted(entries, key=lambda entry: -entry["test_mae"])
+    if name not in FORMATS or row is properties_row:
+        entries = sorted(entries, key=lambda entry: -entry[figure_of(entry)])
     if name in NODE_COLUMNS:
         entries = nodes_by_figure(entries)
     if name == "primal":
@@ -63,8 +65,11 @@ def grouped(entries: list[dict[str, Any]], by: str, of: Callable[[dict[str, Any]
     ]
 
 
-def mean_and_spread(mean: float, std: float | None) -> str:
-    """An error, with its standard deviation over seeds if there are several."""
+def mean_and_spread(mean: float, std: float | None, unit: str = "") -> str:
+    """An error, with its standard deviation over seeds if there are several; energies are in meV."""
+    if unit in MEV_IN:
+        spread = "" if std is None else f" ± {MEV_IN[unit] * std:.1f}"
+        return f"{MEV_IN[unit] * mean:.1f}{spread} meV"
     return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")
 
 
@@ -75,11 +80,30 @@ PRIMAL_SIZES = [*(f"1 x {10**power:,}" for power in (3, 4, 5, 6)), *(f"128 x {no
 SYSTEMS_HEAD = ["data", "row", "figure", "test", "after relabelling", "epochs of graphs", "published", *SIZES[:2]]
 
 
+def figure_of(entry: dict[str, Any]) -> str:
+    """Return the name of the test error of an encoding of benchmarks/molecules.py."""
+    return "test_mae" if "test_mae" in entry else "test_scaled_mae"
+
+
 def molecules_row(entry: dict[str, Any]) -> list[str]:
     """An encoding of benchmarks/molecules.py: mean and standard deviation over seeds."""
-    errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
+    figure = figure_of(entry)
+    errors = [
+        mean_and_spread(entry[name], entry[f"{name}_std"], entry.get("unit", ""))
+        for name in (figure, f"{figure}_relabelled")
+    ]
     label = f"**{entry['row']}**" if entry["row"] == "GramTransformer" else entry["row"]
     return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
+
+
+def properties_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding with the error of each of several properties of QM9; energies are in meV."""
+    encoding, error, *others = molecules_row(entry)
+    errors = [
+        f"{MEV_IN[QM9_UNITS[name]] * value:.1f}" if QM9_UNITS[name] in MEV_IN else f"{value:.4g}"
+        for name, value in entry["test_mae_columns"].items()
+    ]
+    return [encoding, error, *errors, *others]
 
 
 def systems_row(entry: dict[str, Any]) -> list[str]:
@@ -430,6 +454,18 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         ("zinc_100_budget", "qm9_solubility_100_budget"),
         (["encoding", "validation MAE", "test MAE", "after relabelling", "parameters", "seeds"], validated_row),
     ),
+    **{
+        f"qm9_{target}_{split}_40": (
+            [
+                *["encoding", "test error"],
+                *(f"{name}, {'meV' if QM9_UNITS[name] in MEV_IN else QM9_UNITS[name]}" for name in names),
+                *MOLECULES_HEAD[2:],
+            ],
+            properties_row,
+        )
+        for target, names in (("frontier", ("homo", "lumo", "gap")), ("all", tuple(QM9_UNITS)))
+        for split in ("random", "scaffold", "standard")
+    },
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
     "small_tables": (SMALL_TABLES_HEAD, small_tables_row),
     **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),

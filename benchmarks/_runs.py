@@ -68,6 +68,10 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
         entry[name] = statistics.fmean(values)
         entry[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
         entry[f"{name}_by_seed"] = values
+    if columns := results[0].get("test_mae_columns"):
+        entry["test_mae_columns"] = {
+            name: statistics.fmean(result["test_mae_columns"][name] for result in results) for name in columns
+        }
     gaps = [abs(result[test] - result[f"{test}_relabelled"]) for result in results]
     return entry | {
         "largest_relabelling_gap": max(gaps),

@@ -157,7 +157,7 @@ def pretraining(encoder: str | None) -> str | None:
 
 def readme(card: dict[str, Any], made: str) -> str:
     """The card as text."""
-    data, figures = card["data"], ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items())
+    data, figures = card["data"], zoo.figures_text(card)
     sample, is_model = card["sample"], card["class"] in MODELS
     largest = sample["max_nodes"]
     molecules = f"{sample['molecules']} of\n  RDKit's NCI molecules"

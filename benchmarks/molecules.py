@@ -6,20 +6,23 @@
     python benchmarks/molecules.py zinc12k --data DIR --rows spectral --seeds 0 1 2
     python benchmarks/molecules.py zinc12k --data DIR --rows tuples --seeds 0 1 2
     python benchmarks/molecules.py zinc12k --data DIR --rows pairs --seeds 0 1 2
+    python benchmarks/molecules.py qm9 --data DIR --rows properties --targets gap frontier all --epochs 40
 
-DIR holds train, val and test of the set named (see `tg-lpe train --help`); `nci` needs none. Every run is one
-`tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped run is resumed,
-and a run that another process works on is skipped: start the command several times to use several cores, or again to
-add seeds.
+DIR holds train, val and test of the set named (see `tg-lpe train --help`), or the table of properties of `qm9`; `nci`
+needs none. Every run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not
+repeated, a stopped run is resumed, and a run that another process works on is skipped: start the command several times
+to use several cores, or again to add seeds.
 
 The complete runs are then collected into a JSON file, with --add beside the file's other rows: for each row mean and
 spread over seeds of the test error at the best epoch of validation, the same with the atoms of every test molecule
-renumbered at random, parameters, time.
+renumbered at random, parameters, time. Each of the --targets of `qm9` has a file of its own; the error of `frontier`
+is the mean over homo, lumo and gap in Hartree, that of `all` the mean over twelve properties in standard deviations.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,13 +30,24 @@ from pathlib import Path
 from typing import Any
 
 from _arguments import Parser
-from _readme import molecules_row
+from _readme import figure_of, molecules_row
 from _runs import complete_runs, machine_of, run, slug, summary
+from rdkit import RDConfig
 
 from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.data.units import common_unit
+from tg_lpe.datasets.molecules import QM9_UNITS
+from tg_lpe.training.metrics import IN_UNITS
 from tg_lpe.training.run_folder import RunFolder
 
-SETS = ("zinc", "zinc12k", "qm9-solubility", "nci")
+SETS = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci")
+
+TARGETS: dict[str, list[str]] = {
+    "gap": ["--target", "gap"],
+    "frontier": ["--target", "homo", "lumo", "gap", "--task.metric", "mae"],
+    "all": ["--target", *QM9_UNITS],
+}
+"""Properties of qm9 that one model learns."""
 
 GRAM = "GramTransformer"
 """The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
@@ -138,6 +152,13 @@ BUDGET = {
         }.items()
     },
 }
+PROPERTIES = {
+    **{
+        f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR]
+        for name in ("none", "laplacian", "random-walk", GRAM, "positions")
+    },
+    "gram-k16, frozen, nodes alone, 9 layers": [*FIXED_NODES, *REGULAR],
+}
 SLOW = ["--encoder_lr", "0.001"]
 SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
 PUBLISHED = [*SPECTRAL_ENCODER, "--encoder.tokens", "eigenvectors", "--encoder.row_norm", "true"]
@@ -220,6 +241,7 @@ ROWS = {
     **SUMMED,
     **GPS,
     **BUDGET,
+    **PROPERTIES,
     **SPECTRAL,
     **PPGN,
     **TUPLE_TRANSFORMERS,
@@ -238,6 +260,7 @@ GROUPS = {
     "summed": list(SUMMED),
     "gps": list(GPS),
     "budget": list(BUDGET),
+    "properties": list(PROPERTIES),
     "spectral": ["none", *SPECTRAL, NOT_PRETRAINED],
     "ppgn": ["none", *PPGN, NOT_PRETRAINED],
     "tuples": list(TUPLE_TRANSFORMERS),
@@ -257,61 +280,91 @@ def main() -> None:
         metavar="ROW",
         help=f"groups: {', '.join(GROUPS)}; rows: {', '.join(ROWS)}",
     )
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=["gap"], help="of qm9 (default: gap)")
+    parser.add_argument(
+        "--split", choices=("random", "scaffold", "standard"), default="random", help="of qm9 (default: %(default)s)"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
+    parser.add_argument("--batch_size", type=int, help="graphs of a step (default: that of tg-lpe train)")
+    parser.add_argument("--lr", type=float, help="peak learning rate (default: that of tg-lpe train)")
     parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/molecules", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
     parser.add_argument("--add", action="store_true", help="keep the rows of the file that have no run under --out")
-    parser.add_argument("--quick", action="store_true", help="an epoch of tiny models on some of the nci molecules")
+    parser.add_argument(
+        "--quick", action="store_true", help="an epoch of tiny models on nci molecules; qm9's have made-up labels"
+    )
     parser.add_argument(
         "--json",
         metavar="FILE",
         help="(default: benchmarks/results/SET_EPOCHS.json, with the group of rows in its name)",
     )
     args = parser.parse_args()
+    if args.json and len(args.targets) > 1:
+        parser.error(f"--json is for one of the --targets, got {', '.join(args.targets)}")
     if not args.quick:
-        compare(args)
+        for target in args.targets if args.set == "qm9" else [None]:
+            args.target = target
+            compare(args)
         return
-    args.set, args.data, args.epochs, args.rows = "nci", None, 1, ["none", GRAM, FROM_PAIRS]
+    args.epochs, args.batch_size, args.target = 1, 512, None
     with tempfile.TemporaryDirectory() as args.out:
+        if args.set == "qm9":
+            args.data, args.rows, args.target = write_properties(Path(args.out)), ["properties"], "frontier"
+        else:
+            args.set, args.data, args.rows = "nci", None, ["none", GRAM, FROM_PAIRS]
         compare(args)
+
+
+def write_properties(folder: Path) -> str:
+    """Write a small table of QM9's form, with labels read off the SMILES of molecules that RDKit brings."""
+    lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
+    smiles = [line.split()[0] for line in lines[:1200]]
+    with open(folder / "properties.csv", "w", newline="", encoding="utf-8") as file:
+        labels = ([text, *(len(text) / 7 + text.count("N") * place for place in range(12))] for text in smiles)
+        csv.writer(file).writerows([["smiles", *QM9_UNITS], *labels])
+    return str(folder)
 
 
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs and collect the complete ones."""
-    tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1", "--batch_size", "512", "--graphs", "1024"]
-    extra = tiny if args.quick else []
+    options = [] if args.target is None else [*TARGETS[args.target], "--split", args.split]
+    loop = {name: value for name in ("batch_size", "lr") if (value := getattr(args, name)) is not None}
+    options += [word for name, value in loop.items() for word in (f"--{name}", str(value))]
+    if args.quick:
+        options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
+        options += [] if args.target else ["--graphs", "1024"]
     rows = list(dict.fromkeys(row for name in args.rows for row in GROUPS.get(name, [name])))
-    base = Path(args.out) / f"{args.set}-{args.epochs}{'-quick' * args.quick}"
+    data = args.set if args.target is None else f"{args.set}-{args.target}-{args.split}"
+    base = Path(args.out) / f"{data}-{args.epochs}{''.join(f'-{name}-{value}' for name, value in loop.items())}"
     for seed in args.seeds:
         for row in rows:
             if not args.collect:
-                train(row, seed, base, args, extra)
+                train(row, seed, base, args, options)
     collected = [entry for row in rows if (entry := collect(row, base)) is not None]
     if not collected:
         sys.exit(f"no run under {base} is complete")
-    for entry in sorted(collected, key=lambda entry: -entry["test_mae"]):
+    for entry in sorted(collected, key=lambda entry: -entry[figure_of(entry)]):
         print(" | ".join(molecules_row(entry)))
-    groups = [
-        f"_{name.replace('-', '_')}" for name in args.rows if name in GROUPS and name not in ("default", "encodings")
-    ]
+    unnamed = ("default", "encodings", "properties")
+    groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name not in unnamed)
     folder = args.out if args.quick else "benchmarks/results"
-    file = Path(args.json or f"{folder}/{args.set}_{args.epochs}{''.join(groups)}.json")
+    file = Path(args.json or f"{folder}/{f'{data}-{args.epochs}{groups}'.replace('-', '_')}.json")
     machine = machine_of(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}"))
     if args.add and file.exists():
         known, added = read_json(file), {entry["row"] for entry in collected}
-        if (known["set"], known["epochs"]) != (args.set, args.epochs):
+        if (known["set"], known["epochs"]) != (data, args.epochs):
             sys.exit(f"{file} is of {known['set']} and {known['epochs']} epochs")
         if machine != known["machine"]:  # that of the file is the other rows'
             collected = [{**entry, "machine": machine} for entry in collected]
         machine = known["machine"]
         collected = [entry for entry in known["results"] if entry["row"] not in added] + collected
-    write_json(file, {"set": args.set, "epochs": args.epochs, "results": collected, "machine": machine})
+    write_json(file, {"set": data, "epochs": args.epochs, **loop, "results": collected, "machine": machine})
 
 
-def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list[str]) -> Path | None:
+def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[str]) -> Path | None:
     """The folder of one run, unless another process works on it or on what it begins from."""
     folder = base / f"{slug(row)}-s{seed}"
     if RunFolder(folder).result.exists():
@@ -319,21 +372,23 @@ def train(row: str, seed: int, base: Path, args: argparse.Namespace, extra: list
     options = list(ROWS[row])
     begin: dict[str, Callable[[], Path | None]] = {
         PRETRAINED: lambda: pretrained(args),
-        TRAINED: lambda: train(PAIRS, seed, base, args, extra),
+        TRAINED: lambda: train(PAIRS, seed, base, args, more),
     }
     for word in begin.keys() & set(options):
         if (start := begin[word]()) is None:
             print(f"{folder}: left out, what it begins from is still being trained", file=sys.stderr)
             return None
         options[options.index(word)] = str(start)
-    options += [*extra, "--epochs", str(args.epochs), "--seed", str(seed)]
+    options += [*more, "--epochs", str(args.epochs), "--seed", str(seed)]
     return folder if run("train", args.set, folder, options, args.data, args.threads, args.device) else None
 
 
 def pretrained(args: argparse.Namespace) -> Path | None:
     """The encoder pretrained on the set; ``None`` while another process pretrains it."""
-    folder = Path(args.out) / f"{args.set}-pretrain{'-quick' * args.quick}"
+    split = [] if args.target is None else ["--split", args.split]
+    folder = Path(args.out) / "-".join([args.set, *split[1:], f"pretrain{'-quick' * args.quick}"])
     options = ["--kernels", "heat", "resistance", "--read_features", "--epochs", "1" if args.quick else "5"]
+    options += split
     complete = run("pretrain", args.set, folder, options, args.data, args.threads, args.device)
     return folder / "encoder" if complete else None
 
@@ -341,7 +396,12 @@ def pretrained(args: argparse.Namespace) -> Path | None:
 def collect(row: str, base: Path) -> dict[str, Any] | None:
     """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
     runs = complete_runs(base, slug(row))
-    return {"row": row, "options": ROWS[row], **summary(runs)} if runs else None
+    if not runs:
+        return None
+    config = read_json(next(iter(runs.values())).config)
+    metric, units = config["task"]["metric"], config["data"]["target"].get("units", ())
+    unit = common_unit(units) if metric in IN_UNITS else ""
+    return {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {}), **summary(runs, metric)}
 
 
 if __name__ == "__main__":

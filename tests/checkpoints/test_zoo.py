@@ -152,3 +152,14 @@ def test_list_and_card_on_the_command_line(capsys: pytest.CaptureFixture[str]) -
 )
 def test_what_a_folder_holds(config: dict[str, Any], kind: Kind) -> None:
     assert kind_of(config) is kind
+
+
+def test_figures_of_a_card_have_units() -> None:
+    content = {
+        "task": {"metric": "mae"},
+        "data": {"target": {"columns": ["gap"], "units": ["Hartree"]}},
+        "metrics": {"test_mae": 0.004, "val_mae": 0.0039, "by_column": [0.004]},
+    }
+    assert zoo.figures_text(content) == "test_mae 0.0040 Hartree (108.8 meV), val_mae 0.0039 Hartree (106.1 meV)"
+    assert zoo.figures_text({**content, "task": {"metric": "scaled_mae"}}) == "test_mae 0.0040, val_mae 0.0039"
+    assert "Hartree" not in zoo.figures_text(zoo.card("transformer-qm9"))

@@ -27,5 +27,5 @@ def run(args: Namespace) -> None:
     cards = {name: zoo.card(name) for name in zoo.names()}
     wide = max(len(name) for name in cards)
     for name, card in cards.items():
-        metrics = ", ".join(f"{key} {value:.4f}" for key, value in card["metrics"].items() if isinstance(value, float))
-        print(f"{name:{wide}}  {card['class']}, {card['num_parameters']:,} parameters: {card['summary']} ({metrics})")
+        figures = zoo.figures_text(card)
+        print(f"{name:{wide}}  {card['class']}, {card['num_parameters']:,} parameters: {card['summary']} ({figures})")

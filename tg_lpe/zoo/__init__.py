@@ -6,8 +6,9 @@ made and what it scores, and ``README.md`` says the same in words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tg_lpe.checkpoints.zoo import card, names, path
 
@@ -16,7 +17,21 @@ if TYPE_CHECKING:
 
     from tg_lpe.prediction import Predictor
 
-__all__ = ["card", "load", "names", "path"]
+__all__ = ["card", "figures_text", "load", "names", "path"]
+
+
+def figures_text(content: Mapping[str, Any]) -> str:
+    """Return the figures of a card in words: errors in Hartree with their unit, and in meV beside it."""
+    unit, metric = "", content.get("task", {}).get("metric")
+    if units := content["data"].get("target", {}).get("units"):
+        from tg_lpe.data.units import common_unit, in_mev  # which imports torch
+        from tg_lpe.training.metrics import IN_UNITS
+
+        unit = common_unit(units) if metric in IN_UNITS else ""
+    numbers = {name: value for name, value in content["metrics"].items() if isinstance(value, float)}
+    if not unit:
+        return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+    return ", ".join(f"{name} {value:.4f} {unit}{in_mev(value, unit)}" for name, value in numbers.items())
 
 
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
