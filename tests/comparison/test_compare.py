@@ -91,7 +91,7 @@ def test_differences_are_those_of_the_predictions(graphs: list[Data], tmp_path: 
     splits = splits_of(graphs)
     table = compare(graphs, ROWS, out=tmp_path, **SMALL)
     assert [row["name"] for row in table.rows] == ROWS
-    assert all(row["seeds"] == [0, 1] and not row["missing_seeds"] for row in table.rows)
+    assert all(row["seeds"] == [0, 1] for row in table.rows) and not table.about["missing"]
     target = splits.labels("test")
 
     def errors(name: str) -> torch.Tensor:
@@ -193,7 +193,7 @@ def test_a_training_that_fails_is_left_out(
     monkeypatch.setattr(JointTraining, "train_epoch", diverging)
     with caplog.at_level(logging.WARNING):
         table = compare(graphs, ROWS, out=tmp_path / "some", **SMALL)
-    assert table["walks"]["missing_seeds"] == [1] and "walks, seed 1" in caplog.text
+    assert table.about["missing"] == {"walks": [1]} and "walks, seed 1" in caplog.text
     assert table["none"]["differences"]["walks"]["seeds"] == [0] and "walks (1)" in str(table)
     with pytest.raises(ValueError, match="diverged"):
         compare(graphs, ["walks"], out=tmp_path / "all", **{**SMALL, "seeds": (1,)})

@@ -30,8 +30,9 @@ COMMANDS = {
 }
 """Commands, each with what it does."""
 
-GOES_ON = ("train", "pretrain")
-"""Commands whose run ``--resume`` goes on with."""
+RESUMED = "; the same command with --resume goes on from the last whole epoch"
+GOES_ON = {"train": RESUMED, "pretrain": RESUMED, "compare": RESUMED.replace(" with --resume", "")}
+"""How commands that were stopped go on."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tg-lpe {command}: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        again = "; the same command with --resume goes on from the last whole epoch" if command in GOES_ON else ""
-        print(f"\ntg-lpe {command}: stopped{again}", file=sys.stderr)
+        print(f"\ntg-lpe {command}: stopped{GOES_ON.get(command, '')}", file=sys.stderr)
         return 130
     return 0
 

@@ -24,7 +24,7 @@ from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, check_out, device_named, set_threads
 from tg_lpe.cli.train import add_target, task_arguments
 from tg_lpe.comparison import ENCODINGS, compare
-from tg_lpe.comparison.grid import MODEL, SEEDS
+from tg_lpe.comparison.grid import MODEL, SEEDS, default_config
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training import TrainConfig, task_for
 
@@ -52,8 +52,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:
         parser.set_defaults({f"model.{name}": value for name, value in MODEL.items()})
-    parser.add_class_arguments(TrainConfig, skip={"seed"})
+    parser.add_class_arguments(TrainConfig, skip={"seed", "epochs"})
     run = parser.add_argument_group("run")
+    run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; over a single graph 100)")
     run.add_argument("--processes", type=int, default=1, help="trainings at once, each with its share of the threads")
     run.add_argument(
         "--quick", action="store_true", help="a few epochs of a small model and one seed, to see that it works"
@@ -66,19 +67,20 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 def run(args: Namespace) -> None:
     """Train a model with each encoding and seed, and write one table and one page; what is complete is not repeated."""
     check_out(args)
-    config: TrainConfig = settings_of(TrainConfig, args)
+    settings_of(TrainConfig, args)  # what is wrong is refused before any data is read
     set_threads(args.threads)
     device_named(args.device)
     out = Path(args.out or f"runs/compare-{Path(args.source).stem}{'-quick' * args.quick}")
     entries = None if args.encodings is None else [_entry(name) for name in args.encodings]
     splits = load_data(args, None, targets=args.target, missing=args.missing, computed=args.computed)
     task = task_for(splits, **task_arguments(args))
+    epochs = default_config(splits).epochs if args.epochs is None else args.epochs
     comparison = compare(
         splits,
         entries,
         task=task,
         model=chosen_model(args, task.level),
-        config=config,
+        config=settings_of(TrainConfig, args, epochs=epochs),
         seeds=args.seeds,
         out=out,
         source=os.path.normpath(args.source),

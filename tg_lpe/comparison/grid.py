@@ -23,7 +23,7 @@ from tg_lpe.checkpoints.files import save_tensors
 from tg_lpe.comparison.candidates import Candidate, candidates_of
 from tg_lpe.comparison.data import splits_of
 from tg_lpe.comparison.progress import shown_progress
-from tg_lpe.comparison.table import Comparison
+from tg_lpe.comparison.table import FIGURES, Comparison
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.splits import Level
 from tg_lpe.data.storage import node_slices, whole
@@ -41,14 +41,14 @@ MODEL: dict[str, Any] = {"hidden_channels": 64}
 
 SEEDS = (0, 1, 2)
 
+STEPS_OF_ONE = 5
+"""How many times as many epochs are trained on one graph, whose epoch is a single step."""
+
 QUICK = {"epochs": 3, "graphs": 300, "hidden_channels": 32}
 """What ``quick`` takes of the budget, at most."""
 
 TIMED = 100
 """Test graphs whose encoding is timed, at most."""
-
-FIGURES = "comparison.safetensors"
-"""File of a run folder: the test figure of each part of the test set, and the seconds of encoding a graph."""
 
 _LOGGER = logging.getLogger("tg_lpe.comparison")
 
@@ -125,11 +125,10 @@ class Grid:
     def measure(self, model: Model, precision: str) -> tuple[Tensor, float]:
         """Return the test figure of each graph, or node of a single graph, and the seconds of encoding a graph."""
         model.eval()
-        dataset, size, kind = self.splits.test, 4 * self.config.batch_size, torch.device(self.device).type
-        outputs: list[Tensor] = []
+        dataset, kind = self.splits.test, torch.device(self.device).type
+        loader = DataLoader(store_precomputed(model.encoder, dataset), 4 * self.config.batch_size)
         with torch.autocast(kind, torch.bfloat16, enabled=precision == "bfloat16"):
-            for batch in DataLoader(store_precomputed(model.encoder, dataset), size):
-                outputs.append(call_on(model, batch.to(self.device)).float().cpu())
+            outputs = [call_on(model, batch.to(self.device)).float().cpu() for batch in loader]
         part = None
         if self.task.level == "node" and len(dataset) > 1:
             part = torch.arange(len(dataset)).repeat_interleave(node_slices(dataset).diff())
@@ -197,7 +196,7 @@ def compare(
         task: what to predict, or its name; found from the labels if absent.
         model: ``"model"``, a class or its name, and arguments, as :func:`~tg_lpe.training.build_model` takes them. By
             default a :class:`~tg_lpe.GraphTransformer` of 64 channels.
-        config: the budget, by default 20 epochs; its ``seed`` plays no part.
+        config: the budget, by default that of :func:`default_config`; its ``seed`` plays no part.
         seeds: of the trainings, which all have the same split.
         split_seed: of the split, if it is drawn.
         out: folder of the run folders and the results.
@@ -205,7 +204,8 @@ def compare(
         processes: how many train at once, each with its share of the threads. More than one import the caller's main
             module again, so a script needs ``if __name__ == "__main__":``.
         device: where to train.
-        quick: whether to see that all works: at most 3 epochs with 32 channels, 300 training graphs, the first seed.
+        quick: whether to see that all works: at most 3 epochs (15 on a single graph) with 32 channels, 300 training
+            graphs, the first seed.
         progress: whether to show what is done and when it will end.
 
     Returns:
@@ -223,14 +223,14 @@ def compare(
         raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
     for seed in (*seeds, split_seed):
         check_seed(seed)
-    config = TrainConfig() if config is None else config
-    check_type("config", config, TrainConfig)
     splits = splits_of(data, target, level, split_seed)
+    config = default_config(splits) if config is None else config
+    check_type("config", config, TrainConfig)
     if source is None:
         source = str(data) if isinstance(data, str | Path) else "unnamed data"
     options = {**MODEL, **(model or {})} if "model" not in (model or {}) else dict(model or {})
     if quick:
-        config = replace(config, epochs=min(config.epochs, QUICK["epochs"]))
+        config = replace(config, epochs=min(config.epochs, QUICK["epochs"] * _steps(splits)))
         seeds = seeds[:1]
         if "hidden_channels" in options:
             options["hidden_channels"] = min(options["hidden_channels"], QUICK["hidden_channels"])
@@ -252,6 +252,15 @@ def compare(
         raise next(iter(failures.values()))
     comparison.save(folder)
     return comparison
+
+
+def default_config(splits: GraphSplits) -> TrainConfig:
+    """Return a budget of 20 epochs, or of 100 on a single graph, whose epoch is one step."""
+    return TrainConfig(epochs=TrainConfig.epochs * _steps(splits))
+
+
+def _steps(splits: GraphSplits) -> int:
+    return STEPS_OF_ONE if len(splits.train) == 1 else 1
 
 
 def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tg_lpe.checkpoints.files import load_tensors, read_object, replacing, write_json
-from tg_lpe.report import Run, comparison_table, read_run, write_report
+from tg_lpe.report import Run, Spread, comparison_table, read_run, write_report
 from tg_lpe.report.format import DASH, signed
 from tg_lpe.training.paired import paired_difference
 from tg_lpe.training.run_folder import environment
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """Version of the format of ``comparison.json``, which docs/compare.md describes."""
+
+FIGURES = "comparison.safetensors"
+"""File of a run folder: the test figure of each part of the test set, and the seconds of encoding a graph."""
 
 REFERENCES = ("none", "walks")
 """Rows that the others are compared with, where they are there."""
@@ -51,53 +55,27 @@ class Comparison:
     @classmethod
     def of(cls, grid: Grid) -> Comparison:
         """Read the run folders of a comparison; all that is not there is missing in the table."""
-        metric = grid.task.metric
         complete: dict[str, list[Cell]] = {name: [] for name in grid.candidates}
         for cell in sorted(cell for cell in grid.cells if grid.is_complete(cell)):
             complete[cell.name].append(cell)
         figures = {name: {cell.seed: _figures(grid, cell) for cell in cells} for name, cells in complete.items()}
-        rows = []
-        for name, cells in complete.items():
-            if not cells:
-                continue
-            candidate, folders = grid.candidates[name], [grid.folder(cell) for cell in cells]
-            results = [read_object(folder.result) for folder in folders]
-            epochs = [line["seconds"] for folder in folders for line in read_metrics(folder.metrics)]
-            differences = {
-                reference: _difference(figures[name], figures[reference])
-                for reference in REFERENCES
-                if name != reference and set(figures.get(reference, ())) & set(figures[name])
-            }
-            rows.append(
-                {
-                    "name": name,
-                    "encoder": read_object(folders[0].config)["encoder"],
-                    "pretrained": candidate.pretrained,
-                    "encoder_lr": candidate.encoder_lr,
-                    "edge_encoding": candidate.edge_encoding,
-                    "seeds": [cell.seed for cell in cells],
-                    "missing_seeds": [seed for seed in grid.seeds if seed not in {cell.seed for cell in cells}],
-                    "test": _spread([result[f"test_{metric}"] for result in results]),
-                    "validation": _spread([result[f"val_{metric}"] for result in results]),
-                    "relabelled": _spread([result[f"test_{metric}_relabelled"] for result in results]),
-                    "differences": differences,
-                    "encode_seconds": statistics.median(one["encode_seconds"] for one in figures[name].values()),
-                    "epoch_seconds": statistics.median(epochs),
-                    "num_parameters": results[0]["num_parameters"],
-                    "encoder_parameters": results[0]["encoder_parameters"],
-                }
-            )
+        rows = [_row(grid, name, cells, figures) for name, cells in complete.items() if cells]
         model = {key: getattr(value, "__name__", value) for key, value in grid.model.items()}
         budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
         about = {
             "schema": SCHEMA,
             "data": {"source": grid.source, **_sizes(grid.splits.describe())},
             "task": grid.task.to_dict(),
-            "metric": metric,
+            "metric": grid.task.metric,
             "direction": grid.task.direction,
             "model": model,
             "budget": budget,
             "seeds": list(grid.seeds),
+            "missing": {
+                name: missing
+                for name, cells in complete.items()
+                if (missing := [seed for seed in grid.seeds if (name, seed) not in cells])
+            },
             "machine": environment(),
         }
         cells_of = {row["name"]: _cells(row) for row in rows}
@@ -113,10 +91,8 @@ class Comparison:
         return {**self.about, "rows": self.rows}
 
     def __str__(self) -> str:
-        missing = [
-            f"{row['name']} ({', '.join(map(str, row['missing_seeds']))})" for row in self.rows if row["missing_seeds"]
-        ]
-        note = f"\n  - Seeds that are missing: {'; '.join(missing)}." if missing else ""
+        missing = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in self.about["missing"].items()]
+        note = f"\n  - Trainings that are missing, with their seeds: {', '.join(missing)}." if missing else ""
         return comparison_table(self.runs, without=WITHOUT) + note
 
     def __getitem__(self, name: str) -> dict[str, Any]:
@@ -140,11 +116,38 @@ class Comparison:
 
 
 def _figures(grid: Grid, cell: Cell) -> dict[str, Any]:
-    from tg_lpe.comparison.grid import FIGURES
-
     tensors, metadata = load_tensors(grid.folder(cell).path / FIGURES)
     test = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
     return {"figures": tensors["figures"], "test": test, **metadata}
+
+
+def _row(
+    grid: Grid, name: str, cells: Sequence[Cell], figures: Mapping[str, Mapping[int, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """Return the row of an encoding from its complete trainings and the figures of all rows by seed."""
+    candidate, folders, metric = grid.candidates[name], [grid.folder(cell) for cell in cells], grid.task.metric
+    results = [read_object(folder.result) for folder in folders]
+    epochs = [line["seconds"] for folder in folders for line in read_metrics(folder.metrics)]
+    return {
+        "name": name,
+        "encoder": read_object(folders[0].config)["encoder"],
+        "pretrained": candidate.pretrained,
+        "encoder_lr": candidate.encoder_lr,
+        "edge_encoding": candidate.edge_encoding,
+        "seeds": [cell.seed for cell in cells],
+        "test": _spread([result[f"test_{metric}"] for result in results]),
+        "validation": _spread([result[f"val_{metric}"] for result in results]),
+        "relabelled": _spread([result[f"test_{metric}_relabelled"] for result in results]),
+        "differences": {
+            reference: _difference(figures[name], figures[reference])
+            for reference in REFERENCES
+            if name != reference and set(figures.get(reference, ())) & set(figures[name])
+        },
+        "encode_seconds": statistics.median(one["encode_seconds"] for one in figures[name].values()),
+        "epoch_seconds": statistics.median(epochs),
+        "num_parameters": results[0]["num_parameters"],
+        "encoder_parameters": results[0]["encoder_parameters"],
+    }
 
 
 def _difference(row: Mapping[int, Mapping[str, Any]], reference: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -166,13 +169,18 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     cells = {}
     for reference in REFERENCES:
         pair = row["differences"].get(reference)
-        error = "" if pair is None or pair["error"] is None else f" ± {pair['error']:.4f}"
-        cells[f"against {reference}"] = DASH if pair is None else signed(pair["mean"], ".4f") + error
-    relabelled, std = row["relabelled"]["mean"], row["relabelled"]["std"]
-    cells["after relabelling"] = f"{relabelled:.4f}" + ("" if std is None else f" ± {std:.4f}")
+        cells[f"against {reference}"] = DASH if pair is None else _with_error(pair["mean"], pair["error"])
+    relabelled = row["relabelled"]
+    cells["after relabelling"] = str(Spread(relabelled["mean"], relabelled["std"], len(relabelled["by_seed"])))
     cells["encoding a graph"] = _short_time(row["encode_seconds"]) if row["encode_seconds"] else DASH
     cells["an epoch"] = _short_time(row["epoch_seconds"])
     return cells
+
+
+def _with_error(value: float, error: float | None) -> str:
+    """Write a difference with as many decimals as show two digits of its standard error."""
+    decimals = 4 if not error else max(0, 1 - math.floor(math.log10(error)))
+    return signed(value, f".{decimals}f") + ("" if error is None else f" ± {error:.{decimals}f}")
 
 
 def _short_time(seconds: float) -> str:
