@@ -122,8 +122,10 @@ def test_properties_of_qm9_by_name(qm9: QM9) -> None:
 
 
 def test_names_that_are_no_properties_of_qm9(qm9: QM9) -> None:
-    with pytest.raises(ValueError, match=r"targets=\['gap', 'u0_atom'\].*mu, alpha.*not u0_atom"):
+    with pytest.raises(ValueError, match=r"target=\['gap', 'u0_atom'\].*mu, alpha.*not u0_atom"):
         from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=["gap", "u0_atom"])
+    with pytest.raises(ValueError, match=r"target=0\.\.18"):
+        from_pyg(qm9[:4], qm9[4:5], qm9[5:], target=[])
     with pytest.raises(ValueError, match=r"train\[0\]\.y has 1 columns; .*gap"):
         from_pyg([graph()], [graph()], [graph()], target="gap")
 

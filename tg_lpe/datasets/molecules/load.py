@@ -327,8 +327,15 @@ def _check_options(
         raise ArgumentError(wrong, targets=list(targets), computed=computed)
     if normalization is not None:
         SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
+    if name == "qm9" and targets is None:
+        raise ArgumentError(
+            "qm9 needs {targets}, one or more of {}; the constrained solubility of QM9's molecules, which is computed, "
+            "is the source qm9-solubility",
+            ", ".join(QM9_UNITS),
+            targets=["gap"],
+        )
     if name == "qm9":
-        check_qm9_targets(targets)
+        check_qm9_targets(targets or ())
     elif split == "standard":
         raise ArgumentError("{split} is QM9's, for name='qm9', got name={!r}", name, split=split)
     check_seed(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,17 +62,15 @@ def from_pyg(
         ValueError: If a split is empty, features are in neither form or differ in form, `target` is missing, out of
             range or no property of QM9, or a label is not finite.
     """
-    names = () if target is None or isinstance(target, int) else (target,) if isinstance(target, str) else tuple(target)
-    check_qm9_targets(names)
+    number, names = (target, ()) if isinstance(target, int) else (None, _names(target))
+    check_qm9_targets(names, "target")
     graphs = {"train": list(train), "val": list(val), "test": list(test)}
     for split, part in graphs.items():
         if not part:
             raise ValueError(f"the {split} split has no graphs")
     bond_types: tuple[str, ...] = BOND_TYPES
     one_hot = _is_one_hot(graphs["train"][0], "train[0]")
-    datasets = {
-        split: _convert(part, split, one_hot, names or cast(int | None, target)) for split, part in graphs.items()
-    }
+    datasets = {split: _convert(part, split, one_hot, names or number) for split, part in graphs.items()}
     if one_hot:
         vocabulary, bond_types = AtomVocabulary(_QM9_ELEMENTS), (*BOND_TYPES, "AROMATIC")
     else:
@@ -82,7 +80,7 @@ def from_pyg(
         **datasets,
         spec=spec_of(datasets.values(), len(vocabulary), len(bond_types)),
         target=TargetSpec(
-            names or ("y" if target is None else f"y{target}",), units=tuple(QM9_UNITS[name] for name in names)
+            names or ("y" if number is None else f"y{number}",), units=tuple(QM9_UNITS[name] for name in names)
         ),
         vocabulary=vocabulary,
         normalization=None,
@@ -150,6 +148,10 @@ def _label(y: Tensor, target: int | None, where: str) -> Tensor:
     if not bool(label.isfinite()):
         raise ValueError(f"the label of {where} is not finite: {label.item()}")
     return label
+
+
+def _names(target: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (target,) if isinstance(target, str) else tuple(target or ())
 
 
 def _properties(y: Tensor, names: tuple[str, ...], where: str) -> Tensor:

@@ -30,18 +30,14 @@ QM9_UNITS = {
 _SIZES = (100_000, 17_748, 13_083)
 
 
-def check_qm9_targets(targets: Sequence[str] | None) -> None:
-    """Raise `ValueError` unless the targets are among QM9's twelve; an empty sequence is none of them."""
-    if targets is not None and (unknown := [name for name in targets if name not in QM9_UNITS]):
+def check_qm9_targets(targets: Sequence[str], option: str = "targets") -> None:
+    """Raise `ValueError` unless each of the targets, the values of that option, is one of QM9's twelve."""
+    if unknown := [name for name in targets if name not in QM9_UNITS]:
         raise ArgumentError(
-            "{targets}: QM9's are {}, not {}", ", ".join(QM9_UNITS), ", ".join(unknown), targets=list(targets)
-        )
-    if targets is None:
-        raise ArgumentError(
-            "qm9 needs {targets}, one or more of {}; the constrained solubility of QM9's molecules, which is computed, "
-            "is the source qm9-solubility",
+            f"{{{option}}}: QM9's are {{}}, not {{}}",
             ", ".join(QM9_UNITS),
-            targets=["gap"],
+            ", ".join(map(str, unknown)),
+            **{option: list(targets)},
         )
 
 
