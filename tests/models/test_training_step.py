@@ -112,6 +112,15 @@ def step(model: Any, batch: dict[str, Any]) -> list[Tensor]:
     return [out, *torch.autograd.grad(out.square().sum(), list(model.parameters()))]
 
 
+@pytest.mark.parametrize("attention", ["bias", "pairs"])
+def test_one_graph_is_compiled_as_a_whole(attention: str) -> None:
+    """Without batch, which would say to which graph each node belongs."""
+    torch.manual_seed(0)
+    model = GraphTransformer(num_node_types=2, attention=attention, hidden_channels=8, heads=2, num_layers=1).double()
+    x, ring = torch.tensor([0, 1, 1, 0]), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    torch.testing.assert_close(compiled(copy.deepcopy(model), "aot_eager")(x, ring), model(x, ring))
+
+
 @pytest.mark.parametrize("scatter", [False, True])
 @pytest.mark.parametrize(
     "options",

@@ -18,6 +18,7 @@ from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.lazy import lazy
+from tg_lpe.ops.operator import large_empty
 from tg_lpe.ops.segment import RowGroups, along_rows, group_pointers, scatter_sum
 from tg_lpe.ops.structures import ScaledLaplacian
 
@@ -376,7 +377,9 @@ class Graph:
     @lazy
     def batch(self) -> Tensor:
         """Graph of each node, int64 ``[num_nodes]``."""
-        return self._batch if self._batch is not None else self.tail.new_zeros(self.num_nodes)
+        if self._batch is not None:
+            return self._batch
+        return torch.zeros(self.num_nodes, dtype=torch.int64, device=self.device)
 
     @lazy
     def ptr(self) -> Tensor:
@@ -493,8 +496,11 @@ class Graph:
         begin = self.first_pair - self.graphs.gather(self.graphs.ptr[:-1])
         sizes = self.graphs.gather(self.graphs.ptr.diff())
         first = torch.repeat_interleave(sizes, output_size=self.num_pairs)
-        number = torch.arange(self.num_pairs, device=self.device)
-        return torch.stack([first, number - begin.index_select(0, first)])
+        pairs = large_empty((2, self.num_pairs), torch.int64, self.device)
+        pairs[0] = first
+        pairs[1] = torch.arange(self.num_pairs, device=self.device)
+        pairs[1] -= begin.index_select(0, first)
+        return pairs
 
     def pair_number(self, first: Tensor, second: Tensor) -> Tensor:
         """Where pairs of nodes of the same graph are among :attr:`pairs`, int64, in the shape of both arguments."""

@@ -13,7 +13,7 @@ from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.ops.operator import large_empty
-from tg_lpe.ops.segment import group_pointers, scatter_sum
+from tg_lpe.ops.segment import scatter_sum
 
 PAIR_NODES = 2048
 """Nodes of the largest graph whose pairs are computed: 16 values of each take 256 MiB in float32."""
@@ -38,6 +38,7 @@ def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
         )
 
 
+@torch.compiler.disable  # the blocks depend on the data
 def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> Tensor:
     r"""Compute where a random walk from each node is after 0, 1, .. ``steps - 1`` steps.
 
@@ -58,6 +59,7 @@ def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> 
     return out.mT
 
 
+@torch.compiler.disable  # the blocks depend on the data
 def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
     """Count the edges of the shortest paths between nodes, whatever the edges' weights.
 
@@ -79,6 +81,7 @@ def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
     return out.long() + (label[first] != label[second])
 
 
+@torch.compiler.disable  # the stacks depend on the data
 def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
     r"""Compute where a random walk from each node ends that stops before each step with probability ``alpha``.
 
@@ -134,7 +137,8 @@ def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> It
     """Cut a batch into blocks; the entries of its matrix are those from ``source`` to ``target``."""
     order = torch.argsort(source, stable=True)
     target, weights = target[order], weights[order]
-    pointers = group_pointers(source[order], graph.num_nodes)
+    counts = scatter_sum(torch.ones_like(source), source, graph.num_nodes)
+    pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     sizes = graph.ptr.diff()
     ptr, pair_ptr = graph.ptr.tolist(), [0, *sizes.square().cumsum(0).tolist()]
     row_sizes, local, begin = sizes.index_select(0, graph.batch), graph.local_index, 0

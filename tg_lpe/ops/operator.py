@@ -128,7 +128,7 @@ def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     On a CPU its memory is numpy's, which asks Linux for large pages: to write to fresh small ones takes as long as to
     compute ten values each.
     """
-    if device.type != "cpu":
+    if device.type != "cpu" or torch.compiler.is_compiling():
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape)
     return torch.from_numpy(np.empty(max(size, 1) * dtype.itemsize, np.uint8)).view(dtype)[:size].view(shape)
