@@ -1,6 +1,7 @@
 """Comparisons on ZINC-12k that can tell: the same weights on 20,000 further molecules, paired with a reference.
 
     python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi [--reference ROW] [--zoo NAME ...]
+    python benchmarks/further.py RUNS --set zinc --data ZINC [--reference ROW]
 
 RUNS holds complete runs ROW-sSEED on ZINC-12k, as benchmarks/molecules.py makes them (runs/molecules/zinc12k-100), on
 any device; of each, config.json, result.json and model.safetensors are enough. ZINC12K is the folder of the set. The
@@ -10,7 +11,8 @@ which graphs and labels do not have. Their labels follow from the formula of the
 Each row is reported three ways: the official test error, as its runs wrote it; the error of the same weights on the
 further molecules; and there the difference of absolute errors to the reference with the same seeds, molecule by
 molecule, in mean and median, with standard errors over molecules and over seeds (tg_lpe.training.paired_difference).
-Models of the zoo are rows as well.
+Models of the zoo are rows as well. zinc and qm9-solubility have test sets that are large enough: without further
+molecules the differences are those on the test set.
 """
 
 from __future__ import annotations
@@ -60,8 +62,11 @@ It gives 99.85 % of them to 1e-6; for the others the longest ring depends on the
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="?", type=Path, metavar="RUNS", help="folder of run folders ROW-sSEED")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of ZINC-12k")
-    parser.add_argument("--molecules", type=Path, metavar="FILE", help="further molecules, labels are not read")
+    parser.add_argument(
+        "--set", choices=("zinc12k", "zinc", "qm9-solubility"), default="zinc12k", help="(default: zinc12k)"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the set")
+    parser.add_argument("--molecules", type=Path, metavar="FILE", help="further molecules, for zinc12k alone")
     parser.add_argument("--reference", default="random-walk, 9 layers", metavar="ROW", help="(default: %(default)s)")
     parser.add_argument("--zoo", nargs="+", default=[], metavar="NAME", help="models of the zoo, rows too")
     parser.add_argument("--device", default="cpu", help="where to predict (default: %(default)s)")
@@ -73,8 +78,8 @@ def main() -> None:
             args.json = args.json or f"{folder}/further.json"
             make_quick(args, Path(folder))
             compare(args)
-    elif None in (args.runs, args.data, args.molecules):
-        parser.error("RUNS, --data and --molecules are needed")
+    elif None in (args.runs, args.data) or (args.molecules is None) == (args.set == "zinc12k"):
+        parser.error("RUNS and --data are needed, and --molecules with zinc12k and no other set")
     else:
         compare(args)
 
@@ -88,8 +93,11 @@ def compare(args: argparse.Namespace) -> None:
     if reference not in models:
         known = ", ".join(models) or "none"
         sys.exit(f"--reference {args.reference!r} has no complete run in {args.runs}; there are {known}")
-    official = load_molecules(args.data, name="zinc12k")
-    parts = {"test": [official.test], "further": further_of(args.molecules, args.data, official.vocabulary)}
+    official = load_molecules(args.data, name=args.set)
+    reader, parts = MoleculeReader.of(official.describe()), {"test": [official.test]}
+    if args.molecules is not None:
+        parts["further"] = further_of(args.molecules, args.data, official.vocabulary)
+    last = list(parts)[-1]
     sizes = {part: sum(map(len, datasets)) for part, datasets in parts.items()}
     total, done, start = sum(map(len, models.values())), 0, time.perf_counter()
     errors: dict[str, dict[int, dict[str, Tensor]]] = {}
@@ -98,7 +106,7 @@ def compare(args: argparse.Namespace) -> None:
         errors[name], before = {}, time.perf_counter()
         for seed, model in by_seed.items():
             predictor = load(model, args.device)
-            if predictor.reader != MoleculeReader(official.vocabulary):
+            if predictor.reader != reader:
                 sys.exit(f"{model} reads molecules otherwise than {args.data}: {predictor.reader}")
             errors[name][seed] = {part: absolute_errors(predictor, sets) for part, sets in parts.items()}
             done += 1
@@ -125,9 +133,9 @@ def compare(args: argparse.Namespace) -> None:
                 "seconds": seconds[name],
             }
         )
-    results.sort(key=lambda entry: -entry["further"]["mae"])
+    results.sort(key=lambda entry: -entry[last]["mae"])
     for entry in results:
-        print(" | ".join(line(entry)))
+        print(" | ".join(line(entry, last)))
     file = args.json or f"benchmarks/results/{args.runs.resolve().name.replace('-', '_')}_further.json"
     about = {"set": args.runs.resolve().name, "reference": titles.get(reference, reference), "molecules": sizes}
     write_json(Path(file), {**about, "results": results, "machine": environment()})
@@ -189,11 +197,11 @@ def part_entry(
     return entry
 
 
-def line(entry: Mapping[str, Any]) -> list[str]:
-    """A row of the table: official test, further molecules, and the differences there."""
-    further = entry["further"]
+def line(entry: Mapping[str, Any], part: str) -> list[str]:
+    """A row of the table: official test, error on a part of the molecules, and the differences there."""
+    further = entry[part]
     cells = [entry["row"], f"{len(entry['seeds'])} seeds", f"test {entry['test_mae']:.4f}"]
-    cells += [f"further {further['mae']:.4f} ± {further['mae_error']:.4f}, median {further['median']:.4f}"]
+    cells += [f"{part} {further['mae']:.4f} ± {further['mae_error']:.4f}, median {further['median']:.4f}"]
     if (pair := further["difference"]) is not None:
         seeds = "" if pair["seed_error"] is None else f" (seeds ± {pair['seed_error']:.4f})"
         cells += [f"difference {pair['mean']:+.4f} ± {pair['mean_error']:.4f}{seeds}"]

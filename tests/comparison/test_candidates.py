@@ -12,7 +12,7 @@ from tg_lpe.encoders import HeatKernel, RandomWalk
 
 def test_names_classes_objects_checkpoints_and_files(tmp_path: Path) -> None:
     file = tmp_path / "long_walks.yaml"
-    file.write_text("encoder: {class: RandomWalk, steps: 24}\nencoder_lr: 0.5\nedge_encoding: false\n")
+    file.write_text("encoder: {class: RandomWalk, steps: 24}\nencoder_lr: 0.5\nmodel: {attention: gps}\n")
     RandomWalk(steps=3).save_pretrained(tmp_path / "kept")
     walks = RandomWalk(steps=5)
     rows = candidates_of([None, "gram-k16", "heat-k8", "HeatKernel", RandomWalk, file, str(tmp_path / "kept")])
@@ -20,7 +20,9 @@ def test_names_classes_objects_checkpoints_and_files(tmp_path: Path) -> None:
     assert rows["none"] == Candidate() and rows["gram-k16"] is ENCODINGS["gram-k16"]
     assert (rows["heat-k8"].pretrained, rows["heat-k8"].encoder_lr) == ("heat-k8", 0)
     assert rows["HeatKernel"] == Candidate({"class": "HeatKernel"}) == candidates_of([HeatKernel])["HeatKernel"]
-    assert rows["long_walks"] == Candidate({"class": "RandomWalk", "steps": 24}, encoder_lr=0.5, edge_encoding=False)
+    assert rows["long_walks"] == Candidate(
+        {"class": "RandomWalk", "steps": 24}, encoder_lr=0.5, model={"attention": "gps"}
+    )
     assert candidates_of({"mine": walks, "again": Candidate(walks)})["mine"] == Candidate(walks)
     assert candidates_of() == ENCODINGS
 
@@ -49,7 +51,7 @@ def test_files_of_another_form_are_refused(text: str, tmp_path: Path) -> None:
         candidates_of([file])
 
 
-@pytest.mark.parametrize("options", [{"encoder_lr": -1.0}, {"edge_encoding": None}])
+@pytest.mark.parametrize("options", [{"encoder_lr": -1.0}, {"edge_encoding": None}, {"model": "gps"}])
 def test_options_out_of_range_are_refused(options: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Candidate(**options)

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 import tg_lpe
 from tg_lpe.cli import main
-from tg_lpe.comparison import Comparison, compare
+from tg_lpe.comparison import Candidate, Comparison, compare
 from tg_lpe.comparison.data import splits_of
 from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.encoders import RandomWalk
@@ -158,6 +158,14 @@ def test_own_encodings_have_weights_of_their_own_in_each_training(graphs: list[D
     assert (tmp_path / "walks-of-4-s1" / "result.json").exists()
 
 
+def test_a_row_may_need_another_attention(graphs: list[Data], tmp_path: Path) -> None:
+    rows = {"none": None, "pairs": Candidate({"class": "RRWP", "steps": 4}, model={"attention": "pairs"})}
+    table = compare(graphs, rows, out=tmp_path, **{**SMALL, "seeds": (0,)})
+    models = [json.loads((tmp_path / f"{name}-s0" / "config.json").read_text())["model"] for name in rows]
+    assert [model["attention"] for model in models] == ["edge", "pairs"]
+    assert table["pairs"]["model"] == {"attention": "pairs"} and table["none"]["model"] == {}
+
+
 def test_nodes_of_one_graph_and_of_many(tmp_path: Path) -> None:
     single = random_node_masks(graph(60, 0, of_nodes=True), seed=0)
     table = compare(single, ["none", OwnDegrees], out=tmp_path / "single", **SMALL)
@@ -207,6 +215,16 @@ def test_progress_counts_all_trainings(graphs: list[Data], tmp_path: Path, caplo
     with caplog.at_level(logging.INFO):
         compare(graphs, ["none", "walks"], out=tmp_path, **{**SMALL, "progress": True})
     assert "4 of 4" in caplog.text
+
+
+def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(graphs, ["none"], out=tmp_path, **SMALL)
+    monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained"))
+    table = compare(graphs, ROWS, out=tmp_path, collect=True, **SMALL)
+    assert [row["name"] for row in table.rows] == ["none"]
+    assert table.about["missing"] == {"walks": [0, 1], "GramTransformer": [0, 1]}
+    with pytest.raises(ValueError, match="complete"):
+        compare(graphs, ["walks"], out=tmp_path, collect=True, **SMALL)
 
 
 def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Path) -> None:

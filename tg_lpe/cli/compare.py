@@ -45,7 +45,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         metavar="NAME|FILE|CLASS",
         help=f"what to compare: {', '.join(ENCODINGS)} (default: all of these), a class such as HeatKernel, the "
         "import path of your own, a checkpoint or its folder (weights kept), or a YAML file with encoder or pretrained "
-        "and perhaps encoder_lr and edge_encoding",
+        "and perhaps encoder_lr, edge_encoding and model",
     )
     rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="of the trainings")
     add_import(rows)
@@ -59,6 +59,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     run.add_argument(
         "--quick", action="store_true", help="a few epochs of a small model and one seed, to see that it works"
     )
+    run.add_argument("--collect", action="store_true", help="train nothing, and write the table of what is complete")
     add_process(run, has_device=True)
     run.add_argument("--out", metavar="DIR", help="folder (default: runs/compare-SOURCE); what is there goes on")
     return parse_rest(parser, chosen, "source")
@@ -87,6 +88,7 @@ def run(args: Namespace) -> None:
         processes=args.processes,
         device=args.device,
         quick=args.quick,
+        collect=args.collect,
         progress=not args.quiet,
     )
     print(comparison)

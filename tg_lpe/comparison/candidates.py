@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from tg_lpe.arguments import check_flags, check_positive
+from tg_lpe.arguments import check_flags, check_options, check_positive
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.encoders.base import Encoder
@@ -17,7 +17,7 @@ from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.training.run_folder import checkpoint_label
 
 FILES = (".yaml", ".yml")
-KEYS = ("encoder", "pretrained", "encoder_lr", "edge_encoding")
+KEYS = ("encoder", "pretrained", "encoder_lr", "edge_encoding", "model")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Candidate:
             encoder, or a pretrained one by name, folder or open checkpoint. Each training has a copy of its own.
         encoder_lr: peak learning rate of the encoder, 0 to keep its weights; that of the budget if absent.
         edge_encoding: whether the encoding of edges is used, if there is one.
+        model: arguments of the model that this row needs, over those of all rows: an encoding of pairs of nodes needs
+            an attention that reads them, ``{"attention": "pairs"}``.
 
     Raises:
         ValueError: if an option is out of range.
@@ -37,9 +39,11 @@ class Candidate:
     encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None = None
     encoder_lr: float | None = None
     edge_encoding: bool = True
+    model: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_flags(edge_encoding=self.edge_encoding)
+        check_options("model", self.model)
         if self.encoder_lr is not None:
             check_positive("encoder_lr", self.encoder_lr, or_zero=True)
 
@@ -75,8 +79,8 @@ def candidates_of(encodings: Mapping[str, Any] | Sequence[Any] | None = None) ->
             - the name of a class of encoders, ``"HeatKernel"``, with its default arguments; a class; an encoder; or
               ``"class"`` and arguments;
             - name or folder of a pretrained encoder, whose weights are kept;
-            - a YAML file with ``encoder`` (``class`` and arguments) or ``pretrained``, and perhaps ``encoder_lr`` and
-              ``edge_encoding``, as ``tg-lpe train --config`` reads;
+            - a YAML file with ``encoder`` (``class`` and arguments) or ``pretrained``, and perhaps ``encoder_lr``,
+              ``edge_encoding`` and ``model``, as ``tg-lpe train --config`` reads;
             - a :class:`Candidate`.
 
             All of :data:`ENCODINGS` if absent.

@@ -97,7 +97,7 @@ class Grid:
         candidate = self.candidates[cell.name]
         encoder = candidate.encoder
         encoder = copy.deepcopy(encoder) if isinstance(encoder, Encoder) else encoder
-        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **self.model}
+        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **self.model, **(candidate.model or {})}
         return build_model(self.splits.spec, self.task, encoder, **options)
 
     def run(self, cell: Cell) -> None:
@@ -178,6 +178,7 @@ def compare(
     processes: int = 1,
     device: str = "cpu",
     quick: bool = False,
+    collect: bool = False,
     progress: bool = True,
 ) -> Comparison:
     """Train one model with each of several encodings, with one budget, and compare them on the test set::
@@ -206,6 +207,7 @@ def compare(
         device: where to train.
         quick: whether to see that all works: at most 3 epochs (15 on a single graph) with 32 channels, 300 training
             graphs, the first seed.
+        collect: whether to train nothing, and to write the table of what is complete, also while another call trains.
         progress: whether to show what is done and when it will end.
 
     Returns:
@@ -215,10 +217,10 @@ def compare(
         TypeError: if an argument is of another class.
         ValueError: if an argument is out of range, an encoding does not work on the data, or ``out`` holds trainings
             with other settings. A training that fails for another reason, such as divergence, is named in a warning
-            and is missing in the table; its error is raised if none succeeds.
+            and is missing in the table; its error is raised if none is complete.
     """
     check_count("processes", processes)
-    check_flags(quick=quick, progress=progress)
+    check_flags(quick=quick, collect=collect, progress=progress)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
     for seed in (*seeds, split_seed):
@@ -244,12 +246,14 @@ def compare(
         raise ValueError(
             f"the names {', '.join(grid.candidates)} need folders of their own: let them differ by letters"
         )
-    grid.check()
-    with shown_progress(grid, progress):
-        failures = _run(grid, processes)
+    failures: dict[Cell, Exception] = {}
+    if not collect:
+        grid.check()
+        with shown_progress(grid, progress):
+            failures = _run(grid, processes)
     comparison = Comparison.of(grid)
-    if failures and not comparison.rows:
-        raise next(iter(failures.values()))
+    if not comparison.rows:
+        raise next(iter(failures.values()), ValueError(f"no training in {folder} is complete"))
     comparison.save(folder)
     return comparison
 

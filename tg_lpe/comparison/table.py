@@ -134,6 +134,7 @@ def _row(
         "pretrained": candidate.pretrained,
         "encoder_lr": candidate.encoder_lr,
         "edge_encoding": candidate.edge_encoding,
+        "model": dict(candidate.model or {}),
         "seeds": [cell.seed for cell in cells],
         "test": _spread([result[f"test_{metric}"] for result in results]),
         "validation": _spread([result[f"val_{metric}"] for result in results]),

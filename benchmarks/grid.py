@@ -1,0 +1,247 @@
+"""The reference grid: every encoding on ten kinds of data, by tg_lpe.compare.
+
+    python benchmarks/grid.py --data DIR [--columns NAME ...] [--rows NAME ...] [--seeds 0 1] [--processes 2]
+    python benchmarks/grid.py --data DIR --rows first --seeds 0 1
+    python benchmarks/grid.py --data DIR --collect
+
+DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides and nodes (.npz); PATTERN, CLUSTER and the cycles
+are drawn. Every column has one model below 200,000 parameters, one budget and one split. What is complete is not
+repeated, and what was stopped goes on. Start the command again, or several times at once, for more rows and seeds.
+
+All complete trainings are then collected into a JSON file, a cell for each row and column: figures over the seeds, and
+the paired differences to no encoding and to random walks (docs/compare.md). Cells that were not run are counted.
+
+A new row is an entry of ROWS, a new column a function below that COLUMNS names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from _arguments import Parser
+from torch_geometric.data import Data
+
+from tg_lpe.checkpoints.files import write_json
+from tg_lpe.comparison import ENCODINGS, Candidate, compare
+from tg_lpe.data import GraphSplits
+from tg_lpe.data.splits import PARTS, node_splits
+from tg_lpe.data.storage import whole
+from tg_lpe.datasets.block_models import load_block_model
+from tg_lpe.datasets.nodes import load_node_graph
+from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.graph.cycles import cycle_counts
+from tg_lpe.graph.graph import Graph
+from tg_lpe.training import TrainConfig, task_for
+from tg_lpe.training.run_folder import environment
+
+SLOW = 0.001
+"""Learning rate of learned encodings of the spectrum and of dense ones, as published."""
+
+
+def whitened(encoder: Mapping[str, Any] | str) -> Candidate:
+    """An encoding brought to principal components of variance one."""
+    return Candidate({"class": "Whitened", "encoder": encoder}, edge_encoding=False)
+
+
+PAIRS = {"attention": "pairs", "hidden_channels": 48}
+"""A model of about the same size that reads pairs of nodes."""
+
+ROWS: dict[str, Candidate] = {
+    **ENCODINGS,
+    "heat": Candidate({"class": "HeatKernel"}),
+    "resistance": Candidate({"class": "EffectiveResistance"}),
+    "cycles": Candidate({"class": "CycleCounts"}),
+    "SignNet": Candidate({"class": "SignNet"}, SLOW),
+    "SPE": Candidate({"class": "SPE"}, SLOW),
+    "LPE": Candidate({"class": "LPE"}, SLOW),
+    "R-PEARL": Candidate({"class": "RPEARL"}, SLOW),
+    "LinearTransformer, features": Candidate({"class": "LinearTransformer", "out_channels": 6, "probes": "features"}),
+    "positions, trained": Candidate({"class": "Positions", "k": 8, "loops": 2}),
+    "PPGN": Candidate({"class": "PPGN"}, SLOW),
+    "RRWP, pairs": Candidate({"class": "RRWP"}, model=PAIRS),
+    "Gram, pairs": Candidate(
+        {"class": "GramTransformer", "out_channels": 8, "edge_out_channels": 8, "pair_out_channels": 8}, model=PAIRS
+    ),
+    "whitened heat": whitened({"class": "HeatKernel"}),
+    "whitened resistance": whitened({"class": "EffectiveResistance"}),
+    "whitened cycles": whitened({"class": "CycleCounts"}),
+    "whitened gram-k16": whitened("gram-k16"),
+}
+FIRST = [*ENCODINGS, "heat", "resistance", "cycles"]
+"""The rows that most people ask for."""
+
+DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
+"""Rows that hold all pairs of nodes: for small graphs alone."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One kind of data, and the budget on it.
+
+    Args:
+        load: reads the data from the folder of all data.
+        task: arguments of :func:`~tg_lpe.training.task_for`.
+        without: rows that are not for these data.
+    """
+
+    load: Callable[[Path], GraphSplits]
+    epochs: int
+    task: dict[str, Any] = field(default_factory=dict)
+    batch_size: int = 128
+    without: list[str] = field(default_factory=list)
+
+
+def first_of(splits: GraphSplits, train: int, rest: int) -> GraphSplits:
+    """Some graphs of each part, drawn from a fixed seed."""
+    drawn = {}
+    for part, number in zip(PARTS, (train, rest, rest), strict=True):
+        dataset = getattr(splits, part)
+        order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
+        drawn[part] = whole(dataset[order[:number].sort().values])
+    return replace(splits, **drawn)
+
+
+def molecules(data: Path, name: str, train: int, rest: int, **options: Any) -> GraphSplits:
+    """Some molecules of a set."""
+    from tg_lpe.datasets.molecules import load_molecules
+
+    return first_of(load_molecules(data / name, **options), train, rest)
+
+
+def node_graph(data: Path, name: str, has_features: bool, undirected: bool = True) -> GraphSplits:
+    """The nodes of one graph, with or without their features."""
+    graph = load_node_graph(data / "nodes" / f"{name}.npz", undirected=undirected)
+    if not has_features:
+        del graph.x
+    return node_splits(graph, 0)
+
+
+def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
+    """Random regular graphs of degree four; the label of a node is the number of cycles of that length through it."""
+    draw, graphs = torch.Generator().manual_seed(length), []
+    for size in torch.randint(20, 41, (number,), generator=draw).tolist():
+        edges = random_regular_edges(size, 4, draw)
+        edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
+        counts = cycle_counts(Graph(edges, size), [length], 10_000_000)[0]
+        graphs.append(Data(edge_index=edges, num_nodes=size, y=counts.float().flatten()))
+    train = number * 2 // 3
+    val = train + number // 6
+    return GraphSplits.of(graphs[:train], graphs[train:val], graphs[val:], level="node")
+
+
+CLASSES = {"name": "multiclass"}
+BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
+DIRECTED = [*DENSE, "cycles", "whitened cycles"]
+"""Rows that dense graphs of thousands of nodes have not."""
+
+PLAIN = ["LinearTransformer, features"]
+"""Rows that read features."""
+
+COLUMNS: dict[str, Column] = {
+    "zinc12k": Column(partial(molecules, name="zinc12k", train=10_000, rest=1_000), 20),
+    "qm9, gap": Column(
+        lambda data: molecules(data, "qm9", 20_000, 5_000, targets=["gap"], split="random"), 10, without=[]
+    ),
+    "molhiv": Column(
+        lambda data: molecules(data, "molhiv", 10_000, 4_113, features="ogb"), 10, {"name": "binary"}, without=PLAIN
+    ),
+    "peptides-func": Column(
+        lambda data: molecules(data, "peptides", 2_000, 1_000, features="ogb", targets=[f"y{n}" for n in range(10)]),
+        15,
+        {"name": "multilabel"},
+        32,
+        [*DENSE, *PLAIN],
+    ),
+    "PATTERN": Column(
+        lambda data: load_block_model("pattern", 0, 1000), 15, BALANCED, 16, ["cycles", "whitened cycles"]
+    ),
+    "CLUSTER": Column(
+        lambda data: load_block_model("cluster", 0, 1000), 15, BALANCED, 16, ["cycles", "whitened cycles"]
+    ),
+    "email": Column(partial(node_graph, name="email", has_features=False), 150, CLASSES, without=[*DIRECTED, *PLAIN]),
+    "cora, no features": Column(
+        partial(node_graph, name="cora", has_features=False), 150, CLASSES, without=[*DIRECTED, *PLAIN]
+    ),
+    "squirrel": Column(
+        partial(node_graph, name="squirrel_directed", has_features=True), 150, CLASSES, without=DIRECTED
+    ),
+    "5-cycles": Column(partial(cycles, length=5), 20, {"name": "regression"}, 32, PLAIN),
+    "6-cycles": Column(partial(cycles, length=6), 20, {"name": "regression"}, 32, PLAIN),
+}
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of all data")
+    parser.add_argument("--columns", nargs="+", choices=list(COLUMNS), default=list(COLUMNS), metavar="NAME")
+    parser.add_argument("--rows", nargs="+", choices=["first", "all", *ROWS], default=["all"], metavar="NAME")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="(default: 0 1)")
+    parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=Path("runs/grid"), help="(default: %(default)s)")
+    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--quick", action="store_true", help="a few rows of two columns that are drawn, 3 epochs")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/grid.json", help="(default: %(default)s)")
+    args = parser.parse_args()
+    if args.quick:
+        args.columns, args.rows, args.seeds = ["PATTERN", "5-cycles"], ["none", "walks", "gram-k16"], [0]
+        with tempfile.TemporaryDirectory() as folder:
+            run(args, Path(folder))
+    else:
+        run(args, args.out)
+
+
+def run(args: argparse.Namespace, out: Path) -> None:
+    """Fill the columns one after the other, and collect all that is there."""
+    if args.data is None and not args.quick:
+        sys.exit("--data is needed")
+    groups = {"first": FIRST, "all": list(ROWS)}
+    rows = dict.fromkeys(row for name in args.rows for row in groups.get(name, [name]))
+    results = []
+    for name in args.columns:
+        print(f"column {name}", file=sys.stderr)
+        results += fill(name, list(rows), args, out / name.replace(", ", "-"))
+    wanted = sum(row not in COLUMNS[name].without for name in args.columns for row in ROWS)
+    missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
+    print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
+    write_json(Path(args.json), {"results": results, "missing": missing, "machine": environment()})
+
+
+def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
+    """Train what is missing of a column, and return all of its cells, those of earlier calls too."""
+    column = COLUMNS[name]
+    splits = first_of(column.load(args.data), 60, 20) if args.quick else column.load(args.data)
+    settings = {
+        "task": task_for(splits, **column.task),
+        "config": TrainConfig(epochs=column.epochs, batch_size=column.batch_size),
+        "out": out,
+        "source": name,
+        "processes": args.processes,
+        "device": args.device,
+        "quick": args.quick,
+    }
+    every = {row: candidate for row, candidate in ROWS.items() if row not in column.without}
+    if not args.collect:
+        asked = {row: candidate for row, candidate in every.items() if row in rows}
+        compare(splits, asked, seeds=args.seeds, **settings)
+    seeds = {int(file.parent.name.rpartition("-s")[2]) for file in out.glob("*-s[0-9]*/result.json")}
+    if not seeds:
+        return []
+    table = compare(splits, every, seeds=sorted(seeds), collect=True, **settings)
+    print(table)
+    about = {"column": name, "metric": table.about["metric"], "direction": table.about["direction"]}
+    return [{**about, "row": row["name"], "seconds": row["epoch_seconds"], **row} for row in table.rows]
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message=".*is too large to be encoded exactly")
+    main()
