@@ -17,6 +17,7 @@ A new row is an entry of ROWS, a new column a function below that COLUMNS names.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import warnings
@@ -250,5 +251,7 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
 
 
 if __name__ == "__main__":
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("tg_lpe").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is too large to be encoded exactly")
     main()

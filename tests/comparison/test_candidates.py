@@ -33,7 +33,7 @@ def test_names_classes_objects_checkpoints_and_files(tmp_path: Path) -> None:
         ("walks", TypeError, "encodings"),
         ([], ValueError, "at least one"),
         ([3], TypeError, "3"),
-        (["RandomWalks"], ValueError, "RandomWalks"),
+        (["RandomWalks"], ValueError, "'RandomWalks'; did you mean RandomWalk"),
         (["transformer-zinc12k"], ValueError, "transformer-zinc12k"),
         ([RandomWalk(2), RandomWalk(3)], ValueError, "'RandomWalk'"),
     ],

@@ -229,10 +229,12 @@ def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monke
 
 def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Path) -> None:
     compare(graphs, ["none"], out=tmp_path, **SMALL)
-    (tmp_path / "none-s0" / "comparison.safetensors").unlink()
-    (tmp_path / "none-s1" / "comparison.safetensors").unlink()
-    with pytest.raises(ValueError, match="epochs"):
-        compare(graphs, ["none"], out=tmp_path, **{**SMALL, "config": TrainConfig(epochs=1)})
+    for collect in (False, True):
+        with pytest.raises(ValueError, match="epochs"):
+            compare(graphs, ["none"], out=tmp_path, collect=collect, **{**SMALL, "config": TrainConfig(epochs=1)})
+    compare(graphs, {"mine": RandomWalk(steps=3)}, out=tmp_path, **SMALL)
+    with pytest.raises(ValueError, match="steps"):
+        compare(graphs, {"none": None, "mine": RandomWalk(steps=4)}, out=tmp_path, **SMALL)
 
 
 @pytest.mark.parametrize(

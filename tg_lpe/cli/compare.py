@@ -23,7 +23,7 @@ from tg_lpe.cli.options import (
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, check_out, device_named, set_threads
 from tg_lpe.cli.train import add_target, task_arguments
-from tg_lpe.comparison import ENCODINGS, compare
+from tg_lpe.comparison import ENCODINGS, candidates_of, compare
 from tg_lpe.comparison.grid import MODEL, SEEDS, default_config
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training import TrainConfig, task_for
@@ -72,13 +72,13 @@ def run(args: Namespace) -> None:
     set_threads(args.threads)
     device_named(args.device)
     out = Path(args.out or f"runs/compare-{Path(args.source).stem}{'-quick' * args.quick}")
-    entries = None if args.encodings is None else [_entry(name) for name in args.encodings]
+    rows = candidates_of(None if args.encodings is None else [_entry(name) for name in args.encodings])
     splits = load_data(args, None, targets=args.target, missing=args.missing, computed=args.computed)
     task = task_for(splits, **task_arguments(args))
     epochs = default_config(splits).epochs if args.epochs is None else args.epochs
     comparison = compare(
         splits,
-        entries,
+        rows,
         task=task,
         model=chosen_model(args, task.level),
         config=settings_of(TrainConfig, args, epochs=epochs),

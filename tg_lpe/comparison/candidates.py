@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,9 +129,11 @@ def _candidate(entry: Any) -> Candidate:
     if text in ENCODERS:
         return Candidate({"class": text})
     if text not in zoo.names() and not Path(text).is_dir():
+        near = difflib.get_close_matches(text, [*ENCODINGS, *ENCODERS, *zoo.names()], n=1)
         raise ValueError(
             f"an encoding is one of {', '.join(ENCODINGS)}; a class, {', '.join(ENCODERS)}; a checkpoint, see "
             f"tg-lpe zoo, or its folder; or a file of {' or '.join(FILES)}; got {text!r}"
+            + (f"; did you mean {near[0]}?" if near else "")
         )
     return Candidate(_encoder_in(text), encoder_lr=0)
 

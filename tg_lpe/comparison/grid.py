@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,23 +101,34 @@ class Grid:
         options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **self.model, **(candidate.model or {})}
         return build_model(self.splits.spec, self.task, encoder, **options)
 
+    def config_of(self, cell: Cell) -> TrainConfig:
+        """Return the budget of a training."""
+        rate = self.candidates[cell.name].encoder_lr
+        return replace(self.config, seed=cell.seed, encoder_lr=self.config.encoder_lr if rate is None else rate)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What a run folder says of the data."""
+        return {"source": self.source, **self.splits.describe()}
+
+    def settings(self, cell: Cell, model: Model) -> dict[str, Any]:
+        """Return what decides the result of a training, as its folder holds it."""
+        return {
+            **describe_model(model),
+            "pretrained": self.candidates[cell.name].pretrained,
+            "task": self.task.to_dict(),
+            "loop": self.config_of(cell).to_dict(),
+            "data": self.data,
+        }
+
     def run(self, cell: Cell) -> None:
         """Train, or go on, and measure."""
-        candidate, folder, model = self.candidates[cell.name], self.folder(cell), self.build(cell)
-        rate = self.config.encoder_lr if candidate.encoder_lr is None else candidate.encoder_lr
-        config = replace(self.config, seed=cell.seed, encoder_lr=rate)
-        settings = {
-            **describe_model(model),
-            "pretrained": candidate.pretrained,
-            "task": self.task.to_dict(),
-            "loop": config.to_dict(),
-            "data": {"source": self.source, **self.splits.describe()},
-        }
+        folder, model = self.folder(cell), self.build(cell).to(self.device)
+        config, settings = self.config_of(cell), self.settings(cell, model)
 
         def make() -> JointTraining:
             return JointTraining(config, model, self.splits, self.task, folder, self.device, progress=False)
 
-        model = model.to(self.device)
         result = run_in_folder(make, folder, "train", settings, resume=True, model=model)
         figures, seconds = self.measure(model, result["precision"])
         save_tensors(folder.path / FIGURES, {"figures": figures}, {"encode_seconds": seconds})
@@ -160,6 +172,18 @@ class Grid:
                         call_on(model, next(iter(DataLoader(store_precomputed(model.encoder, sample), 2))))
             except Exception as error:
                 raise ValueError(f"encoding {name!r} cannot be used here: {error}") from error
+
+    def check_folders(self) -> None:
+        """Raise ``ValueError`` if a run folder holds a training with other settings."""
+        for cell in self.cells:
+            folder = self.folder(cell)
+            if folder.config.exists():
+                try:
+                    folder.start("train", self.settings(cell, self.build(cell)), resume=True)
+                except FolderInUseError:
+                    continue
+                finally:
+                    folder.release()
 
 
 def compare(
@@ -249,6 +273,8 @@ def compare(
     failures: dict[Cell, Exception] = {}
     if not collect:
         grid.check()
+    grid.check_folders()
+    if not collect:
         with shown_progress(grid, progress):
             failures = _run(grid, processes)
     comparison = Comparison.of(grid)

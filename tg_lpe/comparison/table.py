@@ -64,7 +64,7 @@ class Comparison:
         budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
         about = {
             "schema": SCHEMA,
-            "data": {"source": grid.source, **_sizes(grid.splits.describe())},
+            "data": {"source": grid.source, **_sizes(grid.data)},
             "task": grid.task.to_dict(),
             "metric": grid.task.metric,
             "direction": grid.task.direction,
