@@ -397,16 +397,8 @@ def positions_large_row(entry: dict[str, Any]) -> list[str]:
 
 
 NODE_ENCODINGS = (
-    *(
-        "none",
-        "size",
-        "random walks",
-        "gram-k16",
-        "eigenvectors",
-        "positions",
-        "positions, edges",
-        "positions, trained",
-    ),
+    *("none", "size", "random walks", "gram-k16", "eigenvectors"),
+    *("positions", "positions, edges", "positions, trained"),
     *("directed walks", "magnetic", "magnetic walks"),
 )
 NODE_COLUMNS = {
