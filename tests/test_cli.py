@@ -25,7 +25,7 @@ from tg_lpe.checkpoints.files import load_tensors
 from tg_lpe.cli import main, parse
 from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
-from tg_lpe.encoders import ENCODERS, RandomWalk, load_encoder
+from tg_lpe.encoders import ENCODERS, RandomWalk, load_encoder, register
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
@@ -76,6 +76,13 @@ def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith(f"tg-lpe {command[0]}: "), err
     return err
+
+
+def unparsed(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """The error message of words that do not parse."""
+    with pytest.raises(SystemExit):
+        main(command)
+    return capsys.readouterr().err
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +159,7 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --encoder RandomWalk --encoder.steps few", "--encoder.steps must be an integer, got few"),
         ("train nci --task multilabel --task.num_targets 3", "--task.num_targets 3; the class that --task chooses"),
         ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: say --pretrained heat-k8"),
-        ("train nci --encoder Walk", "--encoder must be one of CycleCounts, DirectedWalk, "),
+        ("train nci --encoder Walk", "--encoder must be one of LaplacianEigenvectors, RandomWalk, "),
         ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
         ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("train nci --task clustering", "--task must be one of regression, binary, multilabel, multiclass"),
@@ -1022,3 +1029,23 @@ def test_an_encoder_around_another(train: list[str], tmp_path: Path, capsys: pyt
     wrong = ["encode", str(tmp_path / "in.smi"), str(tmp_path / "p.pt"), "--encoder", "Whitened"]
     assert "has no statistics yet" in refused(capsys, *wrong)
     assert main(["report", str(tmp_path / "run"), str(tmp_path / "again"), "--out", str(tmp_path / "report")]) == 0
+
+
+def test_encoders_side_by_side(train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, run = tmp_path / "run", [*train, "--encoder", "Combined"]
+    parts = '["gram-k8", {"class": "RandomWalk", "steps": 3}]'
+    assert main([*run, "--encoder.encoders", parts, "--out", str(out)]) == 0
+    encoder = zoo.load(out).model.encoder
+    assert [type(part).__name__ for part in encoder.encoders] == ["GramTransformer", "RandomWalk"]
+    assert "--encoder.encoders must be" in unparsed(capsys, *run, "--encoder.encoders", "RandomWalk")
+
+
+def test_an_argument_that_an_encoder_requires(capsys: pytest.CaptureFixture[str]) -> None:
+    @register
+    class Steps(RandomWalk):
+        def __init__(self, length: int) -> None:
+            super().__init__(length)
+
+    words = ["nci", "--encoder", "Steps"]
+    assert parse("train", [*words, "--encoder.length", "3"])[1].encoder.length == 3
+    assert "required: encoder.length" in unparsed(capsys, "train", *words)

@@ -298,9 +298,9 @@ def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:
 
     The ``task`` that is returned holds what was said alone.
     """
-    base = parser.parse_object({**dict.fromkeys(positional, ""), **chosen.content}, defaults=False)
-    for name in set(positional) - chosen.content.keys():
-        base.pop(name)  # which stood for a file that need not say it
+    parser.asks_for_all = False  # the words may say what a file does not
+    base = parser.parse_object(chosen.content, defaults=False)
+    parser.asks_for_all = True
     _refuse_short(parser, chosen)
     given = parser.parse_args(chosen.rest, namespace=base, defaults=False)
     printed = given.pop("print_config", None)

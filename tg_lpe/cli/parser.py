@@ -14,7 +14,10 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 OPTION_OF = {"targets": "target", "metric": "task.metric", "folder": "out"}
 """Options that have other names than the arguments that they stand for."""
 
-TYPES = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"}
+TYPES = {
+    **{"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"},
+    "Sequence": "a list in brackets",
+}
 
 
 class PlainHelp(DefaultHelpFormatter):
@@ -36,8 +39,15 @@ class PlainHelp(DefaultHelpFormatter):
 class Parser(ArgumentParser):
     """A parser whose options have one spelling and whose errors leave the list of all options to ``--help``."""
 
+    asks_for_all = True
+    """Whether what is parsed must have all that is required."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, allow_abbrev=False, formatter_class=PlainHelp, print_config=None, **kwargs)
+
+    def validate(self, *args: Any, skip_required: bool = False, **kwargs: Any) -> None:
+        """Ask for what is required unless told not to."""
+        super().validate(*args, skip_required=skip_required or not self.asks_for_all, **kwargs)
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """Leave out the default null: the text of such an option says what its absence means."""
@@ -52,14 +62,15 @@ class Parser(ArgumentParser):
         if found := re.match(r"unrecognized arguments: (--[\w.-]+)", message):
             return message + self._known(found[1])
         found = re.search(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
-        if found is None:
+        if found is not None:
+            key, kinds, value = found[1], [found[2]], found[3]
+        elif found := re.search(
+            r'Parser key "([\w.]+)":\s+Does not.*Errors:(.*)Given value: (.*)$', message, re.DOTALL
+        ):
+            key, kinds, value = found[1], re.findall(r"^\s+- Expected an? (.*)$", found[2], re.MULTILINE), found[3]
+        else:
             return message
-        key, expected, value = found.groups()
-        if literal := re.search(r"Literal\[(.*?)\]", expected):
-            expected = f"one of {literal[1].replace(chr(39), '')}"
-        elif known := re.fullmatch(r"<class '(\w+)'>", expected):
-            expected = TYPES.get(known[1], known[1])
-        return f"--{key} must be {expected}, got {value}"
+        return f"--{key} must be {' or '.join(map(_in_words, kinds))}, got {value}" if kinds else message
 
     def _known(self, flag: str) -> str:
         """Suggest what to type instead of an option that does not exist."""
@@ -72,6 +83,14 @@ class Parser(ArgumentParser):
         if own:
             return f"; the class that {group} chooses takes {', '.join(own)}"
         return f"; name a class that takes it, {group} CLASS" if is_of_class else ""
+
+
+def _in_words(kind: str) -> str:
+    """What the parser calls a type."""
+    if literal := re.search(r"Literal\[(.*?)\]", kind):
+        return f"one of {literal[1].replace(chr(39), '')}"
+    known = re.fullmatch(r"<class '(?:[\w.]+\.)?(\w+)'>", kind)
+    return TYPES.get(known[1], known[1]) if known else kind
 
 
 def plain(text: str) -> str:

@@ -1,6 +1,7 @@
 """Positional encodings: every one is an :class:`~tg_lpe.Encoder`."""
 
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
+from tg_lpe.encoders.combined import Combined
 from tg_lpe.encoders.cycle_counts import CycleCounts
 from tg_lpe.encoders.directed_walk import DirectedWalk
 from tg_lpe.encoders.effective_resistance import EffectiveResistance
@@ -33,6 +34,7 @@ __all__ = [
     "RPEARL",
     "RRWP",
     "SPE",
+    "Combined",
     "CycleCounts",
     "DirectedWalk",
     "EffectiveResistance",

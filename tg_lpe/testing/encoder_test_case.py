@@ -475,7 +475,9 @@ class EncoderTestCase:
         assert told.startswith(type(encoder).__name__) and encoder.extra_repr() in told
         for name, value in encoder.config_dict().items():
             if name in encoder._modules_in_config:
-                assert f"({name}): {value['class']}(" in told and getattr(encoder, name).extra_repr() in told
+                modules = getattr(encoder, name)
+                for part in modules if isinstance(value, list) else [modules]:
+                    assert f"): {type(part).__name__}(" in told and part.extra_repr() in told
             else:
                 assert name == "class" or value == known[name].default or f"{name}={value!r}" in told
 
