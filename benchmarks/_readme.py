@@ -3,7 +3,7 @@
     python benchmarks/_readme.py [--check]
 
 A table follows a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole;
-`<!-- benchmarks/results/NAME.json, short -->` stands for a short form of it.
+`<!-- benchmarks/results/NAME.json, FORM -->` stands for another form or a part of it, such as "short".
 With --check nothing is written; pages that would change are listed, and the exit status is 1 if there are any.
 """
 
@@ -26,7 +26,7 @@ from tg_lpe.training.metrics import METRICS
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = ROOT / "benchmarks" / "results"
-TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json(, short)? -->\n)((?:\|.*\n)*)")
+TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json(, \w+)? -->\n)((?:\|.*\n)*)")
 
 
 def render(text: str) -> str:
@@ -41,12 +41,17 @@ def table(name: str, form: str = "") -> str:
     content = read_json(RESULTS / f"{name}.json")
     head, row = FORMATS.get(name + form, (MOLECULES_HEAD, molecules_row))
     entries = content["results"]
-    if name not in FORMATS or row is properties_row:
+    if name + form not in FORMATS or row is properties_row:
         entries = sorted(entries, key=lambda entry: -entry[figure_of(entry)])
-    if name in NODE_COLUMNS:
+    if name in NODE_COLUMNS and not form:
         entries = nodes_by_figure(entries)
     if name == "primal":
         entries = grouped(entries, "attention", sizes_of)
+    if name == "encodings":
+        entries = [entry for entry in entries if entry["part"] == form.removeprefix(", ")]
+        entries = grouped(entries, "what", batch_of) if form == ", pairs" else entries
+    if name + form == "nodes_directed, seconds":
+        entries = grouped(entries, "data", lambda entry: str(entry["encoding"]))
     if name + form == "zinc12k_budget, short":
         entries = sorted(
             grouped(entries, "row", lambda entry: str(entry["epochs"])),
@@ -407,6 +412,39 @@ NODE_COLUMNS = {
 }
 
 
+PAIR_BATCHES = ("batches of 32", "batches of 128", "batches of 1,024")
+
+
+def batch_of(entry: dict[str, Any]) -> str:
+    """The batches of a row of pairs of benchmarks/encodings.py."""
+    return f"batches of {entry['batch']:,}"
+
+
+def pairs_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/encodings.py by the batch."""
+    return [f"`{entry['what']}`", *(f"{entry[batch]['graphs_per_second']:,.0f}" for batch in PAIR_BATCHES)]
+
+
+def beforehand_row(entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/encodings.py that is computed once."""
+    return [f"`{entry['what']}`", f"{entry['graphs_per_second']:,.0f}"]
+
+
+def step_row(entry: dict[str, Any]) -> list[str]:
+    """A learned encoder of benchmarks/encodings.py."""
+    return [f"`{entry['what']}`", f"{1e3 * entry['seconds']:.0f}"]
+
+
+def attention_row(entry: dict[str, Any]) -> list[str]:
+    """A model of benchmarks/encodings.py."""
+    return [entry["what"], f"{1e3 * entry['seconds']:.0f}", f"{entry['ratio']:.2f}"]
+
+
+def encoding_seconds_row(columns: tuple[str, ...], entry: dict[str, Any]) -> list[str]:
+    """Seconds that the encodings of a graph take in benchmarks/nodes.py."""
+    return [entry["data"], *(f"{entry[name]['encoding_seconds']:.2f}" for name in columns)]
+
+
 def nodes_by_figure(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The encodings of each task of benchmarks/nodes.py, once for each figure."""
     tasks = grouped(entries, "data", lambda entry: str(entry["encoding"]))
@@ -545,6 +583,12 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
+FORMATS["encodings, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
+FORMATS["encodings, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
+FORMATS["encodings, step"] = (["encoder", "ms"], step_row)
+FORMATS["encodings, attention"] = (["attention", "ms", "times softmax"], attention_row)
+DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
+FORMATS["nodes_directed, seconds"] = (["data", *DIRECTED_COLUMNS], partial(encoding_seconds_row, DIRECTED_COLUMNS))
 FORMATS["zinc12k_budget, short"] = (["encoding", *(f"{epochs} epochs" for epochs in BUDGETS)], short_budget_row)
 for name in ("throughput", "training", "table2"):
     FORMATS[f"gpu_{name}"] = FORMATS[name]

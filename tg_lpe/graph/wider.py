@@ -81,9 +81,10 @@ class MagneticCover:
             The real ones of the nodes, ``[num_nodes, ...]``; at the edges, read from the smaller node to the larger,
             ``[num_edges, 2 * ...]``, and at the pairs, real parts and then imaginary ones.
         """
-        at_edges = [edges.index_select(0, self._edges[number]) for number in (0, 2)]
-        at_pairs = [_at(nodes, edges, asked, self._nodes) for asked in self._asked]
-        return nodes[::2], torch.cat(at_edges, 1), torch.cat(at_pairs, 1)
+        at_edges = edges.index_select(0, self._edges[::2].mT.flatten())
+        at_pairs = _at(nodes, edges, self._asked.mT.flatten(), self._nodes.repeat_interleave(2))
+        width = 2 * nodes.size(1)
+        return nodes[::2], at_edges.reshape(-1, width), at_pairs.reshape(-1, width)
 
 
 def directions(graph: Graph) -> Tensor:

@@ -1,0 +1,208 @@
+"""What encodings of nodes, edges and pairs cost on molecules, and attention over all pairs.
+
+    python benchmarks/encodings.py [--quick] [--data ZINC_DIR] [--json FILE]
+
+Four parts, on one thread; seconds are CPU time, medians of rounds in which the rows of a part take turns, after a
+first round that does not count.
+
+- "beforehand": what a data set is given once, nodes and edges; PyG's AddRandomWalkPE, of nodes, one graph at a time.
+- "pairs": all pairs of nodes of each graph of a batch, as each step computes them, from the list of edges on, beside
+  what was computed beforehand; batches of several sizes.
+- "step": the encoder's part of a training step on a batch of 128, forwards and backwards.
+- "attention": a training step of a GraphTransformer of four layers and 64 channels on such a batch, and its ratio to
+  that of softmax attention over all nodes.
+
+Without --data the molecules are those that ship with RDKit.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from _arguments import Parser
+from throughput import one_by_one
+from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import AddRandomWalkPE
+
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer
+from tg_lpe.checkpoints.files import write_json
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.encoders import (
+    LPE,
+    PPGN,
+    RPEARL,
+    RRWP,
+    SPE,
+    CycleCounts,
+    DirectedWalk,
+    EffectiveResistance,
+    FromTransform,
+    HeatKernel,
+    LaplacianEigenvectors,
+    MagneticLaplacian,
+    PersonalizedPageRank,
+    Positions,
+    RandomWalk,
+    ShortestPath,
+    SignNet,
+)
+from tg_lpe.training.run_folder import environment
+
+STEP_GRAPHS, BATCHES = 128, (32, 128, 1024)
+PEER = "PyG's AddRandomWalkPE(16)"
+
+BEFOREHAND: dict[str, Callable[[], Encoder]] = {
+    "RandomWalk(16)": lambda: RandomWalk(16),
+    "RRWP(16)": lambda: RRWP(16),
+    "DirectedWalk(5)": lambda: DirectedWalk(5),
+    "LaplacianEigenvectors(16)": lambda: LaplacianEigenvectors(16),
+    "MagneticLaplacian(4)": lambda: MagneticLaplacian(4),
+    "CycleCounts()": CycleCounts,
+    f"FromTransform, {PEER}": lambda: FromTransform(AddRandomWalkPE(16)),
+}
+PAIRS: dict[str, Callable[[], Encoder]] = {
+    "RRWP(16)": lambda: RRWP(16),
+    "ShortestPath(8)": lambda: ShortestPath(8),
+    "PersonalizedPageRank()": PersonalizedPageRank,
+    "EffectiveResistance": lambda: EffectiveResistance(pair_out_channels=None),
+    "HeatKernel": lambda: HeatKernel(pair_out_channels=None),
+    "Positions(8)": lambda: Positions(8, pair_out_channels=None),
+    "DirectedWalk(5)": lambda: DirectedWalk(5),
+    "MagneticLaplacian(4)": lambda: MagneticLaplacian(4),
+    "GramTransformer": lambda: GramTransformer(16, pair_out_channels=8),
+    "GramTransformer(direction=0.1)": lambda: GramTransformer(16, pair_out_channels=8, direction=0.1),
+}
+STEPS: dict[str, Callable[[], Encoder]] = {
+    "GramTransformer(16)": lambda: GramTransformer(16),
+    "GramTransformer(16, direction=0.1)": lambda: GramTransformer(16, direction=0.1),
+    "LPE(16, 16)": lambda: LPE(16, 16),
+    "SPE(16, 16)": lambda: SPE(16, 16),
+    'SignNet(net="deep_set")': lambda: SignNet(net="deep_set"),
+    "SignNet()": SignNet,
+    "RPEARL()": RPEARL,
+    "PPGN()": PPGN,
+}
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "softmax over all nodes": {
+        "attention": "hybrid",
+        "attention_options": {"global_attention": "softmax", "local": "none"},
+    },
+    '"bias"': {"attention": "bias"},
+    '"pairs"': {"attention": "pairs"},
+    '"edge", neighbours alone': {"attention": "edge"},
+}
+"""The first is what the others are compared with; all read RRWP(16), at nodes, edges or pairs."""
+
+
+def take_turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of CPU time of each call."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.process_time()
+            run()
+            seconds[name].append(time.process_time() - start)
+    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
+
+
+def batches_of(graphs: list[Data], size: int) -> list[Batch]:
+    return [Batch.from_data_list(graphs[first : first + size]) for first in range(0, len(graphs), size)]
+
+
+def graph_of(batch: Batch) -> Graph:
+    return Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
+
+
+@torch.no_grad()
+def encode_pairs(encoder: Encoder, batches: Iterable[Batch], beforehand: Iterable[dict[str, torch.Tensor]]) -> None:
+    """Encode all pairs of each batch."""
+    for batch, known in zip(batches, beforehand, strict=True):
+        graph = graph_of(batch)
+        encoder.encode_pairs(graph, graph.pairs, precomputed=known or None)
+
+
+def encoder_step(encoder: Encoder, batch: Batch) -> Callable[[], None]:
+    """The encoder's part of a training step."""
+    known, generator = encoder.precompute(graph_of(batch)), torch.Generator().manual_seed(0)
+
+    def run() -> None:
+        found = encoder.encode(graph_of(batch), generator=generator, precomputed=known or None)
+        sum(part.sum() for part in found if part is not None).backward()  # type: ignore[union-attr]
+
+    return run
+
+
+def training_step(batch: Batch, options: dict[str, Any]) -> Callable[[], None]:
+    """A training step of a model that reads RRWP."""
+    torch.manual_seed(0)
+    types = {"num_node_types": int(batch.x.max()) + 1, "num_edge_types": int(batch.edge_attr.max()) + 1}
+    model = GraphTransformer(**types, encoder=RRWP(16), hidden_channels=64, num_layers=4, **options)
+    optimizer, known = torch.optim.Adam(model.parameters()), model.encoder.precompute(graph_of(batch))
+
+    def run() -> None:
+        optimizer.zero_grad()
+        of_graphs = {"batch": batch.batch, "num_graphs": batch.num_graphs, "precomputed": known}
+        model(batch.x, batch.edge_index, batch.edge_attr, **of_graphs).square().sum().backward()
+        optimizer.step()
+
+    return run
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few molecules, one round")
+    parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/encodings.json")
+    args = parser.parse_args()
+
+    torch.set_num_threads(1)
+    count, rounds = (64, 1) if args.quick else (1024, 5)
+    train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
+    dataset = train.copy(torch.arange(count))  # a copy has storage of its own, whole
+    graphs = [dataset[number] for number in range(count)]
+    results: list[dict[str, Any]] = []
+
+    def report(part: str, seconds: dict[str, float], num_graphs: int, **more: Any) -> None:
+        for name, taken in seconds.items():
+            row = {"part": part, "what": name, **more, "seconds": taken, "graphs_per_second": num_graphs / taken}
+            results.append(row)
+            print(f"{part:10} {name:40} {row['graphs_per_second']:10,.0f} graphs/s", *more.values(), flush=True)
+
+    few = count // 8
+    for name, make in BEFOREHAND.items():
+        encoder, size = make(), few if name.startswith("From") else count
+        transform = AddPositionalEncoding(encoder, edge_attr_name="edge_pe" if encoder.edge_out_channels else None)
+        run = partial(transform.encode_dataset, train.copy(torch.arange(size)), False)
+        report("beforehand", take_turns({name: run}, rounds), size)
+    report("beforehand", take_turns({PEER: one_by_one(AddRandomWalkPE(16), graphs[:few])}, rounds), few)
+    for size in BATCHES:
+        batches, runs = batches_of(graphs, size), {}
+        for name, make in PAIRS.items():
+            encoder = make()
+            runs[name] = partial(encode_pairs, encoder, batches, [encoder.precompute(graph_of(b)) for b in batches])
+        report("pairs", take_turns(runs, rounds), count, batch=size)
+    batch = Batch.from_data_list(graphs[:STEP_GRAPHS])
+    steps = {name: encoder_step(make(), batch) for name, make in STEPS.items()}
+    report("step", take_turns(steps, rounds), batch.num_graphs)
+    models = {name: training_step(batch, options) for name, options in ATTENTIONS.items()}
+    report("attention", take_turns(models, 3 * rounds), batch.num_graphs)
+    of_softmax = next(row["seconds"] for row in results if row["part"] == "attention")
+    for row in results:
+        if row["part"] == "attention":
+            row["ratio"] = row["seconds"] / of_softmax
+            print(f"{row['what']:40} {row['ratio']:.2f}")
+    machine = environment()
+    write_json(
+        Path(args.json),
+        {"num_graphs": count, "data": "zinc" if args.data else "nci", "results": results, "machine": machine},
+    )
+
+
+if __name__ == "__main__":
+    main()
