@@ -76,10 +76,9 @@ class _Progress:
         for cell in ended:
             self.open.discard(cell)
         done = self.epochs()
-        for cell in ended:
-            metric = self.grid.task.metric
+        metric, first = self.grid.task.metric, len(self.grid.cells) - len(self.open) - len(ended)
+        for number, cell in enumerate(ended, first + 1):
             value = read_object(self.grid.folder(cell).result)[f"test_{metric}"]
-            number = len(self.grid.cells) - len(self.open)
             text = f"[{number}/{len(self.grid.cells)}] {cell}: test {METRICS[metric].title} {figure_text(value)}"
             if done > self.done_before and self.open:
                 rate = (time.perf_counter() - self.start) / (done - self.done_before)
