@@ -403,12 +403,12 @@ def positions_large_row(entry: dict[str, Any]) -> list[str]:
 
 NODE_ENCODINGS = (
     *("none", "size", "random walks", "gram-k16", "eigenvectors"),
-    *("positions", "positions, edges", "positions, trained"),
+    *("positions", "positions, edges", "positions, trained", "gram-k8 and positions"),
     *("directed walks", "magnetic", "magnetic walks"),
 )
 NODE_COLUMNS = {
-    "nodes": NODE_ENCODINGS[:8],
-    "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[8:]),
+    "nodes": NODE_ENCODINGS[:9],
+    "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[9:]),
 }
 
 

@@ -15,8 +15,9 @@ length one, columns of variance one of tolokers, one-hot of CLUSTER and PATTERN,
 degree. Their columns are divided by their root mean square, after their mean is taken away unless their sign is
 arbitrary. "size" is one column, n^-1/2 for a graph of n nodes, where there are many graphs. "positions, edges" reads
 also inner products and squared distances at the edges. "positions, trained" are those of two loops from the weights of
-positions-k16, trained with the model; not for links. Signs are drawn anew in each step where there are many graphs; on
-one graph, whose nodes are those of the test, they stay as they are.
+positions-k16, trained with the model; not for links. "gram-k8 and positions" has eight columns of each, where there is
+one graph. Signs are drawn anew in each step where there are many graphs; on one graph, whose nodes are those of the
+test, they stay as they are.
 
 Chameleon and squirrel are encoded as directed graphs, and their messages go both ways along each edge. For these two
 alone are "directed walks", of 15 columns, "magnetic", eigenvectors of potentials 0.05 and 0.25, and "magnetic walks",
@@ -55,7 +56,7 @@ from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data import random_link_split, random_node_masks
 from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
 from tg_lpe.datasets.nodes import load_node_graph
-from tg_lpe.encoders import DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
+from tg_lpe.encoders import Combined, DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
 from tg_lpe.nn.probes import draw_signs
 from tg_lpe.training.metrics import METRICS, hits_at
 from tg_lpe.training.run_folder import environment
@@ -71,6 +72,7 @@ ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "positions": lambda: AddPositionalEncoding(Positions(K, 0)),
     "positions, edges": lambda: AddPositionalEncoding(Positions(K), edge_attr_name="edge_pe"),
     "positions, trained": None,
+    "gram-k8 and positions": lambda: AddPositionalEncoding(Combined(["gram-k8", Positions(K // 2, 0)])),
     "directed walks": lambda: AddPositionalEncoding(DirectedWalk(K // 3, 0)),
     "magnetic": lambda: AddPositionalEncoding(MagneticLaplacian(K // 4, (0.05, 0.25), edge_out_channels=0)),
     "magnetic walks": lambda: AddPositionalEncoding(
@@ -95,8 +97,8 @@ class Task(NamedTuple):
 
     def takes(self, encoding: str) -> bool:
         """Whether the encoding is computed for this task."""
-        if encoding == "size":
-            return self.kind == "graphs"
+        if encoding in ("size", "gram-k8 and positions"):
+            return not self.is_directed and (self.kind == "graphs") == (encoding == "size")
         if self.is_directed:
             return encoding != "positions, edges"  # of edges one way, where messages go both
         return encoding not in DIRECTED and not (encoding == TRAINED and self.kind == "links")
