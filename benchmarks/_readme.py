@@ -150,6 +150,20 @@ def budget_row(entry: dict[str, Any]) -> list[str]:
     return [encoding, f"{entry['epochs']:,}", validation, *errors, str(len(entry["seeds"]))]
 
 
+def further_row(entry: dict[str, Any]) -> list[str]:
+    """A row of benchmarks/further.py: errors, and the paired difference to the reference on further molecules."""
+    further = entry["further"]
+    difference = further.get("difference") or {}
+
+    def figure(values: Mapping[str, Any], name: str, sign: str) -> str:
+        return f"{values[name]:{sign}.4f} ± {values[f'{name}_error']:.4f}" if name in values else ""
+
+    mean, median = (figure(difference, name, "+") for name in ("mean", "median"))
+    spread = f"{difference['seed_error']:.4f}" if difference.get("seed_error") is not None else ""
+    test = mean_and_spread(entry["test_mae"], entry["test_mae_std"])
+    return [entry["row"], test, figure(further, "mae", ""), mean, spread, median, str(len(entry["seeds"]))]
+
+
 def validated_row(entry: dict[str, Any]) -> list[str]:
     """A row of benchmarks/molecules.py with the error that chose the epoch."""
     encoding, *errors, parameters, seeds, _ = molecules_row(entry)
@@ -496,6 +510,13 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         for target, names in (("frontier", ("homo", "lumo", "gap")), ("all", tuple(QM9_UNITS)))
         for split in ("random", "scaffold", "standard")
     },
+    "zinc12k_100_further": (
+        [
+            *["encoding", "official test MAE", "MAE, 23,413 further molecules", "less that of random walks, mean"],
+            *["error over seeds", "median", "seeds"],
+        ],
+        further_row,
+    ),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
     "small_tables": (SMALL_TABLES_HEAD, small_tables_row),
     **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),
