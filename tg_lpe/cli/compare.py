@@ -62,7 +62,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     run.add_argument("--collect", action="store_true", help="train nothing, and write the table of what is complete")
     add_process(run, has_device=True)
     run.add_argument("--out", metavar="DIR", help="folder (default: runs/compare-SOURCE); what is there goes on")
-    return parse_rest(parser, chosen, "source")
+    return parse_rest(parser, chosen)
 
 
 def run(args: Namespace) -> None:

@@ -52,7 +52,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     )
     parquet.add_argument("--ray", action="store_true", help="shards are tasks of Ray, on this machine or its cluster")
     add_process(parser)
-    return parse_rest(parser, chosen, "input", "output")
+    return parse_rest(parser, chosen)
 
 
 def run(args: Namespace) -> None:

@@ -293,7 +293,7 @@ def add_config(parser: Parser, has_preset: bool = True) -> None:
         )
 
 
-def parse_rest(parser: Parser, chosen: Chosen, *positional: str) -> Namespace:
+def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
     """Parse what the first step left; defaults are those of the preset or of the model to start from, if there is one.
 
     The ``task`` that is returned holds what was said alone.

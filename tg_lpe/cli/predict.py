@@ -41,7 +41,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
     )
     add_process(parser, has_device=True)
-    return parse_rest(parser, Chosen(parser, words), "model", "input", "output")
+    return parse_rest(parser, Chosen(parser, words))
 
 
 def run(args: Namespace) -> None:

@@ -51,7 +51,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
     parser.add_argument("--lr", type=float, help=f"peak learning rate ({eigenvectors.lr}, for kernels {kernels.lr})")
     add_run(parser)
-    return parse_rest(parser, chosen, "source")
+    return parse_rest(parser, chosen)
 
 
 def run(args: Namespace) -> None:

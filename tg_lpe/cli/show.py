@@ -31,7 +31,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     )
     parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in a row")
     parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
-    return parse_rest(parser, chosen, "smiles")
+    return parse_rest(parser, chosen)
 
 
 def run(args: Namespace) -> None:

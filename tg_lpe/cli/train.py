@@ -67,7 +67,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
-    args = parse_rest(parser, chosen, "source")
+    args = parse_rest(parser, chosen)
     args.start_model = chosen.start
     return args
 
