@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,18 @@ def recorded(training: JointTraining) -> list[dict[str, Tensor]]:
     return states
 
 
+def test_statistics_taken_anew_are_of_a_sample(splits: MoleculeSplits) -> None:
+    """A file may be sorted: of a training set in order of size, the first graphs are no sample."""
+    sizes = torch.tensor([data.num_nodes for data in splits.train])
+    ordered = replace(splits, train=splits.train.copy(sizes.argsort()))
+    training = train(ordered, WALK, recalibrate=12, batch_size=8, epochs=1)
+    seen: list[int] = []
+    training.model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    with training.evaluated_weights():
+        pass
+    assert abs(sum(seen) / 12 - sizes.float().mean()) < 0.5 * sizes.float().std()
+
+
 @pytest.mark.parametrize("num_graphs", [20, 24])
 @pytest.mark.usefixtures("one_thread")
 def test_statistics_taken_anew_are_the_mean_over_batches_and_are_kept(splits: MoleculeSplits, num_graphs: int) -> None:
@@ -338,8 +351,9 @@ def test_statistics_taken_anew_are_the_mean_over_batches_and_are_kept(splits: Mo
     for name, norm in norms.items():
         norm.register_forward_pre_hook(lambda _, x, name=name: seen[name].append(torch.var_mean(x[0], dim=0)))
         norm.train()  # the model is in evaluation mode: no dropout
-    for first in range(0, num_graphs, 8):
-        anew.predict(Batch.from_data_list([anew.train_set[i] for i in range(first, min(first + 8, num_graphs))]))
+    drawn = torch.randperm(len(anew.train_set), generator=torch.Generator().manual_seed(anew.config.seed))
+    for numbers in drawn[:num_graphs].split(8):
+        anew.predict(Batch.from_data_list([anew.train_set[int(i)] for i in numbers]))
     for name, parts in seen.items():
         variance, mean = (torch.stack(values).mean(0) for values in zip(*parts, strict=True))
         torch.testing.assert_close(kept[f"{name}.running_mean"], mean, rtol=1e-4, atol=1e-5)

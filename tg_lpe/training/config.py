@@ -89,8 +89,8 @@ class TrainConfig(LoopConfig):
             weights needs a small lr and has a read-out of fresh weights, which needs a larger one.
         weight_decay: of the model; the encoder's weights are not decayed.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
-        recalibrate: number of training graphs over which the statistics of batch norms are taken anew before each
-            evaluation, for it and for the weights that are kept; 0 for the running statistics.
+        recalibrate: number of training graphs, drawn by seed, over which the statistics of batch norms are taken anew
+            before each evaluation, for it and for the weights that are kept; 0 for the running statistics.
 
     Example:
         >>> from tg_lpe.training import TrainConfig

@@ -203,7 +203,7 @@ class JointTraining(TrainingLoop):
 
     @torch.no_grad()
     def _recalibrate(self) -> None:
-        """Set the statistics of batch norms to the mean of those of batches of the first training graphs."""
+        """Set the statistics of batch norms to the mean of those of batches of some training graphs."""
         frozen = set(self.encoder.modules()) if self.encoder is not None and self.encoder.is_frozen else set()
         modules = (module for module in self.model.modules() if module not in frozen)
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
@@ -216,7 +216,9 @@ class JointTraining(TrainingLoop):
                 norm.train()
                 norm.reset_running_stats()
                 norm.momentum = None  # all batches count alike
-            graphs = self.train_set[: self.config.recalibrate]
+            # Drawn, since the first graphs of a file that is sorted are no sample; the same at each evaluation.
+            order = torch.randperm(len(self.train_set), generator=torch.Generator().manual_seed(self.config.seed))
+            graphs = self.train_set[order[: self.config.recalibrate]]
             for batch, divided in Parts(graphs, 4 * self.config.batch_size):
                 with divided:
                     self.predict(batch.to(self.device))
