@@ -21,13 +21,14 @@ FIRST = [
     data.GraphSplits,
     training.TrainConfig,
     prediction.Predictor,
+    prediction.Ensemble,
 ]
 """Classes that users meet first."""
 
 
 @pytest.mark.parametrize("cls", FIRST, ids=lambda cls: cls.__name__)
 def test_the_example_of_a_class_runs(cls: type) -> None:
-    if cls is prediction.Predictor:
+    if issubclass(cls, prediction.Predictor):
         pytest.importorskip("rdkit")
     text = inspect.getdoc(cls) or ""
     module = sys.modules[cls.__module__]

@@ -17,14 +17,19 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
     from tg_lpe.prediction.predictor import BATCH_SIZE
 
-    parser.usage = "tg-lpe predict MODEL IN OUT [options]"
+    parser.usage = "tg-lpe predict MODEL [MODEL ...] IN OUT [options]"
     parser.epilog = (
         "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, the other columns of IN, what is "
         "predicted, empty where a molecule is refused, and outside: how a molecule is unlike those that the model was "
-        "trained on. Example: tg-lpe predict transformer-zinc molecules.smi predictions.csv"
+        "trained on. Several models predict together: their means, and NAME_spread, their standard deviations. "
+        "Examples: tg-lpe predict transformer-zinc molecules.smi predictions.csv; "
+        "tg-lpe predict runs/a runs/b runs/c molecules.csv predictions.csv"
     )
     parser.add_argument(
-        "model", metavar="MODEL", help="name of a shipped model, a run folder, or a checkpoint's folder"
+        "model",
+        metavar="MODEL",
+        nargs="+",
+        help="name of a shipped model, a run folder, or a checkpoint's folder; several predict together",
     )
     parser.add_argument(
         "input",
@@ -50,7 +55,7 @@ def run(args: Namespace) -> None:
 
     from tg_lpe.checkpoints.files import check_writable
     from tg_lpe.data.units import units_text
-    from tg_lpe.prediction import load, predict_file
+    from tg_lpe.prediction import load, load_many, predict_file
 
     if not args.output.endswith(".csv") and args.output != "-":
         raise ValueError(f"OUT must end in .csv or be -, got {args.output}")
@@ -63,7 +68,7 @@ def run(args: Namespace) -> None:
     # Reading a molecule takes a third of the time of predicting it; with a core of its own a worker keeps pace.
     workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)
     set_threads(args.threads if args.threads is not None else max(1, cores - workers))
-    predictor = load(args.model, device)
+    predictor = load(args.model[0], device) if len(args.model) == 1 else load_many(args.model, device)
     done = predict_file(
         predictor,
         args.input,
@@ -78,5 +83,8 @@ def run(args: Namespace) -> None:
     )
     out = sys.stderr if args.output == "-" else sys.stdout
     print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}", file=out)
+    if predictor.spread_columns:
+        names = ", ".join(predictor.spread_columns)
+        print(f"  means of {len(args.model)} models; their standard deviation, no error bar: {names}", file=out)
     if predictor.units:
         print(f"  {units_text(predictor.columns, predictor.units)}", file=out)

@@ -1,7 +1,18 @@
 """Trained models in use: predictions for molecules, graphs and files."""
 
+from tg_lpe.prediction.ensemble import Ensemble, load_many
 from tg_lpe.prediction.file import FilePredictions, predict_file
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
 from tg_lpe.prediction.predictor import Predictor, load
 
-__all__ = ["FilePredictions", "Outside", "Predictions", "Predictor", "Refusal", "load", "predict_file"]
+__all__ = [
+    "Ensemble",
+    "FilePredictions",
+    "Outside",
+    "Predictions",
+    "Predictor",
+    "Refusal",
+    "load",
+    "load_many",
+    "predict_file",
+]

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from tqdm import tqdm
 
 from tg_lpe.checkpoints.files import check_writable, replacing
@@ -47,11 +48,12 @@ def predict_file(
     """Predict for the molecules of a file, in bounded memory. Files are written under a temporary name and renamed.
 
     Args:
-        predictor: the model.
+        predictor: the model, or an :class:`Ensemble`.
         source: a file that :class:`tg_lpe.datasets.molecules.MoleculeFile` reads, or ``"-"`` for standard input.
         out: csv file to write, or ``"-"`` for standard output, with one row for each molecule in the order of
             ``source``: ``line`` (of ``source``, from 1), ``smiles``, the other columns of ``source`` (of a list,
-            ``name``), the predictor's columns, which are empty where a molecule is refused, for several classes
+            ``name``), the predictor's columns, which are empty where a molecule is refused, of an ensemble the
+            spread of each, for several classes
             ``class``, the most probable, and ``outside``: how a molecule is unlike those that the model was trained
             on. A new column whose name ``source`` has already begins with ``predicted_``.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
@@ -99,7 +101,8 @@ def predict_file(
     num_refused = num_outside = 0
     with ExitStack() as stack:
         table = _table(stack, out)
-        names = ["line", "smiles", *predictor.columns, *["class"] * bool(predictor.classes), "outside"]
+        predicted = [*predictor.columns, *predictor.spread_columns, *["class"] * bool(predictor.classes)]
+        names = ["line", "smiles", *predicted, "outside"]
         line, smiles_name, *added = _new_names(names, others)
         table.writerow([line, smiles_name, *others, *added])
         listed = None if refused is None else _table(stack, refused)
@@ -112,7 +115,8 @@ def predict_file(
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
             unlike = {other.index: other.reason for other in batch.outside}
             classes = most_probable(batch.values, predictor.classes)
-            for place, values in enumerate(batch.values.tolist(), batch.start):
+            numbers = batch.values if batch.spread is None else torch.cat([batch.values, batch.spread], 1)
+            for place, values in enumerate(numbers.tolist(), batch.start):
                 row, reason = rows.popleft(), reasons.get(place)
                 if reason is not None and strict:
                     raise ValueError(f"{file.name}:{row.line}: {row.smiles!r}: {reason}")

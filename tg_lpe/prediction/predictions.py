@@ -59,6 +59,9 @@ class Predictions:
         outside: the graphs unlike those of the training set, and in what; none where the model knows no ranges.
         index: index of the ``pandas.Series`` that was given, if one was.
         units: the unit of each column, such as ``"Hartree"``; none where the model does not know them.
+        spread: of an :class:`Ensemble`, the standard deviation over its models, shaped as ``values``, which are then
+            means; ``None`` of a single model.
+        spread_columns: names of the columns of ``spread``.
     """
 
     values: Tensor
@@ -68,6 +71,8 @@ class Predictions:
     outside: tuple[Outside, ...] = ()
     index: Any = None
     units: tuple[str, ...] = ()
+    spread: Tensor | None = None
+    spread_columns: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str | None]:
@@ -90,8 +95,8 @@ class Predictions:
     def to_frame(self) -> Any:
         """Make a ``pandas.DataFrame`` with a column for each of ``columns`` and the index of the series that was given.
 
-        Of several classes there is a column ``class``, the most probable. Columns ``outside`` and ``refused`` hold the
-        reasons, and are empty without one.
+        Of an ensemble ``spread_columns`` follow, and of several classes a column ``class``, the most probable. Columns
+        ``outside`` and ``refused`` hold the reasons, and are empty without one.
 
         Raises:
             ModuleNotFoundError: if pandas is not installed.
@@ -101,6 +106,8 @@ class Predictions:
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError("to_frame() needs pandas: pip install pandas", name="pandas") from error
         frame = DataFrame(self.numpy(), columns=list(self.columns), index=self.index)
+        if self.spread is not None:
+            frame[list(self.spread_columns)] = self.spread.numpy()
         if self.classes:
             frame["class"] = self.names
         for name, remarks in (("outside", self.outside), ("refused", self.refused)):

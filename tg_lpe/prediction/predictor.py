@@ -31,6 +31,7 @@ from tg_lpe.training.tasks import Task, make_task
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader
+    from tg_lpe.datasets.molecules.reader import MoleculeBatch
 
 BATCH_SIZE = 256
 """Graphs that are predicted at once, at most: on a CPU, larger batches of molecules leave its caches and are slower."""
@@ -57,6 +58,7 @@ class _Part(NamedTuple):
     refused: list[Refusal]
     outside: list[Outside]
     num_graphs: int
+    spread: Tensor | None = None
 
 
 class PredictedMolecules(NamedTuple):
@@ -69,6 +71,8 @@ class PredictedMolecules(NamedTuple):
     """``[num_molecules, num_columns]``, NaN where there is no prediction."""
     refused: list[Refusal]
     outside: list[Outside]
+    spread: Tensor | None = None
+    """``[num_molecules, num_columns]``, of an ensemble."""
 
     @property
     def num_graphs(self) -> int:
@@ -138,6 +142,11 @@ class Predictor:
         """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty where the data does not say."""
         is_regression = self.task is not None and self.task.name == "regression"
         return tuple((self.data.get("target") or {}).get("units", ())) if is_regression else ()
+
+    @property
+    def spread_columns(self) -> tuple[str, ...]:
+        """Names of the spread of each of :attr:`columns`; none of a single model."""
+        return ()
 
     @property
     def _width(self) -> int:
@@ -235,6 +244,7 @@ class Predictor:
         else:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
+        spread = [torch.zeros(0, len(self.spread_columns))]
         refused: list[Refusal] = []
         outside: list[Outside] = []
         # Closed at once where an error ends the loop: worker processes would wait for the traceback to be forgotten.
@@ -250,6 +260,7 @@ class Predictor:
                         f"no prediction for {'; '.join(map(str, part.refused[:SHOWN]))}{rest} (on_error='nan' goes on)"
                     )
                 values.append(part.values)
+                spread += [] if part.spread is None else [part.spread]
                 refused += part.refused
                 outside += part.outside
                 bar.update(part.num_graphs)
@@ -261,7 +272,15 @@ class Predictor:
             )
         index = None if callable(index) else index  # of a list, a method
         return Predictions(
-            torch.cat(values), self.columns, tuple(refused), self.classes, tuple(outside), index, self.units
+            torch.cat(values),
+            self.columns,
+            tuple(refused),
+            self.classes,
+            tuple(outside),
+            index,
+            self.units,
+            torch.cat(spread) if self.spread_columns else None,
+            self.spread_columns,
         )
 
     def stream(
@@ -281,25 +300,31 @@ class Predictor:
         Raises:
             ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
         """
+        reader, start = self._reader(batch_size, canonical), 0
+        for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
+            yield self._of_molecules(batch, start, batch_size)
+            start += len(batch.smiles)
+
+    def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
+        """Check the options of :meth:`stream`, and return the reader that they ask for."""
         check_count("batch_size", batch_size)
         check_choice("canonical", canonical, (None, True, False))
         if self._level != "graph":
             raise ValueError(f"this model predicts {self._level}s, and takes graphs (Data), not SMILES")
-        start = 0
-        reader = self.reader if canonical is None else replace(self.reader, canonical=canonical)
-        for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
-            usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
-            reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
-            values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
-            parts = list(self._of_graphs(batch.graphs, batch_size))
-            values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
-            reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused}
-            unlike = {usable[other.index]: other.reason for part in parts for other in part.outside}
-            names = [repr(text) for text in batch.smiles]
-            refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
-            outside = [Outside(start + i, names[i], unlike[i]) for i in sorted(unlike)]
-            yield PredictedMolecules(start, batch.smiles, values, refused, outside)
-            start += len(batch.smiles)
+        return self.reader if canonical is None else replace(self.reader, canonical=canonical)
+
+    def _of_molecules(self, batch: MoleculeBatch, start: int, batch_size: int) -> PredictedMolecules:
+        usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
+        reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
+        values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
+        parts = list(self._of_graphs(batch.graphs, batch_size))
+        values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
+        reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused}
+        unlike = {usable[other.index]: other.reason for part in parts for other in part.outside}
+        names = [repr(text) for text in batch.smiles]
+        refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
+        outside = [Outside(start + i, names[i], unlike[i]) for i in sorted(unlike)]
+        return PredictedMolecules(start, batch.smiles, values, refused, outside)
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         check_count("batch_size", batch_size)
@@ -307,23 +332,24 @@ class Predictor:
         source = graphs if is_collated(graphs) else Graphs(graphs)
         # Edges are checked batch by batch in _run, so that a graph with wrong ones is refused alone.
         for chunk in iterate_chunks(source, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
-            values: list[Tensor] = []
-            refused: list[Refusal] = []
-            outside: list[Outside] = []
-            for place, answer in in_halves(partial(self._run_part, chunk), 0, chunk.num_graphs):
-                if isinstance(answer, str):
-                    graph = _part(chunk, place, place + 1)
-                    num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
-                    values.append(torch.full((num_rows, len(self.columns)), torch.nan))
-                    refused.append(Refusal(start + place, "graph", answer))
-                else:
-                    part, rows = answer
-                    values.append(rows)
-                    outside += [
-                        Outside(start + place + i, "graph", why) for i, why in self._outside(part, rows).items()
-                    ]
-            yield _Part(torch.cat(values), refused, outside, chunk.num_graphs)
+            yield self._of_chunk(chunk, start)
             start += chunk.num_graphs
+
+    def _of_chunk(self, chunk: GraphChunk, start: int) -> _Part:
+        values: list[Tensor] = []
+        refused: list[Refusal] = []
+        outside: list[Outside] = []
+        for place, answer in in_halves(partial(self._run_part, chunk), 0, chunk.num_graphs):
+            if isinstance(answer, str):
+                graph = _part(chunk, place, place + 1)
+                num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
+                values.append(torch.full((num_rows, len(self.columns)), torch.nan))
+                refused.append(Refusal(start + place, "graph", answer))
+            else:
+                part, rows = answer
+                values.append(rows)
+                outside += [Outside(start + place + i, "graph", why) for i, why in self._outside(part, rows).items()]
+        return _Part(torch.cat(values), refused, outside, chunk.num_graphs)
 
     def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
         """Say in what the graphs of a batch, or their predictions, are unlike those of the training set."""

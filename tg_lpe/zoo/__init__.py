@@ -6,7 +6,7 @@ made and what it scores, and ``README.md`` says the same in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ from tg_lpe.checkpoints.zoo import card, names, path
 if TYPE_CHECKING:
     import torch
 
-    from tg_lpe.prediction import Predictor
+    from tg_lpe.prediction import Ensemble, Predictor
 
-__all__ = ["card", "figures_text", "load", "names", "path"]
+__all__ = ["card", "figures_text", "load", "load_many", "names", "path"]
 
 
 def figures_text(content: Mapping[str, Any]) -> str:
@@ -39,3 +39,10 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
     from tg_lpe.prediction import load
 
     return load(name_or_dir, device)
+
+
+def load_many(names_or_dirs: Sequence[str | Path], device: str | torch.device = "cpu") -> Ensemble:
+    """Load models that predict together, such as the seeds of one run, see :func:`tg_lpe.prediction.load_many`."""
+    from tg_lpe.prediction import load_many
+
+    return load_many(names_or_dirs, device)
