@@ -5,7 +5,7 @@
 share: nine families of graphs, sizes from 100 to 100,000 nodes, three seeds: the share of the first eight eigenvectors
 of the normalized adjacency that eight columns hold, against SciPy's `eigsh`, and the seconds of both.
 communities: blocks of equal size without features, a tenth of the nodes labelled by their block, two SAGE layers: the
-accuracy on the other nodes for each encoding, five seeds; one for 100,000 nodes.
+accuracy on the other nodes for each encoding, five seeds; one for more than 20,000 nodes, and --nodes names others.
 large: a million nodes, in one process: seconds, memory and share beside `eigsh`, `lobpcg` and PyG's transform; with
 --device DEVICE, such as cuda, also ours there, from the arrays of the edges to those of the positions.
 
@@ -185,9 +185,9 @@ class Reader(torch.nn.Module):
         self.norm = torch.nn.BatchNorm1d(channels)
         self.first, self.second = SAGEConv(channels, 64), SAGEConv(64, classes)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Scores of the classes, ``[num_nodes, classes]``."""
-        return self.second(self.first(self.norm(x), edge_index).relu(), edge_index)
+        return self.second(self.first(self.norm(x), adjacency).relu(), adjacency)
 
 
 def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
@@ -196,13 +196,15 @@ def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
     model = Reader(x.size(1), classes)
     is_train = torch.rand(data.num_nodes) < 0.1
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    size, ones = (data.num_nodes, data.num_nodes), torch.ones(data.edge_index.size(1))
+    adjacency = torch.sparse_coo_tensor(data.edge_index, ones, size).coalesce().to_sparse_csr()
     for _ in range(60):
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x, data.edge_index)[is_train], data.y[is_train])
+        loss = torch.nn.functional.cross_entropy(model(x, adjacency)[is_train], data.y[is_train])
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        found = model.eval()(x, data.edge_index).argmax(1) == data.y
+        found = model.eval()(x, adjacency).argmax(1) == data.y
     return float(found[~is_train].float().mean())
 
 
@@ -297,7 +299,7 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
-    parser.add_argument("--nodes", type=int, help="of the large graphs, in place of 1,000,000")
+    parser.add_argument("--nodes", type=int, help="of the large graphs or of the communities")
     parser.add_argument("--device", help="where large runs once more, such as cuda")
     parser.add_argument("--quick", action="store_true", help="graphs of 500 nodes, one seed; needs --json")
     parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/positions_PART.json)")
@@ -305,9 +307,12 @@ def main() -> None:
     if args.quick and args.json is None:
         parser.error("--quick needs --json FILE, so that the figures of full runs are left alone")
     seeds = 1 if args.quick else 5
+    communities_of = [args.nodes] if args.nodes else [500] if args.quick else [5_000, 100_000]
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
-        "communities": lambda: communities([500] if args.quick else [5_000, 100_000], seeds),
+        "communities": lambda: communities(
+            [args.nodes] if args.nodes else [500] if args.quick else [5_000, 100_000], seeds
+        ),
         "large": lambda: large(args.nodes or (3000 if args.quick else 1_000_000), args.device),
     }
     file = Path(args.json or f"benchmarks/results/positions_{args.part}.json")
