@@ -47,7 +47,7 @@ def table(name: str, form: str = "") -> str:
         entries = nodes_by_figure(entries)
     if name == "primal":
         entries = grouped(entries, "attention", sizes_of)
-    if name == "encodings":
+    if name == "encoding_costs":
         entries = [entry for entry in entries if entry["part"] == form.removeprefix(", ")]
         entries = grouped(entries, "what", batch_of) if form == ", pairs" else entries
     if name + form == "nodes_directed, seconds":
@@ -430,27 +430,27 @@ PAIR_BATCHES = ("batches of 32", "batches of 128", "batches of 1,024")
 
 
 def batch_of(entry: dict[str, Any]) -> str:
-    """The batches of a row of pairs of benchmarks/encodings.py."""
+    """The batches of a row of pairs of benchmarks/encoding_costs.py."""
     return f"batches of {entry['batch']:,}"
 
 
 def pairs_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/encodings.py by the batch."""
+    """An encoding of benchmarks/encoding_costs.py by the batch."""
     return [f"`{entry['what']}`", *(f"{entry[batch]['graphs_per_second']:,.0f}" for batch in PAIR_BATCHES)]
 
 
 def beforehand_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/encodings.py that is computed once."""
+    """An encoding of benchmarks/encoding_costs.py that is computed once."""
     return [f"`{entry['what']}`", f"{entry['graphs_per_second']:,.0f}"]
 
 
 def step_row(entry: dict[str, Any]) -> list[str]:
-    """A learned encoder of benchmarks/encodings.py."""
+    """A learned encoder of benchmarks/encoding_costs.py."""
     return [f"`{entry['what']}`", f"{1e3 * entry['seconds']:.0f}"]
 
 
 def attention_row(entry: dict[str, Any]) -> list[str]:
-    """A model of benchmarks/encodings.py."""
+    """A model of benchmarks/encoding_costs.py."""
     return [entry["what"], f"{1e3 * entry['seconds']:.0f}", f"{entry['ratio']:.2f}"]
 
 
@@ -604,10 +604,10 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
-FORMATS["encodings, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
-FORMATS["encodings, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
-FORMATS["encodings, step"] = (["encoder", "ms"], step_row)
-FORMATS["encodings, attention"] = (["attention", "ms", "times softmax"], attention_row)
+FORMATS["encoding_costs, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
+FORMATS["encoding_costs, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
+FORMATS["encoding_costs, step"] = (["encoder", "ms"], step_row)
+FORMATS["encoding_costs, attention"] = (["attention", "ms", "times softmax"], attention_row)
 DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
 FORMATS["nodes_directed, seconds"] = (["data", *DIRECTED_COLUMNS], partial(encoding_seconds_row, DIRECTED_COLUMNS))
 FORMATS["zinc12k_budget, short"] = (["encoding", *(f"{epochs} epochs" for epochs in BUDGETS)], short_budget_row)

@@ -310,9 +310,7 @@ def main() -> None:
     communities_of = [args.nodes] if args.nodes else [500] if args.quick else [5_000, 100_000]
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
-        "communities": lambda: communities(
-            [args.nodes] if args.nodes else [500] if args.quick else [5_000, 100_000], seeds
-        ),
+        "communities": lambda: communities(communities_of, seeds),
         "large": lambda: large(args.nodes or (3000 if args.quick else 1_000_000), args.device),
     }
     file = Path(args.json or f"benchmarks/results/positions_{args.part}.json")

@@ -1,6 +1,6 @@
 """What encodings of nodes, edges and pairs cost on molecules, and attention over all pairs.
 
-    python benchmarks/encodings.py [--quick] [--data ZINC_DIR] [--json FILE]
+    python benchmarks/encoding_costs.py [--quick] [--data ZINC_DIR] [--json FILE]
 
 Four parts, on one thread; seconds are CPU time, medians of rounds in which the rows of a part take turns, after a
 first round that does not count.
@@ -158,7 +158,7 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few molecules, one round")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/encodings.json")
+    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/encoding_costs.json")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
