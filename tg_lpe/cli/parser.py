@@ -86,7 +86,7 @@ class Parser(ArgumentParser):
 
 
 def _in_words(kind: str) -> str:
-    """What the parser calls a type."""
+    """Name a type that the parser named."""
     if literal := re.search(r"Literal\[(.*?)\]", kind):
         return f"one of {literal[1].replace(chr(39), '')}"
     known = re.fullmatch(r"<class '(?:[\w.]+\.)?(\w+)'>", kind)

@@ -46,7 +46,7 @@ STEPS_OF_ONE = 5
 """How many times as many epochs are trained on one graph, whose epoch is a single step."""
 
 QUICK = {"epochs": 3, "graphs": 300, "hidden_channels": 32}
-"""What ``quick`` takes of the budget, at most."""
+"""Bounds of the budget under ``quick``."""
 
 TIMED, LONG = 100, 5.0
 """Test graphs whose encoding is timed, at most, and seconds after which it is not timed again."""
@@ -108,7 +108,7 @@ class Grid:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What a run folder says of the data."""
+        """Describe the data as run folders do."""
         return {"source": self.source, **self.splits.describe()}
 
     def settings(self, cell: Cell, model: Model) -> dict[str, Any]:

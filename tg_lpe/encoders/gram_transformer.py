@@ -50,7 +50,7 @@ NEIGHBOURS = 64
 """Neighbours of an edge's end of lower degree, in the mean over the edges, up to which it looks for common ones."""
 
 PARTS = {"nodes": ("at nodes", "of currents at nodes"), "edges": ("at edges", "of imaginary parts at edges")}
-"""What a linear map reads, half each; without directions the first alone."""
+"""Parts that a linear map reads, half each; without directions the first alone."""
 
 IDENTITY_LIMIT = 4096
 """Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
