@@ -12,7 +12,17 @@ from torch_geometric.data import Data
 
 from tg_lpe import AddPositionalEncoding, Encoder, Incidence
 from tg_lpe.data import DataSpec
-from tg_lpe.encoders import LPE, RRWP, Combined, HeatKernel, RandomWalk, Whitened, load_encoder, make_encoder
+from tg_lpe.encoders import (
+    LPE,
+    RRWP,
+    Combined,
+    DirectedWalk,
+    HeatKernel,
+    RandomWalk,
+    Whitened,
+    load_encoder,
+    make_encoder,
+)
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
 
 GRAPH = from_networkx(gnp_random_graph(9, 0.4, seed=0), lambda number: 1.0 + number % 3)
@@ -81,6 +91,15 @@ def test_sizes_of_the_data_reach_the_encoders() -> None:
     config = {"class": "Combined", "encoders": [GRAM, {"class": "RandomWalk", "steps": 2}]}
     encoder = make_encoder(config, DataSpec(num_node_types=4, num_edge_types=3))
     assert encoder.config_dict()["encoders"][0]["num_edge_types"] == 3
+
+
+def test_one_that_reads_directions_is_enough(tmp_path: Path) -> None:
+    DirectedWalk(2).save_pretrained(tmp_path)
+    for directed in (str(tmp_path), {"class": "DirectedWalk"}):
+        assert (
+            Combined.reads_directions({"encoders": ["gram-k8", directed]}) and Combined(["gram-k8", directed]).directed
+        )
+    assert not Combined.reads_directions({"encoders": ["gram-k8"]})
 
 
 def test_gradients_reach_every_encoder() -> None:

@@ -215,8 +215,10 @@ class Combined(Encoder):
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
         """Whether one of the encoders is ``directed``."""
-        inside = [each for each in arguments.get("encoders") or () if isinstance(each, Mapping)]
-        return any(ENCODERS[each["class"]].reads_directions(each) for each in inside if each.get("class") in ENCODERS)
+        inside = arguments.get("encoders") or ()
+        configs = [load_encoder(each).config_dict() if isinstance(each, str) else each for each in inside]
+        known = [each for each in configs if isinstance(each, Mapping) and each.get("class") in ENCODERS]
+        return any(ENCODERS[each["class"]].reads_directions(each) for each in known)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
