@@ -115,9 +115,9 @@ def test_files_without_columns(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({f"{split}.smi": "C\nCC\n" for split in ("train", "val", "test")})
     with pytest.raises(ValueError, match="computed="):
         load(folder, tmp_path)
-    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no label column 'y'"):
+    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no column 'y'"):
         load(folder, tmp_path, targets=["y"])
-    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no SMILES column 'mol'"):
+    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no column 'mol'"):
         load(folder, tmp_path, targets=(), smiles_column="mol")
     with pytest.raises(TypeError, match=r"such as \['y'\], got one string"):
         load(folder, tmp_path, targets="y")

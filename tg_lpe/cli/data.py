@@ -55,6 +55,17 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "17,748 / 13,083, drawn from --seed",
     )
     group.add_argument(
+        "--split_column",
+        metavar="COLUMN",
+        help="column of a single file that divides it, row by row: train, val (or valid, validation) or test",
+    )
+    group.add_argument(
+        "--split_seed",
+        type=int,
+        metavar="N",
+        help="draws the split, picks the published one, or draws pattern and cluster, in place of --seed",
+    )
+    group.add_argument(
         "--graphs",
         type=int,
         metavar="N",
@@ -71,15 +82,33 @@ def load_data(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, start: Predictor | None = None, **targets: Any
 ) -> GraphSplits:
     """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
+    splits = _load(args, chosen, start, args.seed if args.split_seed is None else args.split_seed, targets)
+    split = splits.split or {}
+    if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
+        raise ValueError(
+            f"--split_seed {args.split_seed} would have no effect with {args.source}, whose split is "
+            f"{split.get('kind')}: a random split of a single file is drawn"
+        )
+    return splits
+
+
+def _load(
+    args: Namespace,
+    chosen: Mapping[str, Any] | Checkpoint | None,
+    start: Predictor | None,
+    seed: int,
+    targets: Mapping[str, Any],
+) -> GraphSplits:
+    """Load the data that the arguments name; the seed is that of what is drawn."""
     if args.directed and not args.source.endswith(".npz"):
         raise ValueError(f"--directed would have no effect with {args.source}; it belongs to .npz files")
     if args.source in GENERATED:
         from tg_lpe.datasets.block_models import load_block_model
 
         _refuse_options_of_molecules(args, targets)
-        return load_block_model(args.source, args.seed, args.graphs)
+        return load_block_model(args.source, seed, args.graphs)
     if args.source.endswith(".npz"):
-        return _load_node_graph(args, chosen, targets)
+        return _load_node_graph(args, chosen, seed, targets)
     import torch
 
     from tg_lpe.datasets.molecules import load_molecules
@@ -126,9 +155,10 @@ def load_data(
         canonical=canonical,
         vocabulary=vocabulary,
         split=args.split,
+        split_column=args.split_column,
         cache_dir=args.cache,
         strict=args.strict,
-        seed=args.seed,
+        seed=seed,
         progress=not args.quiet,
         **targets,
     )
@@ -140,7 +170,7 @@ def load_data(
 
 
 def _load_node_graph(
-    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, targets: Mapping[str, Any]
+    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
     """Load a graph with classes of its nodes: a published split, that of the seed if there are several, or 60/20/20."""
     from tg_lpe.data.splits import node_splits
@@ -153,13 +183,14 @@ def _load_node_graph(
     if not args.directed and name in ENCODERS and ENCODERS[name].reads_directions(config):
         raise ValueError(f"the encoder {name} reads the directions of edges: add --directed, or choose another")
     data = load_node_graph(args.source, undirected=not args.directed)
-    return node_splits(data, args.seed)
+    return node_splits(data, seed)
 
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
     """Refuse options that only sources of molecules have."""
     given = {
-        name: args[name] for name in ("data", "smiles_column", "split", "cache", "strict", "features", "canonical")
+        name: args[name]
+        for name in ("data", "smiles_column", "split", "split_column", "cache", "strict", "features", "canonical")
     }
     if args.source not in GENERATED:
         given["graphs"] = args.graphs

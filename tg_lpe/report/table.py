@@ -298,8 +298,9 @@ def _data_key(run: Run) -> str:
         key += [*(run.task.get(name) for name in RANKED_BY), _target_of(run.data)]
     if run.source == UNNAMED:
         key.append(run.data.get("spec"))  # no path tells data from Python apart
-    if (value_in(run.data, "split", dict) or {}).get("kind") == "scaffold":
-        key.append("scaffold")  # a harder split of the same file
+    split = value_in(run.data, "split", dict) or {}
+    if split.get("kind") in ("scaffold", "column"):
+        key.append(split)  # a harder split of the same file, perhaps
     return json.dumps(key, sort_keys=True)
 
 

@@ -26,6 +26,9 @@ from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 Features = Literal["types", "ogb"]
 Split = Literal["random", "scaffold", "standard"]
 
+PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+"""Parts by the cells that name them."""
+
 
 @dataclass(frozen=True)
 class BuildOptions:
@@ -100,6 +103,26 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
         report=report,
         bond_types=BOND_TYPES if sizes is None else (),
     )
+
+
+def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
+    """Divides rows by the last of their cells, which names the part.
+
+    Raises:
+        ValueError: If a cell names none, with its line, or no row is in some part.
+    """
+    parts: dict[str, list[Row]] = {part: [] for part in PARTS}
+    for row in rows:
+        part = PART_NAMES.get(row.labels[-1].lower())
+        if part is None:
+            raise ValueError(
+                f"{row.file}:{row.line}: {row.labels[-1]!r} in column {column!r} must be train, val (or valid, "
+                "validation) or test"
+            )
+        parts[part].append(row)
+    if empty := [part for part, members in parts.items() if not members]:
+        raise ValueError(f"column {column!r} puts no molecule into {', '.join(empty)}: each part needs some")
+    return parts
 
 
 def build_list(

@@ -181,9 +181,9 @@ class MoleculeFile:
     def check_columns(self, labels: Sequence[str]) -> None:
         """Raises where a column that :meth:`rows` needs is missing, without reading all rows."""
         if not self.has_columns:
-            for what, column in (("label", next(iter(labels), None)), ("SMILES", self.smiles_column)):
+            for column in (next(iter(labels), None), self.smiles_column):
                 if column is not None:
-                    raise ValueError(f"{self.name} has no columns, so there is no {what} column {column!r}")
+                    raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
         elif self.header:
             self._smiles_at()
             for label in labels:

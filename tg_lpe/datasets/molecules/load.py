@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,7 +16,14 @@ from tg_lpe.arguments import ArgumentError, check_choice, check_flags, check_see
 from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
-from tg_lpe.datasets.molecules._build import BuildOptions, Features, Split, build_list, build_splits
+from tg_lpe.datasets.molecules._build import (
+    BuildOptions,
+    Features,
+    Split,
+    build_list,
+    build_splits,
+    divide_by_column,
+)
 from tg_lpe.datasets.molecules._pool import resolve_num_workers
 from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile, find_split
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
@@ -53,6 +60,7 @@ def load_molecules(
     canonical: bool = False,
     vocabulary: AtomVocabulary | None = None,
     split: Split | None = None,
+    split_column: str | None = None,
     train_files: Sequence[str] = _TRAIN_FILES,
     cache_dir: str | Path | None = None,
     strict: bool = False,
@@ -93,6 +101,8 @@ def load_molecules(
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
             MoleculeNet does, which draws nothing; with `name="qm9"` also `"standard"`, see :func:`qm9_split`.
+        split_column: A column of one file that says where each molecule belongs: `train`, `val` (or `valid`,
+            `validation`) or `test`, in any case; in place of `split`.
         train_files: Names of a folder's files that make up the training set.
         cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
@@ -108,9 +118,10 @@ def load_molecules(
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
         TypeError: If `targets`, `missing` or `train_files` is one string.
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
-            differs from `atom_dict.txt` or comes with ogb's features, `split` is for a folder or `train_files` for a
-            single file, a file is malformed, a label is neither a number nor the name of a class, a split has no
-            usable molecule, or `strict` is set and a molecule is unusable.
+            differs from `atom_dict.txt` or comes with ogb's features, `split` or `split_column` is for a folder or
+            `train_files` for a single file, a file is malformed, a label is neither a number nor the name of a class,
+            a cell of `split_column` names no part, a split has no usable molecule, or `strict` is set and a molecule is
+            unusable.
         RuntimeError: If a worker process dies.
     """
     check_flags(canonical=canonical)
@@ -126,12 +137,21 @@ def load_molecules(
                 f"the atom types asked for are {', '.join(vocabulary)}, and atom_dict.txt in {source} fixes "
                 f"{', '.join(listed_types)}; the same number would mean another type"
             )
-    if split is not None and "all" not in files:
-        raise ArgumentError("{split} is for a single file; the folder {} brings its own split", source, split=split)
+    for option, value in (("split", split), ("split_column", split_column)):
+        if value is not None and "all" not in files:
+            wrong = f"{{{option}}} is for a single file; the folder {{}} brings its own split"
+            raise ArgumentError(wrong, source, **{option: value})
+    if split is not None and split_column is not None:
+        raise ArgumentError(
+            "{split} and {split_column} exclude each other: the column says which molecule is in which part",
+            split=split,
+            split_column=split_column,
+        )
     every = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
-    target = _choose_target(every, source, name, targets, computed, normalization)
+    others = {option: name for option, name in (("split_column", split_column),) if name is not None}
+    target = _choose_target(every, source, name, targets, computed, normalization, others)
     wanted = normalization or _NORMALIZATIONS.get(name or "")
     constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
     options = BuildOptions(
@@ -148,11 +168,14 @@ def load_molecules(
         num_workers=num_workers,
         progress=progress,
     )
-    path = _cache_path(source, name, cache_dir, files, options, smiles_column)
+    path = _cache_path(source, name, cache_dir, files, options, smiles_column, others)
     splits = _cache.load(path)
     if splits is None:
         labels = target.columns if target.computed is None else ()
-        rows = {part: [row for file in listed for row in file.rows(labels)] for part, listed in files.items()}
+        columns = [*labels, *others.values()]
+        rows = {part: [row for file in listed for row in file.rows(columns)] for part, listed in files.items()}
+        if split_column is not None:
+            rows = divide_by_column(rows["all"], split_column)
         with _named(source):
             splits = build_splits(rows, options)
         _cache.store(splits, path)
@@ -160,6 +183,8 @@ def load_molecules(
     _name_untrained(source, splits)
     if "all" not in files:
         how: dict[str, object] = {"kind": "given"}
+    elif split_column is not None:
+        how = {"kind": "column", "column": split_column}
     else:
         how = {"kind": options.split, **({} if options.split == "scaffold" else {"seed": seed})}
     return replace(splits, split=how, repair_radicals=options.repair_radicals, canonical=canonical)
@@ -172,11 +197,23 @@ def _choose_target(
     targets: Sequence[str] | None,
     computed: ComputedTarget | None,
     normalization: object | None,
+    others: Mapping[str, str],
 ) -> TargetSpec:
-    """Choose the target from the arguments and the columns of the files; raise where neither decides."""
+    """Choose the target from the arguments and the columns of the files that no other argument, of ``others``, names.
+
+    Raises:
+        ValueError: If neither decides, or a column is missing or named twice.
+    """
+    for option, column in others.items():
+        if column in (targets or ()):
+            raise ArgumentError(
+                f"{{targets}} and {{{option}}} name the same column", targets=targets, **{option: column}
+            )
     for file in files:
-        file.check_columns(targets or ())
-    columns = {file.name: file.label_columns for file in files}
+        file.check_columns((*(targets or ()), *others.values()))
+    columns = {
+        file.name: tuple(column for column in file.label_columns if column not in others.values()) for file in files
+    }
     if targets is not None:
         return TargetSpec(tuple(targets), units=tuple(QM9_UNITS[column] for column in targets) if name == "qm9" else ())
     solubility = TargetSpec(("solubility",), computed="solubility")
@@ -376,6 +413,7 @@ def _cache_path(
     files: dict[str, list[MoleculeFile]],
     options: BuildOptions,
     smiles_column: str | None,
+    others: Mapping[str, str],
 ) -> Path:
     single = "all" in files
     key = _cache.cache_key(
@@ -394,6 +432,7 @@ def _cache_path(
             **({} if options.missing is None else {"missing": sorted(options.missing)}),
             "split": options.split if single else None,
             "seed": options.seed if single and options.split != "scaffold" else None,
+            **others,
             # Another release may read a string, or score it, differently.
             "rdkit": rdBase.rdkitVersion,
         }
