@@ -210,6 +210,7 @@ def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path) -> None:
     first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
     assert len(list(cache.iterdir())) == 1
     again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    assert first.smiles == again.smiles == {"val": ["CO", "CS"], "test": ["[Na+].[Cl-]"]}
     for split in ("train", "val", "test"):
         for key in ("x", "edge_index", "edge_attr", "y"):
             assert torch.equal(getattr(first, split)._data[key], getattr(again, split)._data[key])

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -70,6 +70,7 @@ class GraphSplits:
         spec: sizes of their features.
         target: what their labels are.
         split: how the data was divided, such as ``{"kind": "random", "seed": 0}``; ``None`` if that is not known.
+        smiles: by ``"val"`` and ``"test"`` the SMILES of each graph, if these are molecules and it is known.
 
     Example:
         >>> import torch
@@ -88,6 +89,7 @@ class GraphSplits:
     spec: DataSpec
     target: TargetSpec
     split: Mapping[str, Any] | None = None
+    smiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(

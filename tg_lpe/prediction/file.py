@@ -6,7 +6,7 @@ import csv
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from tqdm import tqdm
 from tg_lpe.checkpoints.files import check_writable, replacing
 from tg_lpe.prediction.predictions import most_probable
 from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
+from tg_lpe.training.outputs import new_names
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules.files import Row
@@ -103,7 +104,7 @@ def predict_file(
         table = _table(stack, out)
         predicted = [*predictor.columns, *predictor.spread_columns, *["class"] * bool(predictor.classes)]
         names = ["line", "smiles", *predicted, "outside"]
-        line, smiles_name, *added = _new_names(names, others)
+        line, smiles_name, *added = new_names(names, others)
         table.writerow([line, smiles_name, *others, *added])
         listed = None if refused is None else _table(stack, refused)
         if listed is not None:
@@ -135,16 +136,6 @@ def predict_file(
             f"that their predictions may be far off; the column {added[-1]!r} of {out} says in what"
         )
     return FilePredictions(total, num_refused, num_outside)
-
-
-def _new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Name new columns beside others; one that is there already begins with ``predicted_``."""
-    result = []
-    for name in names:
-        while name in others:
-            name = f"predicted_{name}"
-        result.append(name)
-    return result
 
 
 def _table(stack: ExitStack, path: str | Path) -> Any:

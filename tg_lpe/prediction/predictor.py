@@ -26,6 +26,7 @@ from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import Model, make_model
 from tg_lpe.prediction.inputs import Graphs, check_collection, is_missing, is_molecule, strings
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
+from tg_lpe.training.outputs import class_names, output_columns
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import Task, make_task
 
@@ -123,25 +124,18 @@ class Predictor:
         """Names of what is predicted: the columns of the labels; ``LABEL_CLASS`` for each of several classes, whose
         numbers stand for those without a name, and for the one of two classes whose probability it is.
         """
-        named = self._labels
-        if self._width != len(named):
-            return tuple(f"{named[0]}_{name}" for name in self.classes or range(self._width))
-        names = self._class_names or [()] * len(named)
-        return tuple(f"{label}_{two[1]}" if len(two) == 2 else label for label, two in zip(named, names, strict=True))
+        return output_columns(self.task, self._target, self._width)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, where there is one column for each of several; empty otherwise."""
-        if not hasattr(self.task, "num_classes"):
-            return ()
-        values = getattr(self.task, "values", None) or range(self._width)
-        return (self._class_names or [()])[0] or tuple(f"{value:g}" for value in values)
+        return class_names(self.task, self._target)
 
     @property
     def units(self) -> tuple[str, ...]:
         """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty where the data does not say."""
         is_regression = self.task is not None and self.task.name == "regression"
-        return tuple((self.data.get("target") or {}).get("units", ())) if is_regression else ()
+        return tuple(self._target.get("units", ())) if is_regression else ()
 
     @property
     def spread_columns(self) -> tuple[str, ...]:
@@ -153,13 +147,8 @@ class Predictor:
         return int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels  # type: ignore[operator]
 
     @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(str(name) for name in (self.data.get("target") or {}).get("columns") or ("output",))
-
-    @property
-    def _class_names(self) -> list[tuple[str, ...]]:
-        """Names of the classes of each label; empty if there are none."""
-        return [tuple(names) for names in (self.data.get("target") or {}).get("classes", ())]
+    def _target(self) -> dict[str, Any]:
+        return self.data.get("target") or {}
 
     @cached_property
     def ranges(self) -> MoleculeRanges | None:
@@ -184,7 +173,7 @@ class Predictor:
         """Say what the numbers are, and in which unit."""
         if self.task is None:
             return "outputs of the model as they are"
-        target = self.data.get("target") or {}
+        target = self._target
         unit = target.get("unit") or UNITS.get(str(target.get("computed")))
         if self.units:
             unit = units_text(self.columns, self.units)

@@ -27,6 +27,7 @@ from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import Precision, TrainConfig
 from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
+from tg_lpe.training.outputs import write_outputs
 from tg_lpe.training.processes import Parts, join
 from tg_lpe.training.run_folder import RunFolder, describe_model
 from tg_lpe.training.state import kept_state
@@ -157,7 +158,7 @@ class JointTraining(TrainingLoop):
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
         self.plain_test_set = splits.test
-        self.columns = splits.target.columns
+        self.target, self.columns, self.smiles = splits.target.to_dict(), splits.target.columns, splits.smiles
         self.label_figures = _label_figures(task, splits)
         is_half = resolved_precision(config.precision, self.device) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_half else None
@@ -242,6 +243,11 @@ class JointTraining(TrainingLoop):
 
     def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
         """Return what :meth:`Task.evaluate` does, and the ``loss``, of the current weights."""
+        predictions, targets = self.outputs(dataset)
+        return {**self.task.evaluate(predictions, targets), "loss": float(self.task.loss(predictions, targets))}
+
+    def outputs(self, dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
+        """Return the outputs of the current weights, ``[num_rows, out_channels]``, and the labels, in all processes."""
         self.model.eval()
         outputs, labels = [], []
         with torch.no_grad():
@@ -251,12 +257,15 @@ class JointTraining(TrainingLoop):
                     output, label = _of_all(self.predict(batch), batch)
                 outputs.append(output)
                 labels.append(label)
-        predictions, targets = torch.cat(outputs), torch.cat(labels)
-        return {**self.task.evaluate(predictions, targets), "loss": float(self.task.loss(predictions, targets))}
+        return torch.cat(outputs), torch.cat(labels)
 
     def result(self) -> dict[str, Any]:
-        """Return test figures and sizes."""
-        name, figures = self.task.metric, self.figures(self.test_set)
+        """Return test figures and sizes; the run folder gets the predictions for validation and test set."""
+        outputs = {"val": self.outputs(self.val_set), "test": self.outputs(self.test_set)}
+        if self.folder is not None:
+            for part, path in (("val", self.folder.val_predictions), ("test", self.folder.test_predictions)):
+                write_outputs(path, self.task, self.target, *outputs[part], self.smiles.get(part, ()))
+        name, figures = self.task.metric, self.task.evaluate(*outputs["test"])
         dtype = module_dtype(self.model) or torch.float32
         if dtype != torch.float64:  # which autocast leaves as it is
             dtype = self.autocast_dtype or dtype

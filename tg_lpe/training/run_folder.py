@@ -50,8 +50,8 @@ class RunFolder:
     description of the data; ``environment.json`` machine and versions; ``metrics.jsonl`` one line per epoch;
     ``initial.safetensors`` the encoder's weights before training; ``state.safetensors`` what ``--resume`` needs, and
     ``state-before.safetensors`` the same of the epoch before, should that be damaged;
-    ``model.safetensors`` the best weights; ``result.json`` the figures of a run that is complete;
-    ``curve.png`` losses by epoch.
+    ``model.safetensors`` the best weights; ``predictions_val.csv`` and ``predictions_test.csv`` what these predict;
+    ``result.json`` the figures of a run that is complete; ``curve.png`` losses by epoch.
 
     Args:
         path: the folder, made if absent.
@@ -66,6 +66,8 @@ class RunFolder:
         self.state = self.path / "state.safetensors"
         self.state_before = self.path / "state-before.safetensors"
         self.model = self.path / "model.safetensors"
+        self.val_predictions = self.path / "predictions_val.csv"
+        self.test_predictions = self.path / "predictions_test.csv"
         self.result = self.path / "result.json"
         self.curve = self.path / "curve.png"
         self._lock_file: TextIO | None = None

@@ -102,6 +102,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
         normalization=normalization,
         report=report,
         bond_types=BOND_TYPES if sizes is None else (),
+        smiles={split: [flat[position].smiles for position in members[split]] for split in ("val", "test")},
     )
 
 

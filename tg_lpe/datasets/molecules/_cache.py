@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -22,7 +23,7 @@ from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 # Raise it whenever the same files and options would give other tensors or metadata.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 _DIGEST = "sha256"
 _SPLITS = ("train", "val", "test")
@@ -53,6 +54,8 @@ def store(splits: MoleculeSplits, path: Path) -> None:
         dataset: MoleculeDataset = getattr(splits, name)
         for key in _KEYS:
             tensors[f"{name}.{key}"], tensors[f"{name}.{key}.slices"] = dataset._data[key], dataset.slices[key]
+    # Not in the header, whose size is limited.
+    tensors["smiles"] = torch.frombuffer(bytearray(json.dumps(splits.smiles).encode()), dtype=torch.uint8)
     document = {
         "spec": splits.spec.to_dict(),
         "target": splits.target.to_dict(),
@@ -93,6 +96,7 @@ def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> Molec
         **datasets,
         spec=DataSpec.from_dict(document["spec"]),
         target=TargetSpec.from_dict(target),
+        smiles=json.loads(tensors["smiles"].numpy().tobytes()),
         vocabulary=None if types is None else AtomVocabulary(tuple(types)),
         bond_types=tuple(document["bond_types"]),
         normalization=None if constants is None else SolubilityNormalization(**constants),
