@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import Encoder, GramTransformer, GraphTransformer, Incidence
+from tg_lpe import Encoder, GramTransformer, Graph, GraphTransformer
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.encoders import (
     LPE,
@@ -411,7 +411,7 @@ def train_and_judge(network: nn.Module, a: Data, b: Data, generator: torch.Gener
         found = []
         for start in range(0, len(copies), BATCH):
             batch = Batch.from_data_list(copies[start : start + BATCH])
-            graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
+            graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
             arguments = {"x": None, "edge_index": batch.edge_index, "batch": batch.batch, "num_nodes": batch.num_nodes}
             found.append({**arguments, "precomputed": network.encoder.precompute(graph), "generator": generator})  # type: ignore[union-attr,operator]
         return found

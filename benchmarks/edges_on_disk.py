@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from _arguments import Parser
 
-from tg_lpe import GramTransformer, Incidence
+from tg_lpe import GramTransformer, Graph
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders.on_disk import encode_on_disk
 from tg_lpe.graph.on_disk import GraphOnDisk
@@ -71,7 +71,7 @@ def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int)
     else:
         with torch.inference_mode():
             edge_index = torch.from_numpy(np.load(folder / "edges.npy")).long()
-            out = encoder(num_probes).encode(Incidence(edge_index, num_nodes)).node
+            out = encoder(num_probes).encode(Graph(edge_index, num_nodes)).node
         found["sum"] = float(out.double().abs().sum())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - processor}

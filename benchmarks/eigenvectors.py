@@ -22,7 +22,7 @@ from scipy.sparse import coo_matrix, diags
 from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
 
-from tg_lpe import Incidence
+from tg_lpe import Graph
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.theory import bottom_eigenvectors, laplacian_eigenvectors
@@ -43,7 +43,7 @@ def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
     """Residual against time of three ways to the bottom eigenvectors of the Laplacian of a grid."""
     side = round(num_nodes**0.5)
     num_nodes = side * side
-    graph = Incidence(grid_edges(side), num_nodes)
+    graph = Graph(grid_edges(side), num_nodes)
     tail, head = graph.tail.numpy(), graph.head.numpy()
     upper = coo_matrix((np.ones(graph.num_edges), (tail, head)), (num_nodes,) * 2)
     adjacency = (upper + upper.T).tocsr()

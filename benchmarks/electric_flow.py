@@ -24,7 +24,7 @@ from scipy.sparse import coo_matrix, csr_matrix, diags
 from scipy.sparse.linalg import cg
 from torch import Tensor
 
-from tg_lpe import Incidence
+from tg_lpe import Graph
 from tg_lpe import theory as c
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
@@ -34,14 +34,14 @@ DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4
 MAX_LAYERS = 10_000
 
 
-def scipy_laplacian(graph: Incidence) -> csr_matrix:
+def scipy_laplacian(graph: Graph) -> csr_matrix:
     tail, head = graph.tail.numpy(), graph.head.numpy()
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     adjacency = coo_matrix((np.ones(2 * len(tail)), ends), (graph.num_nodes,) * 2).tocsr()
     return (diags(np.asarray(adjacency.sum(axis=1)).ravel()) - adjacency).tocsr()
 
 
-def residual(graph: Incidence, potential: Tensor, demands: Tensor) -> float:
+def residual(graph: Graph, potential: Tensor, demands: Tensor) -> float:
     """The largest ``|psi - L phi| / |psi|``."""
     rest = torch.linalg.vector_norm(demands - graph.laplacian(potential), dim=0)
     return float((rest / torch.linalg.vector_norm(demands, dim=0)).max())
@@ -102,7 +102,7 @@ def main() -> None:
     args = parser.parse_args()
 
     num_nodes, repeats = (2_000, 1) if args.quick else (args.nodes, 3)
-    graph = Incidence(random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0)), num_nodes)
+    graph = Graph(random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0)), num_nodes)
     draw = torch.randn(num_nodes, DEMANDS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     demands = c.remove_component_means(graph, draw)
 
@@ -149,7 +149,7 @@ def main() -> None:
             f"{rows[-1]['seconds']:.2f} s, {peak:.0f} MiB (2 m + n k float64 numbers are {entries * 8 / 2**20:.0f} MiB)"
         )
 
-    grid = Incidence(grid_edges(round(num_nodes**0.5)), round(num_nodes**0.5) ** 2)
+    grid = Graph(grid_edges(round(num_nodes**0.5)), round(num_nodes**0.5) ** 2)
     start = time.perf_counter()
     try:
         c.electric_potential(grid, torch.ones(grid.num_nodes, 1), TOLERANCE, max_layers=MAX_LAYERS)

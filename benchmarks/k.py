@@ -32,7 +32,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tg_lpe import GramTransformer, Incidence
+from tg_lpe import GramTransformer, Graph
 from tg_lpe.checkpoints.files import replacing, write_json
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import load_molecules
@@ -57,7 +57,7 @@ COLORS = {
 }
 
 
-def over(dataset: GraphDataset, function: Callable[[Incidence], Tensor]) -> Tensor:
+def over(dataset: GraphDataset, function: Callable[[Graph], Tensor]) -> Tensor:
     """A function of the nodes of every graph, float64 ``[num_nodes, width]``."""
     with torch.no_grad():
         return torch.cat([function(graph).double() for graph in incidences(dataset, CHUNK)])
@@ -200,7 +200,7 @@ def label_error(fit: Tensor, held: Tensor, train: Any, test: Any) -> float:
     return sum(errors) / len(errors)
 
 
-def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Incidence], Tensor]]:
+def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Graph], Tensor]]:
     """Encodings of nodes by name."""
     encoders = {
         NAME: load_encoder(NAME),
@@ -208,7 +208,7 @@ def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Incidence
         EVEN: nested_encoder(graphs, ("heat", "resistance"), steps),
         **{name: load_encoder(name) for name in ("gram-k8", "heat-k8")},
     }
-    found: dict[str, Callable[[Incidence], Tensor]] = {
+    found: dict[str, Callable[[Graph], Tensor]] = {
         name: lambda graph, encoder=encoder: encoder.encode(graph).node for name, encoder in encoders.items()
     }
     found[WALK] = lambda graph: random_walk_probabilities(graph, WALK_STEPS[-1], with_edges=False)[0][:, 1:]

@@ -18,7 +18,7 @@ import torch
 from _arguments import Parser
 from torch import Tensor
 
-from tg_lpe import GramTransformer, Incidence
+from tg_lpe import GramTransformer, Graph
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import random_regular_edges
 from tg_lpe.training.run_folder import environment
@@ -45,7 +45,7 @@ def seconds(num_nodes: int, num_probes: int, repeats: int) -> tuple[list[float],
     for _ in range(repeats):
         start = time.perf_counter()
         with torch.inference_mode():
-            graph = Incidence(edge_index, num_nodes)
+            graph = Graph(edge_index, num_nodes)
             out = model.encode(graph).node
         times.append(time.perf_counter() - start)
         assert bool(torch.isfinite(out).all())
@@ -54,7 +54,7 @@ def seconds(num_nodes: int, num_probes: int, repeats: int) -> tuple[list[float],
 
 def error(num_probes: int, num_nodes: int) -> float:
     """Root mean square error of the diagonals over their root mean square, on a graph of moderate size."""
-    graph = Incidence(regular_graph(num_nodes, seed=2), num_nodes)
+    graph = Graph(regular_graph(num_nodes, seed=2), num_nodes)
     with torch.inference_mode():
         exact, _ = encoder("identity", 1).gram(graph)
         guess, _ = encoder("rademacher", num_probes).gram(graph)

@@ -24,7 +24,7 @@ from scipy.sparse import coo_matrix
 from scipy.spatial import Delaunay
 from torch import Tensor
 
-from tg_lpe import GramTransformer, Incidence
+from tg_lpe import GramTransformer, Graph
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
 from tg_lpe.training.run_folder import environment
@@ -82,7 +82,7 @@ def model_of(probes: str, num_probes: int) -> GramTransformer:
     return GramTransformer(None, None, FILTERS, LAYERS, probes=probes, num_probes=num_probes).eval()
 
 
-def truth(graph: Incidence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def truth(graph: Graph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Some nodes with their diagonals, and edges with their entries, ``[..., num_filters, num_layers]``."""
     model = model_of("rademacher", 1).double()
     adjacency = model._adjacency(graph, None, None).numpy()
@@ -115,7 +115,7 @@ def errors(got: Tensor, exact: Tensor) -> tuple[float, float]:
 def measure(family: str, num_nodes: int, repeats: int) -> list[dict[str, object]]:
     """Time and error of each method on one graph."""
     edge_index = FAMILIES[family](num_nodes)
-    graph = Incidence(edge_index, int(edge_index.max()) + 1)
+    graph = Graph(edge_index, int(edge_index.max()) + 1)
     chosen, edges, *exact = truth(graph)
     rows = []
     for probes, num_probes in METHODS:

@@ -28,7 +28,7 @@ from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
-from tg_lpe import Incidence, LinearTransformer
+from tg_lpe import Graph, LinearTransformer
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
 from tg_lpe.training.run_folder import environment
@@ -86,7 +86,7 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
     model = encoder()
     bandwidth = copy_bandwidth()
     start = time.perf_counter()
-    graph = Incidence(edges, num_nodes)
+    graph = Graph(edges, num_nodes)
     built = time.perf_counter() - start
     probes = model.probes(graph, None, None)
     times = []

@@ -30,7 +30,7 @@ from torch_geometric.nn.models.gpse import IdentityHead
 from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import to_dense_adj
 
-from tg_lpe import Incidence, LinearTransformerPE
+from tg_lpe import Graph, LinearTransformerPE
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
@@ -109,7 +109,7 @@ def main() -> None:
 
     def own_eigenvectors() -> None:
         batch = Batch.from_data_list(graphs)
-        graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
+        graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
         laplacian_eigenvectors(graph, K)
 
     arrays = [(data.edge_index.numpy(), data.num_nodes) for data in graphs]

@@ -23,7 +23,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
-from tg_lpe import AddPositionalEncoding, Incidence
+from tg_lpe import AddPositionalEncoding, Graph
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
@@ -144,7 +144,7 @@ def main() -> None:
         batch, where = Batch.from_data_list(part), f"molecules, batch of {len(part)}"
         for name, transform in ours.items():
             add(name, where, len(part), partial(transform, batch), reference)
-        graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=len(part))
+        graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=len(part))
         eigenvectors = LaplacianEigenvectors(K)
         add(
             f"LaplacianEigenvectors({K}).precompute",

@@ -22,7 +22,7 @@ from _arguments import Parser
 from torch import Tensor
 from torch_geometric.loader import DataLoader
 
-from tg_lpe import GramTransformer, Incidence
+from tg_lpe import GramTransformer, Graph
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.models.tuple_transformer import TupleTransformer
@@ -74,7 +74,7 @@ class Case:
     def round(self) -> None:
         for batch in self.batches:
             start = time.perf_counter()
-            graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
+            graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
             tuple_tokens(graph, self.k, self.s)
             self.token_seconds.append((time.perf_counter() - start) / batch.num_graphs)
             start = time.perf_counter()
@@ -105,7 +105,7 @@ class Case:
     def row(self) -> dict[str, Any]:
         sizes = []
         for batch in self.batches:
-            graph = Incidence(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
+            graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
             sizes.append(tuple_tokens(graph, self.k, self.s).batch.bincount(minlength=batch.num_graphs))
         tokens = torch.cat(sizes).numpy()
         # The first call of a round warms up.

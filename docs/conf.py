@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -190,10 +191,21 @@ def find_object(path: str) -> Any:
     return None
 
 
+def check_public_names(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of a public class, function or constant without a place in the reference."""
+    names = env.get_domain("py").objects  # type: ignore[attr-defined]
+    documented = {id(find_object(name)) for name in names}
+    for name in (ROOT / "tests" / "fixtures" / "public_names.txt").read_text().split():
+        found = find_object(name)
+        if not isinstance(found, ModuleType) and id(found) not in documented:
+            logging.getLogger(__name__).warning("docs/api does not document %s", name)
+
+
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("missing-reference", resolve_reference)
+    app.connect("env-check-consistency", check_public_names)
     app.connect("autodoc-process-signature", check_signature)
     app.connect(
         "autodoc-process-docstring", separate_attributes, priority=400

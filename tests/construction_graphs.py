@@ -12,7 +12,7 @@ import torch
 from helpers import Graph, from_networkx, normal
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.datasets.molecules import ZINC_VOCABULARY, smiles_to_data
 from tg_lpe.theory.efficient import Weights
 
@@ -57,8 +57,8 @@ class Case:
         return torch.from_numpy(self.graph.incidence())
 
     @cached_property
-    def incidence(self) -> Incidence:
-        return Incidence(self.graph.edge_index(), self.num_nodes, edge_weight=self.graph.edge_weight())
+    def incidence(self) -> tg_lpe.Graph:
+        return tg_lpe.Graph(self.graph.edge_index(), self.num_nodes, edge_weight=self.graph.edge_weight())
 
     def function(self, of: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """A function of the Laplacian that is zero on its null space, ``[n, n]``."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from tg_lpe import Encoder, Encoding, Incidence
+import tg_lpe
+from tg_lpe import Encoder, Encoding
 from tg_lpe.testing.graphs import (
     Batched,
     Graph,
@@ -56,7 +57,7 @@ class Degrees(Encoder):
 
     def encode(
         self,
-        graph: Incidence,
+        graph: tg_lpe.Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,

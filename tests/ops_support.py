@@ -10,7 +10,8 @@ import torch
 from helpers import Graph, batch_of, normal
 from torch import Tensor
 
-from tg_lpe import Incidence, LinearTransformer
+import tg_lpe
+from tg_lpe import LinearTransformer
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.ops import cpu
 from tg_lpe.ops.polynomials import BASES, dense_polynomials, matrix_polynomials
@@ -22,19 +23,19 @@ bases = pytest.mark.parametrize("basis", sorted(BASES))
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
-def polynomials_of(adjacency: Tensor, graph: Incidence, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
+def polynomials_of(adjacency: Tensor, graph: tg_lpe.Graph, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
     """:func:`matrix_polynomials` of a batch."""
     structure = graph.tail, graph.head, graph.ptr, graph.num_nodes, graph.max_nodes
     return matrix_polynomials(adjacency, *structure, basis, num_layers)
 
 
-def incidence(parts: list[Graph]) -> Incidence:
+def incidence(parts: list[Graph]) -> tg_lpe.Graph:
     """A batch with unit weights."""
-    return Incidence(**batch_of(parts).arguments(weighted=False))
+    return tg_lpe.Graph(**batch_of(parts).arguments(weighted=False))
 
 
 def entries_at_edges(
-    graph: Incidence, num_filters: int = 3, dtype: torch.dtype = torch.float64, seed: int = 0
+    graph: tg_lpe.Graph, num_filters: int = 3, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> Tensor:
     """Adjacency entries of both signs, different for each filter, with eigenvalues of about one at most."""
     degree = torch.bincount(torch.cat([graph.tail, graph.head]), minlength=max(graph.num_nodes, 1)).clamp(min=1)
@@ -43,7 +44,7 @@ def entries_at_edges(
 
 
 def expected_polynomials(
-    adjacency: Tensor, graph: Incidence, basis: str, num_layers: int
+    adjacency: Tensor, graph: tg_lpe.Graph, basis: str, num_layers: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The recurrence on one dense matrix of the whole batch, in double precision."""
     tail, head, n = graph.tail.numpy(), graph.head.numpy(), graph.num_nodes
@@ -60,7 +61,7 @@ def expected_polynomials(
     return np.array(nodes).reshape(width, n).T, np.array(edges).reshape(width, tail.size).T
 
 
-def padded_polynomials(adjacency: Tensor, graph: Incidence, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
+def padded_polynomials(adjacency: Tensor, graph: tg_lpe.Graph, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
     """The same through the dense matrices of buckets."""
     padded = PaddedBatch(graph, dense_nodes=4096)
     width = adjacency.size(0) * num_layers
@@ -114,7 +115,7 @@ def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict
     return phi @ model.readout.weight.detach().double().numpy().T
 
 
-def encoded_twice(model: LinearTransformer, graph: Incidence, phi: Tensor) -> tuple[Tensor, Tensor]:
+def encoded_twice(model: LinearTransformer, graph: tg_lpe.Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
     """The encoding by all layers at once in a backend, and by padded batches in torch."""
     assert model._has_backend(graph, phi)
     return model.encode(graph, probes=phi).node, model._run_fixed(graph, phi)

@@ -12,7 +12,7 @@ from elsewhere import DEVICE, Device, Elsewhere, brought_back, from_host, is_fak
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer, LinearTransformerPE, theory
+from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer, LinearTransformerPE, theory
 from tg_lpe.encoders import LPE, SPE
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities
@@ -180,8 +180,8 @@ def test_a_step_copies_nothing_from_the_host(encoder: nn.Module | None) -> None:
 def test_functions_of_a_graph(sizes: tuple[int, ...]) -> None:
     batch = batch_of(*sizes)
 
-    def graph(place: Callable[[Any], Any]) -> Incidence:
-        return Incidence(place(batch.edge_index), batch.num_nodes, batch=place(batch.batch), num_graphs=len(sizes))
+    def graph(place: Callable[[Any], Any]) -> Graph:
+        return Graph(place(batch.edge_index), batch.num_nodes, batch=place(batch.batch), num_graphs=len(sizes))
 
     check(lambda _, place: laplacian_eigenvectors(graph(place), 4)[0].square())
     check(lambda _, place: random_walk_probabilities(graph(place), 4))
@@ -194,8 +194,8 @@ def test_functions_by_the_lemmas() -> None:
     batch = batch_of(9)
     demands = torch.randn(9, 2, dtype=torch.double, generator=torch.Generator().manual_seed(1))
 
-    def graph(place: Callable[[Any], Any]) -> Incidence:
-        return Incidence(place(batch.edge_index), 9)
+    def graph(place: Callable[[Any], Any]) -> Graph:
+        return Graph(place(batch.edge_index), 9)
 
     check(lambda _, place: effective_resistance(graph(place)))
     check(lambda _, place: effective_resistance(graph(place), pairs="edges"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import GraphTransformer, Incidence, LinearTransformer, LinearTransformerPE
+from tg_lpe import Graph, GraphTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -14,7 +14,7 @@ RING = torch.stack([torch.arange(23), (torch.arange(23) + 1) % 23])
 
 def test_gradients_past_zero_columns_are_finite() -> None:
     """A graph with fewer nodes than columns: its own eigenvectors as probes have columns of zeros."""
-    graph = Incidence(TRIANGLE, 3)
+    graph = Graph(TRIANGLE, 3)
     probes = laplacian_eigenvectors(graph, 8)[0].float()
     assert (probes.norm(dim=0) == 0).any()
     model = LinearTransformer(k=8)

@@ -1,8 +1,10 @@
-"""How the package is written: no chains over its own classes, versions."""
+"""How the package is written: no chains over its own classes, public names, versions."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -69,6 +71,26 @@ def test_no_class_of_a_room_is_asked_for_outside_of_it(base: type, room: str) ->
         if name in classes
     ]
     assert found == []
+
+
+def test_public_names_change_only_with_their_list() -> None:
+    """CONTRIBUTING.md says what a changed line of the list means for users."""
+    modules = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"^__all__ = ", path.read_text(encoding="utf-8"), flags=re.M)
+    }
+    public = [f"{module}.{name}" for module in modules for name in importlib.import_module(module).__all__]
+    listed = (ROOT / "tests" / "fixtures" / "public_names.txt").read_text(encoding="utf-8").split()
+    assert sorted(public) == listed
+    for path in public:
+        module, _, name = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
+
+
+def test_a_version_has_its_changes_and_its_citation() -> None:
+    assert f"\n## {tg_lpe.__version__} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {tg_lpe.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_constraints_of_the_oldest_versions_are_those_that_a_users_pip_is_given() -> None:

@@ -23,7 +23,7 @@ from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.cli import main
 from tg_lpe.data.tables import read_graphs
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.graph.graph import Incidence
+from tg_lpe.graph.graph import Graph
 from tg_lpe.jobs import MANIFEST, EncodingJob, JobReport
 from tg_lpe.transforms import AddLaplacianEigenvectors
 from tg_lpe.transforms.base import Attribute, GraphTransform
@@ -158,7 +158,7 @@ def test_malformed_graphs_are_named_and_the_others_encoded(tmp_path: Path) -> No
 class OfSmallGraphs(AddLaplacianEigenvectors):
     """Refuses graphs of more than 50 nodes."""
 
-    def compute(self, graph: Incidence, features: Mapping[str, Tensor]) -> list[Attribute]:
+    def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         if graph.max_nodes > 50:
             raise ValueError("takes graphs of at most 50 nodes")
         return super().compute(graph, features)

@@ -7,7 +7,7 @@ import torch
 from construction_graphs import random_weights
 from helpers import normal
 
-from tg_lpe import Encoding, GramTransformer, Incidence, LinearTransformer
+from tg_lpe import Encoding, GramTransformer, Graph, LinearTransformer
 from tg_lpe.testing import assert_edge_permutation_equivariant, assert_permutation_equivariant
 from tg_lpe.theory import EfficientTransformer, FullTransformer
 
@@ -16,7 +16,7 @@ WEIGHT = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.1])
 
 
 def neighbour_sum(edge_index, num_nodes, x, edge_weight=None):
-    return Incidence(edge_index, num_nodes, edge_weight=edge_weight).laplacian(x)
+    return Graph(edge_index, num_nodes, edge_weight=edge_weight).laplacian(x)
 
 
 def test_accepts_equivariant_encoders() -> None:
@@ -28,7 +28,7 @@ def test_accepts_equivariant_encoders() -> None:
     assert_permutation_equivariant(gram, EDGES, 6, x=x, edge_attr=normal(7, 1, dtype=torch.float32), edge_weight=WEIGHT)
     model = LinearTransformer(k=8)
     assert_permutation_equivariant(
-        lambda edge_index, num_nodes, x: model.encode(Incidence(edge_index, num_nodes), probes=x),
+        lambda edge_index, num_nodes, x: model.encode(Graph(edge_index, num_nodes), probes=x),
         EDGES,
         6,
         x=torch.randn(6, 8),

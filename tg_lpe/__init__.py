@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tg_lpe import encoders, models, plot, zoo
     from tg_lpe.comparison import compare
     from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
-    from tg_lpe.graph.graph import Graph, Incidence
+    from tg_lpe.graph.graph import Graph
     from tg_lpe.models.graph_transformer import GraphTransformer
     from tg_lpe.transforms import AddPositionalEncoding, LinearTransformerPE
 
@@ -20,7 +20,6 @@ __all__ = [
     "GramTransformer",
     "Graph",
     "GraphTransformer",
-    "Incidence",
     "LinearTransformer",
     "LinearTransformerPE",
     "compare",
@@ -30,7 +29,7 @@ __all__ = [
     "zoo",
 ]
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0"
 
 _HOME = {
     "AddPositionalEncoding": "transforms",
@@ -39,7 +38,6 @@ _HOME = {
     "GramTransformer": "encoders",
     "GraphTransformer": "models.graph_transformer",
     "Graph": "graph.graph",
-    "Incidence": "graph.graph",
     "LinearTransformer": "encoders",
     "LinearTransformerPE": "transforms",
     "compare": "comparison",

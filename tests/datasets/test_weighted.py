@@ -11,7 +11,7 @@ import torch
 from helpers import relative_error
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.datasets import random_incidences, random_weighted_graph
 from tg_lpe.datasets.synthetic import csl_edges, random_regular_edges
 
@@ -40,7 +40,7 @@ def test_graphs_of_the_paper(kind: str, seed: int) -> None:
     assert data.is_undirected() and not data.has_self_loops() and nx.is_connected(graph)
     assert data.edge_weight.dtype == torch.float64
     assert (data.edge_weight.log().abs() <= 2).all() and data.edge_weight.unique().numel() == EDGES[kind]
-    Incidence(data.edge_index, 10, edge_weight=data.edge_weight)  # both directions agree on the weight
+    tg_lpe.Graph(data.edge_index, 10, edge_weight=data.edge_weight)  # both directions agree on the weight
 
 
 @kinds

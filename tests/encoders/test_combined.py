@@ -10,7 +10,7 @@ from helpers import from_networkx
 from networkx import gnp_random_graph
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, Encoder, Incidence
+from tg_lpe import AddPositionalEncoding, Encoder, Graph
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders import (
     LPE,
@@ -27,7 +27,7 @@ from tg_lpe.testing.encoder_test_case import EncoderTestCase
 
 GRAPH = from_networkx(gnp_random_graph(9, 0.4, seed=0), lambda number: 1.0 + number % 3)
 INDEX, WEIGHT = GRAPH.both_ways()
-GIVEN = Incidence(INDEX, GRAPH.num_nodes, edge_weight=WEIGHT)
+GIVEN = Graph(INDEX, GRAPH.num_nodes, edge_weight=WEIGHT)
 GRAM = {"class": "GramTransformer", "out_channels": 3, "edge_out_channels": 2, "num_layers": 2}
 
 

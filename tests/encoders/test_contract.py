@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 import tg_lpe
-from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GramTransformer, GraphTransformer, Incidence
+from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GramTransformer, Graph, GraphTransformer
 from tg_lpe.checkpoints.checkpoint import CLASSES
 from tg_lpe.encoders import (
     ENCODERS,
@@ -47,7 +47,7 @@ class Activated(Encoder):
 
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -253,8 +253,8 @@ def test_appending_to_x_keeps_its_precision() -> None:
         (lambda: AddResistiveEmbeddingPE("8"), ValueError, "k must"),
         (lambda: GraphTransformer(out_channels=0), ValueError, "out_channels must"),
         (lambda: GraphTransformer(pe_channels=0), ValueError, "pe_channels must"),
-        (lambda: Incidence(RING, edge_weight=[1.0] * 4), TypeError, "edge_weight must"),
-        (lambda: Incidence([[0], [1]]), TypeError, "edge_index must"),
+        (lambda: Graph(RING, edge_weight=[1.0] * 4), TypeError, "edge_weight must"),
+        (lambda: Graph([[0], [1]]), TypeError, "edge_index must"),
         (
             lambda: GramTransformer(num_edge_types=4, num_node_types=3, conductances="fixed"),
             ValueError,

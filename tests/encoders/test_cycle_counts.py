@@ -8,7 +8,8 @@ import pytest
 import torch
 from helpers import Graph, from_networkx
 
-from tg_lpe import Encoder, Incidence
+import tg_lpe
+from tg_lpe import Encoder
 from tg_lpe.encoders import CycleCounts
 from tg_lpe.testing import EncoderTestCase
 
@@ -46,7 +47,7 @@ def test_200_graphs() -> None:
     graphs = [from_networkx(part) for part in parts]
     edges = torch.cat([graph.edge_index() + 30 * number for number, graph in enumerate(graphs)], 1)
     batch = torch.arange(200).repeat_interleave(30)
-    node, edge = CycleCounts().double().encode(Incidence(edges, 6000, batch=batch))
+    node, edge = CycleCounts().double().encode(tg_lpe.Graph(edges, 6000, batch=batch))
     expected = [counted(graph) for graph in graphs]
     for found, (wanted, _) in zip(node.view(200, 30, 6), expected, strict=True):
         assert np.array_equal(found[: len(wanted)], wanted) and not found[len(wanted) :].any()
@@ -56,18 +57,18 @@ def test_200_graphs() -> None:
 
 def test_known_numbers() -> None:
     """Cycles of a clique through each node, and those of the Petersen graph, whose girth is five."""
-    node, edge = CycleCounts().encode(Incidence(from_networkx(nx.complete_graph(8)).edge_index(), 8))
+    node, edge = CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.complete_graph(8)).edge_index(), 8))
     through = [np.prod(range(8 - length + 1, 8)) / 2 for length in range(3, 9)]
     assert node.tolist() == [through] * 8
     assert edge[0].tolist() == [2 * t / 7 for t in through]
-    node, _ = CycleCounts().encode(Incidence(from_networkx(nx.petersen_graph()).edge_index(), 10))
+    node, _ = CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.petersen_graph()).edge_index(), 10))
     assert node[0].tolist() == [0, 0, 12 * 5 / 10, 10 * 6 / 10, 0, 15 * 8 / 10]
 
 
 def test_too_many_paths_are_refused() -> None:
     clique = from_networkx(nx.complete_graph(12)).edge_index()
     two = torch.cat([torch.tensor([[0], [1]]), clique + 2], 1)
-    graph = Incidence(two, 14, batch=torch.tensor([0] * 2 + [1] * 12))
+    graph = tg_lpe.Graph(two, 14, batch=torch.tensor([0] * 2 + [1] * 12))
     with pytest.raises(ValueError, match=r"max_paths=1000 .* graph 1 .* lengths"):
         CycleCounts(max_paths=1000).encode(graph)
     CycleCounts((3, 4), max_paths=5000).encode(graph)

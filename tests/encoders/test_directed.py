@@ -11,7 +11,8 @@ import torch
 from helpers import Graph, corner_cases, randomize_
 from numpy.polynomial.chebyshev import chebval
 
-from tg_lpe import Encoder, GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import Encoder, GramTransformer
 from tg_lpe.encoders import DirectedWalk, MagneticLaplacian
 from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
@@ -42,7 +43,7 @@ class TestDirectedWalk(DirectedEncoderTestCase):
 
     def test_turned_round(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(20, 0.2, seed=0, directed=True).edges)).T
-        one, other = (self.double().encode(Incidence(i, 20)).node for i in (index, index.flip(0)))
+        one, other = (self.double().encode(tg_lpe.Graph(i, 20)).node for i in (index, index.flip(0)))
         self.close(one[:, :8], other[:, [4, 5, 6, 7, 0, 1, 2, 3]])
 
 
@@ -119,10 +120,10 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
 
     def test_turned_round(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
-        one, other = (self.double().encode(Incidence(i, 12)).edge for i in (index, index.flip(0)))
+        one, other = (self.double().encode(tg_lpe.Graph(i, 12)).edge for i in (index, index.flip(0)))
         sign = torch.tensor([1.0, 1.0, -1.0, -1.0] * 2)
         self.close(one, other)  # turned round, and read from its other end
-        back = self.double().encode_pairs(Incidence(index.flip(0), 12), index)
+        back = self.double().encode_pairs(tg_lpe.Graph(index.flip(0), 12), index)
         self.close(one, back * sign)
 
     def test_a_long_computation_is_announced(self) -> None:
@@ -171,10 +172,10 @@ class TestDirectedGramTransformer(DirectedEncoderTestCase):
         """All edges turned round conjugate it."""
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
         encoder, sign = self.double(), torch.tensor([1.0, -1.0]).repeat_interleave(4)
-        one, other = (encoder.encode(Incidence(i, 12)) for i in (index, index.flip(0)))
+        one, other = (encoder.encode(tg_lpe.Graph(i, 12)) for i in (index, index.flip(0)))
         self.close(one.node, other.node * sign)
         self.close(one.edge, other.edge)  # read from its other end
-        self.close(one.edge, encoder.encode_pairs(Incidence(index.flip(0), 12), index) * sign)
+        self.close(one.edge, encoder.encode_pairs(tg_lpe.Graph(index.flip(0), 12), index) * sign)
 
     def test_estimates_have_no_bias(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
@@ -217,7 +218,7 @@ def test_gradients_of_learned_directions() -> None:
     encoder = GramTransformer(3, 2, 2, 3, direction=0.1, pair_out_channels=2).double()
 
     def encode(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        graph = Incidence(index, 6, edge_weight=w, reduce="mean")
+        graph = tg_lpe.Graph(index, 6, edge_weight=w, reduce="mean")
         encoding, pairs = encoder.encode_with_pairs(graph, graph.pairs)
         return (*encoding, pairs)
 

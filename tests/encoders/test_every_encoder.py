@@ -9,7 +9,8 @@ import torch
 from helpers import Graph, corner_cases, from_networkx
 from scipy.linalg import expm
 
-from tg_lpe import Encoder, Encoding, GramTransformer, Incidence, LinearTransformer
+import tg_lpe
+from tg_lpe import Encoder, Encoding, GramTransformer, LinearTransformer
 from tg_lpe.encoders import (
     RRWP,
     EffectiveResistance,
@@ -287,7 +288,7 @@ class TestResistiveEmbedding(EncoderTestCase):
     def test_relabelling(self) -> None:
         """The directions depend on the node index. Distances are equivariant in the limit of many columns."""
         path = from_networkx(nx.path_graph(6))
-        x = ResistiveEmbedding(20000).double().encode(Incidence(path.edge_index(), 6)).node
+        x = ResistiveEmbedding(20000).double().encode(tg_lpe.Graph(path.edge_index(), 6)).node
         distance = torch.cdist(x, x).square()
         expected = torch.arange(6.0).unsqueeze(1) - torch.arange(6.0)
         np.testing.assert_allclose(distance, expected.abs(), atol=0.2)
@@ -368,7 +369,7 @@ class TestRandomLinearTransformer(EncoderTestCase):
 
 
 def test_random_signs() -> None:
-    encoder, graph = LaplacianEigenvectors(3), Incidence(*GRAPH.both_ways()[:1], 6)
+    encoder, graph = LaplacianEigenvectors(3), tg_lpe.Graph(*GRAPH.both_ways()[:1], 6)
     fixed = encoder.encode(graph)
     flipped = encoder.encode(graph, generator=torch.Generator().manual_seed(0))
     signs = (fixed.node * flipped.node).sum(0).sign()
@@ -386,8 +387,8 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
     for seed in range(10):
         label = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
         index, weight = graph.both_ways()
-        expected = encoder.encode(Incidence(index, 6, edge_weight=weight)).node
-        got = encoder.encode(Incidence(label[index], 6, edge_weight=weight)).node[label]
+        expected = encoder.encode(tg_lpe.Graph(index, 6, edge_weight=weight)).node
+        got = encoder.encode(tg_lpe.Graph(label[index], 6, edge_weight=weight)).node[label]
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -421,7 +422,7 @@ def test_refusals(make, message: str) -> None:
 def test_autocast_changes_no_bit(name: str) -> None:
     """Within a model in half precision as well."""
     encoder = make_encoder({"class": name}).eval()
-    graph = Incidence(*GRAPH.both_ways()[:1], 6)
+    graph = tg_lpe.Graph(*GRAPH.both_ways()[:1], 6)
     expected = encoder.encode(graph)
     with torch.autocast("cpu", torch.bfloat16):
         found = encoder.encode(graph)

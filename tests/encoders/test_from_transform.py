@@ -12,7 +12,8 @@ from helpers import Graph, from_networkx
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE, BaseTransform
 
-from tg_lpe import AddPositionalEncoding, Encoder, Incidence
+import tg_lpe
+from tg_lpe import AddPositionalEncoding, Encoder
 from tg_lpe.encoders import FromTransform, make_encoder
 from tg_lpe.testing import EncoderTestCase
 
@@ -64,7 +65,7 @@ def test_a_transform_of_ones_own(tmp_path: Path) -> None:
     other = FromTransform(Squares(3.0), "squares")
     assert repr(other) != repr(encoder) and other.name != encoder.name
     with pytest.raises(ValueError, match="precomputed"):
-        other(None, index, precomputed=encoder.precompute(Incidence(index, 3)))
+        other(None, index, precomputed=encoder.precompute(tg_lpe.Graph(index, 3)))
 
 
 def test_a_name_and_its_transform_encode_alike() -> None:

@@ -28,7 +28,8 @@ from numpy.polynomial.chebyshev import chebval
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, Encoding, GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import AddPositionalEncoding, Encoding, GramTransformer
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs
@@ -183,14 +184,14 @@ def test_corner_cases_against_numpy(basis: str, conductances: str) -> None:
 def test_a_graph_too_large_to_be_exact(whole: nx.Graph, exact_layers: tuple[int, int]) -> None:
     """Orders that few edges decide are exact, the others estimated, alone and beside others; an error is told."""
     part, others = from_networkx(whole), [from_networkx(nx.path_graph(9)), Graph(3, [(0, 2)], [1.0])]
-    graph = Incidence(part.edge_index(), part.num_nodes)
+    graph = tg_lpe.Graph(part.edge_index(), part.num_nodes)
     options: dict[str, Any] = {"conductances": "fixed", "num_layers": 80}
     model = GramTransformer(num_filters=8, num_probes=64, **options).double()
     truth = GramTransformer(num_filters=1, probes="identity", **options).double().encode(graph)
     with pytest.warns(UserWarning, match=r"2,000 nodes .* estimates a part of the encoding"):
         found = model.encode(graph)
     batched = batch_of([others[0], part, others[1]])
-    together = model.encode(Incidence(**batched.arguments(weighted=False)))
+    together = model.encode(tg_lpe.Graph(**batched.arguments(weighted=False)))
     edges = together.edge[16 : 16 + len(part.edges)]
     parts = zip(found, (together.node[9:-3], edges), truth, exact_layers, strict=True)
     for got, beside, exact, layers in parts:
@@ -202,7 +203,7 @@ def test_a_graph_too_large_to_be_exact(whole: nx.Graph, exact_layers: tuple[int,
 
 def test_what_encodes_once_is_exact_on_larger_graphs() -> None:
     """That is the copy of a transform alone."""
-    graph = Incidence(from_networkx(nx.random_regular_graph(3, 2000, seed=0)).edge_index(), 2000)
+    graph = tg_lpe.Graph(from_networkx(nx.random_regular_graph(3, 2000, seed=0)).edge_index(), 2000)
     encoder = gram(num_filters=8, num_layers=80, conductances="fixed")
     data = Data(edge_index=graph.edge_index, num_nodes=2000)
     with warnings.catch_warnings():
@@ -284,7 +285,7 @@ def test_gradients_are_those_of_dense_autograd(basis: str, data: st.DataObject, 
         loss = sum((part * normal(*part.shape, seed=3)).sum() for part in out)
         return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
 
-    ours = model.gram(Incidence(index, n), **features)
+    ours = model.gram(tg_lpe.Graph(index, n), **features)
     theirs = dense()
     assert all(relative_error(a, b) < 1e-11 for a, b in zip(ours, theirs, strict=True))
     got, expected = gradients(ours), gradients(theirs)
@@ -311,7 +312,7 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
     assert model(x, RING).node.shape == (9, 8)
     assert model(x, RING, batch=torch.zeros(9, dtype=torch.int64)).node.shape == (9, 8)
     assert gram()(None, RING).node.shape == (6, 8)
-    graph = Incidence(RING, 9)
+    graph = tg_lpe.Graph(RING, 9)
     assert torch.equal(model.encode(graph, x).node, model(x, RING).node)
 
 
@@ -345,7 +346,7 @@ def test_ground_of_the_graph_is_added() -> None:
     """It adds to the learned ground; without learned ground, the dense grounded Laplacian is the oracle."""
     model = GramTransformer(num_filters=1, num_layers=3, probes="identity", conductances="fixed").double()
     q = torch.tensor([5.0, 0.0, 0.5], dtype=torch.float64)
-    got = model.encode(Incidence(torch.tensor([[0, 1], [1, 2]]), 3, ground=q)).node
+    got = model.encode(tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3, ground=q)).node
     adjacency = torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=torch.float64)
     scale = (adjacency.sum(1) + q).rsqrt()
     p = scale[:, None] * adjacency * scale
@@ -376,9 +377,9 @@ def test_weights_ground_and_learned_conductances_together() -> None:
     model = gram(num_edge_types=3, **EXACT)
     q = torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)
     kinds = torch.tensor([0, 1, 2])
-    found = model.encode(Incidence(graph.edge_index(), 4, edge_weight=graph.edge_weight(), ground=q), None, kinds)
-    w, learned = model.conductances(Incidence(graph.edge_index(), 4, edge_weight=graph.edge_weight()), None, kinds)
+    found = model.encode(tg_lpe.Graph(graph.edge_index(), 4, edge_weight=graph.edge_weight(), ground=q), None, kinds)
+    w, learned = model.conductances(tg_lpe.Graph(graph.edge_index(), 4, edge_weight=graph.edge_weight()), None, kinds)
     plain = gram(num_filters=1, conductances="fixed", **EXACT)
     for number, nodes in enumerate(found.node.view(4, 2, 4).unbind(1)):
-        own = Incidence(graph.edge_index(), 4, edge_weight=w[number].detach(), ground=q + learned[number].detach())
+        own = tg_lpe.Graph(graph.edge_index(), 4, edge_weight=w[number].detach(), ground=q + learned[number].detach())
         assert relative_error(nodes, plain.encode(own).node) < 1e-12

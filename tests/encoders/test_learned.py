@@ -9,7 +9,8 @@ from helpers import Graph, few, graphs, randomize_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe import GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import GramTransformer
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 
 
@@ -27,7 +28,7 @@ def test_responses_and_conductances_give_the_encoding(graph: Graph, basis: str) 
         tables[name].values.numpy() for name in ("conductance of edges", "ground conductance of nodes")
     )
     x, kinds = torch.arange(graph.num_nodes) % 3, torch.arange(len(graph.edges)) % 4
-    incidence = Incidence(graph.edge_index(), graph.num_nodes)
+    incidence = tg_lpe.Graph(graph.edge_index(), graph.num_nodes)
     with torch.no_grad():
         node, edge = encoder.encode(incidence, x, kinds)
     expected = np.zeros((2, graph.num_nodes, graph.num_nodes, 3)), np.zeros((2, graph.num_nodes, graph.num_nodes, 2))

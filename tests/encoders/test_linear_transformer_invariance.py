@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import Incidence, LinearTransformer
+import tg_lpe
+from tg_lpe import LinearTransformer
 from tg_lpe.testing import assert_permutation_equivariant
 
 both_modes = pytest.mark.parametrize("update", [False, True], ids=["fixed", "updated"])
@@ -37,7 +38,7 @@ def test_random_probes_are_equivariant_when_they_move_along(update: bool, data: 
     model = randomize_(LinearTransformer(k=4, update_incidence=update)).double()
 
     def encode(edge_index: Tensor, num_nodes: int, x: Tensor, edge_weight: Tensor) -> Tensor:
-        return model.encode(Incidence(edge_index, num_nodes, edge_weight=edge_weight), probes=x).node
+        return model.encode(tg_lpe.Graph(edge_index, num_nodes, edge_weight=edge_weight), probes=x).node
 
     n = graph.num_nodes
     assert_permutation_equivariant(encode, index, n, x=normal(n, 4), edge_weight=weight, rtol=1e-7, atol=1e-8, trials=2)
@@ -54,14 +55,14 @@ def test_nan_does_not_spread_to_other_graphs_of_a_batch(weighted: bool) -> None:
     starts = batched.split(probes)
     expected = [
         model.encode(
-            Incidence(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None), probes=p
+            tg_lpe.Graph(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None), probes=p
         ).node
         for g, p in zip(quiet, (starts[1], starts[3]), strict=True)
     ]
     for bad in (1e100, float("inf"), float("nan")):
         for start in (starts[0], starts[2], starts[4]):
             start.fill_(bad)  # views of probes
-        got = batched.split(model.encode(Incidence(**batched.arguments(weighted)), probes=probes).node)
+        got = batched.split(model.encode(tg_lpe.Graph(**batched.arguments(weighted)), probes=probes).node)
         assert relative_error(got[1], expected[0]) < 1e-10 and relative_error(got[3], expected[1]) < 1e-10
 
 

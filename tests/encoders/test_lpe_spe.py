@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import Encoder, Encoding, Incidence
+import tg_lpe
+from tg_lpe import Encoder, Encoding
 from tg_lpe.encoders import LPE, SPE
 from tg_lpe.graph.eigenspaces import outer_eigenvectors, whole_eigenspaces
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
@@ -23,8 +24,8 @@ M = 5
 SYMMETRIC = [nx.petersen_graph(), nx.cycle_graph(6), nx.complete_graph(5), nx.star_graph(4), nx.path_graph(4)]
 
 
-def incidence(*parts: Graph) -> Incidence:
-    return Incidence(**batch_of(list(parts)).arguments())
+def incidence(*parts: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(**batch_of(list(parts)).arguments())
 
 
 def spectrum(graph: Graph, normalization: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -109,7 +110,7 @@ def test_eigenpairs_of_both_ends(parts: list[Graph], k: int, num_largest: int, n
     """No eigenpair twice, and none left out."""
     num_largest = min(num_largest, k - 1)
     batched = batch_of(parts)
-    graph = Incidence(**batched.arguments())
+    graph = tg_lpe.Graph(**batched.arguments())
     vectors, values = outer_eigenvectors(graph, k, num_largest, normalization=normalization)
     assert vectors.shape == (batched.num_nodes, k) and values.shape == (len(parts), k)
     for part, v, got in zip(parts, batched.split(vectors), values.numpy(), strict=True):
@@ -181,7 +182,7 @@ def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
         assert float((got - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
         label = torch.tensor(data.draw(st.permutations(range(n))))
         index, weight = graph.both_ways()
-        moved = encoder.encode(Incidence(label[index], n, edge_weight=weight)).node[label]
+        moved = encoder.encode(tg_lpe.Graph(label[index], n, edge_weight=weight)).node[label]
         assert float((moved - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
 
 
@@ -230,7 +231,7 @@ def test_refusals(make: Any, message: str) -> None:
 
 
 def test_spe_says_where_nothing_is_left() -> None:
-    paths = Incidence(torch.tensor([[0, 2, 4], [1, 3, 5]]), 6)
+    paths = tg_lpe.Graph(torch.tensor([[0, 2, 4], [1, 3, 5]]), 6)
     with pytest.warns(UserWarning, match="num_eigenpairs"):
         assert bool(SPE(4, num_eigenpairs=2).precompute(paths)["graph_eigenvalues_whole_eigenspaces_sym"].isnan().all())
     with warnings.catch_warnings():

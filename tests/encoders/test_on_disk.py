@@ -12,7 +12,8 @@ from helpers import Graph, few, graphs, listings, randomize_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe import GramTransformer, Incidence, LinearTransformer
+import tg_lpe
+from tg_lpe import GramTransformer, LinearTransformer
 from tg_lpe.encoders.on_disk import encode_on_disk
 from tg_lpe.graph.on_disk import GraphOnDisk
 
@@ -67,7 +68,7 @@ def test_the_encoding_is_that_of_memory(
     randomize_(encoder.double())
     built = GraphOnDisk.build(graph.edge_index().numpy(), graph.num_nodes, tmp_path_factory.mktemp("graph"), 7)
     got = encode_on_disk(encoder, built, columns=columns, block_entries=7)
-    expected = encoder.encode(Incidence(graph.edge_index(), graph.num_nodes)).node
+    expected = encoder.encode(tg_lpe.Graph(graph.edge_index(), graph.num_nodes)).node
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 

@@ -10,14 +10,15 @@ from hypothesis import given
 from networkx import barbell_graph, random_regular_graph
 from torch import Tensor
 
-from tg_lpe import Encoder, Encoding, GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import Encoder, Encoding, GramTransformer
 from tg_lpe.encoders import PPGN
 from tg_lpe.encoders.base import check_encoder, checked_pairs
 
 RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
 
 
-def all_pairs(graph: Incidence) -> Tensor:
+def all_pairs(graph: tg_lpe.Graph) -> Tensor:
     """All ordered pairs of nodes of each graph."""
     both = (graph.batch.unsqueeze(1) == graph.batch).nonzero().T
     return both[:, torch.randperm(both.size(1), generator=torch.Generator().manual_seed(0))]
@@ -37,7 +38,7 @@ def powers(graph: Graph) -> np.ndarray:
 
 
 def check_values(encoder: GramTransformer, graph: Graph) -> None:
-    incidence = Incidence(**batch_of([graph]).arguments())
+    incidence = tg_lpe.Graph(**batch_of([graph]).arguments())
     pairs = all_pairs(incidence)
     got = encoder.encode_pairs(incidence, pairs)
     expected = powers(graph)[tuple(pairs.numpy())] if graph.num_nodes else np.zeros((0, 5))
@@ -68,7 +69,7 @@ def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
     for readout in (encoder.edge_readout, encoder.pair_readout):
         readout.weight.data.copy_(encoder.readout.weight.data)
     graph = batch_of([from_networkx(barbell_graph(5, 2), lambda i: 1.0 + i), Graph(3, [], [])])
-    incidence = Incidence(**graph.arguments())
+    incidence = tg_lpe.Graph(**graph.arguments())
     x, edge_attr = torch.arange(15) % 2, torch.arange(incidence.num_directed_edges) % 3
     node, edge = encoder.encode(incidence, x, edge_attr)
     assert edge is not None
@@ -80,10 +81,10 @@ def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
 
 def test_a_batch_is_its_graphs_one_by_one() -> None:
     parts, encoder = [part for part in corner_cases() if part.num_nodes <= 80], plain(conductances="ground")
-    whole = Incidence(**batch_of(parts).arguments())
+    whole = tg_lpe.Graph(**batch_of(parts).arguments())
     offset, asked, expected = 0, [], []
     for part in parts:
-        alone = Incidence(**batch_of([part]).arguments())
+        alone = tg_lpe.Graph(**batch_of([part]).arguments())
         pairs = all_pairs(alone)
         asked.append(pairs + offset)
         expected.append(encoder.encode_pairs(alone, pairs))
@@ -94,7 +95,7 @@ def test_a_batch_is_its_graphs_one_by_one() -> None:
 def test_large_graphs_are_estimated() -> None:
     encoder = plain(probes="rademacher", num_probes=4096)
     graph = from_networkx(random_regular_graph(3, 40, seed=0))
-    incidence = Incidence(**batch_of([graph]).arguments())
+    incidence = tg_lpe.Graph(**batch_of([graph]).arguments())
     pairs = all_pairs(incidence)
     error = encoder.encode_pairs(incidence, pairs) - torch.from_numpy(powers(graph)[tuple(pairs.numpy())])
     assert 1e-4 < float(error.abs().max()) < 0.1
@@ -108,7 +109,7 @@ def test_gradients_of_pairs() -> None:
     def of(weight: Tensor, *values: Tensor) -> Tensor:
         state = dict(zip(names, values, strict=True))
         with torch.nn.utils.stateless._reparametrize_module(encoder, state):
-            return encoder.encode_pairs(Incidence(RING, 6, edge_weight=weight), pairs)
+            return encoder.encode_pairs(tg_lpe.Graph(RING, 6, edge_weight=weight), pairs)
 
     values = [encoder.get_parameter(name).detach().clone().requires_grad_() for name in names]
     weight = torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True)
@@ -116,7 +117,7 @@ def test_gradients_of_pairs() -> None:
 
 
 def test_who_encodes_no_pairs_says_so() -> None:
-    graph = Incidence(RING, 6)
+    graph = tg_lpe.Graph(RING, 6)
     for encoder in (GramTransformer(3), Degrees()):
         assert encoder.pair_out_channels == 0
         with pytest.raises(ValueError, match="pair_out_channels"):
@@ -127,7 +128,7 @@ def test_who_encodes_no_pairs_says_so() -> None:
 
 @pytest.mark.parametrize("encoder", [plain(), PPGN(2, 0, 3)], ids=["GramTransformer", "PPGN"])
 def test_what_is_no_pair_is_refused(encoder: Encoder) -> None:
-    two = Incidence(RING[:, :2], 6, batch=torch.tensor([0, 0, 0, 1, 1, 1]))
+    two = tg_lpe.Graph(RING[:, :2], 6, batch=torch.tensor([0, 0, 0, 1, 1, 1]))
     for pairs, message in (
         ([[1, 0], [2, 5]], r"in the same graph, got \(0, 5\) in graph 0 and graph 1"),
         ([[-1], [0]], "pairs must"),
@@ -147,14 +148,14 @@ class Wrong(Degrees):
 
     pair_out_channels = 2
 
-    def encode_with_pairs(self, graph: Incidence, pairs: Tensor, *features, **options) -> tuple[Encoding, Tensor]:
+    def encode_with_pairs(self, graph: tg_lpe.Graph, pairs: Tensor, *features, **options) -> tuple[Encoding, Tensor]:
         return self.encode(graph, *features), torch.zeros(pairs.size(1), 3)
 
 
 def test_a_wrong_encoding_of_pairs_is_refused() -> None:
     encoder: Encoder = Wrong()
     with pytest.raises(ValueError, match="pair_out_channels"):
-        checked_pairs(encoder, 6, encoder.encode_pairs(Incidence(RING, 6), RING))
+        checked_pairs(encoder, 6, encoder.encode_pairs(tg_lpe.Graph(RING, 6), RING))
     with pytest.raises(TypeError, match="encode_with_pairs must"):
         checked_pairs(encoder, 6, None)
     encoder.pair_out_channels = 2.0

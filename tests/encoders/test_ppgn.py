@@ -14,14 +14,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Data
 
-from tg_lpe import Encoder, Incidence
+import tg_lpe
+from tg_lpe import Encoder
 from tg_lpe.encoders import PPGN
 from tg_lpe.testing import EncoderTestCase
 from tg_lpe.theory import wl
 
 
-def incidence(*parts: Graph) -> Incidence:
-    return Incidence(**batch_of(list(parts)).arguments())
+def incidence(*parts: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(**batch_of(list(parts)).arguments())
 
 
 def dense_features(encoder: Any, graph: Graph) -> Tensor:
@@ -129,8 +130,8 @@ def test_the_scale_of_the_weights_is_nothing(scale: float, dtype: torch.dtype) -
     index, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)
     encoder = PPGN(3, 2).to(dtype)
     with torch.no_grad():
-        expected = encoder.encode(Incidence(index, 3, edge_weight=weight))
-        found = encoder.encode(Incidence(index, 3, edge_weight=weight * scale))
+        expected = encoder.encode(tg_lpe.Graph(index, 3, edge_weight=weight))
+        found = encoder.encode(tg_lpe.Graph(index, 3, edge_weight=weight * scale))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12)
 
@@ -139,6 +140,6 @@ def test_an_edge_of_weight_zero_is_none() -> None:
     index = torch.tensor([[0, 1, 0], [1, 2, 2]])
     with torch.no_grad():
         encoder = PPGN(3)
-        zero = encoder.encode(Incidence(index, 3, edge_weight=torch.tensor([1.0, 2.0, 0.0]))).node
-        without = encoder.encode(Incidence(index[:, :2], 3, edge_weight=torch.tensor([1.0, 2.0]))).node
+        zero = encoder.encode(tg_lpe.Graph(index, 3, edge_weight=torch.tensor([1.0, 2.0, 0.0]))).node
+        without = encoder.encode(tg_lpe.Graph(index[:, :2], 3, edge_weight=torch.tensor([1.0, 2.0]))).node
     assert torch.equal(zero, without)

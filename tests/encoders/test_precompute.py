@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from tg_lpe import Encoder, Encoding, Incidence
+from tg_lpe import Encoder, Encoding, Graph
 from tg_lpe.data import GraphDataset
 from tg_lpe.encoders import (
     ENCODERS,
@@ -122,10 +122,10 @@ class Named(Encoder):
         super().__init__()
         self.out_channels, self.name, self.rows = 1, name, rows
 
-    def precompute(self, graph: Incidence) -> dict[str, Tensor]:
+    def precompute(self, graph: Graph) -> dict[str, Tensor]:
         return {self.name: torch.zeros(self.rows if self.rows is not None else graph.num_nodes, 1)}
 
-    def encode(self, graph: Incidence, *_: object, **__: object) -> Encoding:
+    def encode(self, graph: Graph, *_: object, **__: object) -> Encoding:
         raise NotImplementedError
 
 

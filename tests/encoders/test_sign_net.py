@@ -10,7 +10,8 @@ import pytest
 import torch
 from helpers import Graph, batch_of, from_networkx, randomize_
 
-from tg_lpe import Encoder, Encoding, Incidence
+import tg_lpe
+from tg_lpe import Encoder, Encoding
 from tg_lpe.encoders import SignNet
 from tg_lpe.testing import EncoderTestCase
 
@@ -61,7 +62,7 @@ class TestSignNetOfSets(TestSignNet):
 
 def test_signs_change_no_bit() -> None:
     parts = [from_networkx(nx.gnm_random_graph(9, 14, seed=seed)) for seed in range(3)]
-    graph = Incidence(**batch_of(parts).arguments())
+    graph = tg_lpe.Graph(**batch_of(parts).arguments())
     encoder = randomize_(SignNet(3, 6)).eval()
     found = encoder.precompute(graph)
     flipped = {name: -rows if name.startswith("node") else rows for name, rows in found.items()}
@@ -75,7 +76,7 @@ def test_it_tells_apart_what_message_passing_cannot() -> None:
     encoder = randomize_(SignNet(3, 6)).double().eval()
     rings = [nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3)), nx.cycle_graph(6)]
     first, second = (
-        encoder.encode(Incidence(from_networkx(ring).edge_index(), 6)).node.detach().sum(0) for ring in rings
+        encoder.encode(tg_lpe.Graph(from_networkx(ring).edge_index(), 6)).node.detach().sum(0) for ring in rings
     )
     assert float((first - second).abs().max()) > 1e-3
 

@@ -13,7 +13,8 @@ from helpers import Graph, batch_of, from_networkx, randomize_, relative_error
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
+import tg_lpe
+from tg_lpe import Encoder, Encoding, GraphTransformer
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.precompute import PREFIX
@@ -41,8 +42,8 @@ def spaces_of(graph: Graph, normalization: str | None, k: int) -> list[tuple[flo
     ]
 
 
-def incidence(graph: Graph) -> Incidence:
-    return Incidence(**batch_of([graph]).arguments())
+def incidence(graph: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(**batch_of([graph]).arguments())
 
 
 class SpectrumTestCase(EncoderTestCase):
@@ -132,7 +133,7 @@ class TestEigenvectorTokens(SpectrumTestCase):
 def test_a_large_graph_of_one_large_eigenspace() -> None:
     """A star of 600 nodes has the eigenvalues 0, 1 and 600; that of 1 has 598 dimensions."""
     leaves = torch.arange(1, 600)
-    found = eigenspaces(Incidence(torch.stack([leaves * 0, leaves])), M, normalization=None)
+    found = eigenspaces(tg_lpe.Graph(torch.stack([leaves * 0, leaves])), M, normalization=None)
     torch.testing.assert_close(found.values[0, :2], torch.tensor([0.0, 1.0], dtype=torch.float64), rtol=0, atol=1e-9)
     expected = torch.full((600,), 1 - 1 / 599, dtype=torch.float64).index_fill(0, torch.tensor([0]), 0.0)
     torch.testing.assert_close(found.node[:, 1].square(), expected, rtol=0, atol=1e-9)
@@ -295,8 +296,8 @@ def test_many_components() -> None:
 
 def test_edges_of_weight_zero_join_no_null_vectors() -> None:
     index = torch.tensor([[0, 2, 1], [1, 3, 2]])
-    found = eigenspaces(Incidence(index, 4, edge_weight=torch.tensor([1.0, 1.0, 0.0])), 2)
-    edge = (Incidence(index, 4).tail == 1).nonzero().item()
+    found = eigenspaces(tg_lpe.Graph(index, 4, edge_weight=torch.tensor([1.0, 1.0, 0.0])), 2)
+    edge = (tg_lpe.Graph(index, 4).tail == 1).nonzero().item()
     torch.testing.assert_close(found.product[edge], torch.tensor([0.0, 0.0]).double())
     torch.testing.assert_close(found.distance[edge], torch.tensor([1.0, 0.0]).double())
 

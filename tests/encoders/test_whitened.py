@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, RandomWalk, Whitened, load_encoder, make_encoder
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
@@ -66,7 +67,7 @@ class TestWhitenedGramTransformer(EncoderTestCase):
 
     def test_pairs_are_those_of_the_encoder_inside(self) -> None:
         encoder, (index, weight) = self.double(), GRAPHS[0].both_ways()
-        graph, types = Incidence(index, GRAPHS[0].num_nodes, edge_weight=weight), torch.ones(index.size(1)).long()
+        graph, types = tg_lpe.Graph(index, GRAPHS[0].num_nodes, edge_weight=weight), torch.ones(index.size(1)).long()
         encoding, values = encoder.encode_with_pairs(graph, graph.pairs, None, types)
         assert torch.equal(values, encoder.encoder.encode_pairs(graph, graph.pairs, None, types))
         assert torch.equal(encoding.node, encoder.encode(graph, None, types).node)

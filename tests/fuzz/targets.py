@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import tg_lpe.transforms
-from tg_lpe import Incidence
+from tg_lpe import Graph
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, make_attention, shared_of
@@ -286,7 +286,7 @@ class _WithShared(nn.Module):
         super().__init__()
         self.layer, self.shared = layer, shared
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Incidence) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
         if self.shared is None:
             return self.layer(h, e, neighbourhoods)
         given = (None, e) if getattr(self.layer, "reads_pairs", False) else ()
@@ -333,12 +333,12 @@ def _for_layers(graph: GraphInput) -> bool:
     return graph.num_graphs * largest <= PADDED and _pairs(graph) <= 10 * PAIRS
 
 
-def _neighbourhoods(graph: GraphInput) -> Incidence:
+def _neighbourhoods(graph: GraphInput) -> Graph:
     batch = graph.batch
     if batch is None:
         batch = torch.zeros(graph.num_nodes, dtype=torch.int64)
     edges = graph.edge_index if "edge_index" in graph.blamed else graph.edge_index.long()
-    return Incidence(edges, batch=batch, num_graphs=graph.num_graphs)
+    return Graph(edges, batch=batch, num_graphs=graph.num_graphs)
 
 
 # Tokenisers.
@@ -360,8 +360,8 @@ def _tokenizers() -> Iterator[Target]:
         yield Target(title, "tokenizers", run, frozenset({"edge_weight"}), _limited(pairs), (), "tuple_tokens")
 
 
-def _incidence(graph: GraphInput) -> Incidence:
-    return Incidence(
+def _incidence(graph: GraphInput) -> Graph:
+    return Graph(
         graph.edge_index, graph.num_nodes, edge_weight=graph.edge_weight, batch=graph.batch, num_graphs=graph.num_graphs
     )
 

@@ -13,7 +13,7 @@ from helpers import few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.graph import resistance
 from tg_lpe.graph.elimination import Elimination
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
@@ -150,7 +150,7 @@ def test_pairs_that_no_edge_joins() -> None:
 def test_weights_that_differ_a_lot_are_eliminated_whatever_the_method() -> None:
     graph = nx.connected_caveman_graph(5, 4)
     weights = spread(graph, 40, seed=2)
-    incidence = Incidence(torch.tensor(list(graph.edges)).T, 20, edge_weight=torch.from_numpy(weights))
+    incidence = tg_lpe.Graph(torch.tensor(list(graph.edges)).T, 20, edge_weight=torch.from_numpy(weights))
     expected = exact(of(graph, weights))
     edges = torch.tensor(
         [expected[u][v] for u, v in zip(incidence.tail.tolist(), incidence.head.tolist(), strict=True)],
@@ -173,7 +173,7 @@ def test_components_of_different_scales() -> None:
     batch = torch.arange(30) // 6
 
     def check_edges() -> None:
-        incidence = Incidence(torch.stack([tail, head]), 30, edge_weight=weights, batch=batch)
+        incidence = tg_lpe.Graph(torch.stack([tail, head]), 30, edge_weight=weights, batch=batch)
         order = torch.argsort(tail * 30 + head)
         torch.testing.assert_close(effective_resistances(incidence)[1], expected[order], rtol=1e-13, atol=0)
         pairs, values = resistance_pairs(incidence)
@@ -193,7 +193,9 @@ def test_cholesky_serves_weights_that_are_alike() -> None:
     """To ten digits, as said; a path's resistances are known."""
     n = resistance.RESISTANCE_NODES
     weights = np.where(np.arange(n - 1) % 7 == 0, resistance.SIMILAR, 1.0)
-    graph = Incidence(torch.stack([torch.arange(n - 1), torch.arange(1, n)]), n, edge_weight=torch.from_numpy(weights))
+    graph = tg_lpe.Graph(
+        torch.stack([torch.arange(n - 1), torch.arange(1, n)]), n, edge_weight=torch.from_numpy(weights)
+    )
     nodes, edges = effective_resistances(graph, method="dense")
     place = np.concatenate([[0], np.cumsum(1 / weights)])
     np.testing.assert_allclose(edges, 1 / weights, rtol=1e-10)

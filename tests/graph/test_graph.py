@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.utils import coalesce, remove_self_loops
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.graph.graph import inverse_sqrt
 
 F64 = torch.float64
@@ -20,12 +20,12 @@ LIKE = torch.empty(0, dtype=F64)
 weightings = st.sampled_from([None, (-1.0, 1.0), (-5.0, 5.0)])
 
 
-def operator(graph: Graph, weighted: bool = True) -> Incidence:
+def operator(graph: Graph, weighted: bool = True) -> tg_lpe.Graph:
     weight = graph.edge_weight() if weighted else None
-    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=weight)
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight)
 
 
-def check_against_dense(operator: Incidence, B: np.ndarray, L: np.ndarray, tolerance: float = 1e-12) -> None:
+def check_against_dense(operator: tg_lpe.Graph, B: np.ndarray, L: np.ndarray, tolerance: float = 1e-12) -> None:
     n, m = B.shape
     dtype = torch.float64 if tolerance < 1e-8 else torch.float32
     like = torch.empty(0, dtype=dtype)
@@ -64,10 +64,10 @@ def test_corner_cases_against_networkx(graph: Graph) -> None:
 def test_any_edge_list_of_a_graph_is_the_same_operator(data, exponents) -> None:
     graph = data.draw(graphs(exponents=exponents))
     index, weight = data.draw(listings(graph))
-    listed = Incidence(index, graph.num_nodes, edge_weight=weight)
+    listed = tg_lpe.Graph(index, graph.num_nodes, edge_weight=weight)
     assert torch.equal(torch.stack([listed.tail, listed.head]), graph.edge_index())
     torch.testing.assert_close(listed.conductance, graph.edge_weight(), rtol=1e-15, atol=0)
-    unweighted = Incidence(index.int(), graph.num_nodes)
+    unweighted = tg_lpe.Graph(index.int(), graph.num_nodes)
     assert torch.equal(torch.stack([unweighted.tail, unweighted.head]), graph.edge_index())
     assert unweighted.conductance is None
 
@@ -76,7 +76,7 @@ def test_any_edge_list_of_a_graph_is_the_same_operator(data, exponents) -> None:
 @given(st.lists(graphs(max_nodes=7, exponents=(-2.0, 2.0)), max_size=5))
 def test_a_batch_is_its_graphs_side_by_side(parts: list[Graph]) -> None:
     batched = batch_of(parts)
-    whole = Incidence(**batched.arguments())
+    whole = tg_lpe.Graph(**batched.arguments())
     sizes = [graph.num_nodes for graph in parts]
     assert whole.num_graphs == len(parts)
     assert whole.ptr.tolist() == [sum(sizes[:i]) for i in range(len(parts) + 1)]
@@ -92,7 +92,7 @@ def test_a_batch_is_its_graphs_side_by_side(parts: list[Graph]) -> None:
 
 def test_a_path_by_hand() -> None:
     # 1 --(w=4)-- 0 --(w=9)-- 2: undirected edges (0,1) and (0,2), small index negative
-    path = Incidence(torch.tensor([[1, 2], [0, 0]]), edge_weight=torch.tensor([4.0, 9.0]))
+    path = tg_lpe.Graph(torch.tensor([[1, 2], [0, 0]]), edge_weight=torch.tensor([4.0, 9.0]))
     assert path.dense().tolist() == [[-2.0, -3.0], [2.0, 0.0], [0.0, 3.0]]
     assert path.degree(torch.empty(0)).tolist() == [5.0, 2.0, 3.0]
     assert path.laplacian_diagonal(torch.empty(0)).tolist() == [13.0, 4.0, 9.0]
@@ -101,15 +101,15 @@ def test_a_path_by_hand() -> None:
 
 def test_number_of_nodes_is_found() -> None:
     index = torch.tensor([[0, 1], [1, 4]])
-    assert Incidence(index).num_nodes == 5
-    assert Incidence(index, batch=torch.zeros(7, dtype=torch.int64)).num_nodes == 7
-    assert Incidence(torch.zeros(2, 0, dtype=torch.int64)).num_nodes == 0
+    assert tg_lpe.Graph(index).num_nodes == 5
+    assert tg_lpe.Graph(index, batch=torch.zeros(7, dtype=torch.int64)).num_nodes == 7
+    assert tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64)).num_nodes == 0
 
 
 def test_a_weight_of_zero_is_an_absent_edge() -> None:
     index = torch.tensor([[0, 1, 2], [1, 2, 3]])
-    with_zero = Incidence(index, 4, edge_weight=torch.tensor([1.0, 0.0, 2.0], dtype=F64))
-    without = Incidence(index[:, [0, 2]], 4, edge_weight=torch.tensor([1.0, 2.0], dtype=F64))
+    with_zero = tg_lpe.Graph(index, 4, edge_weight=torch.tensor([1.0, 0.0, 2.0], dtype=F64))
+    without = tg_lpe.Graph(index[:, [0, 2]], 4, edge_weight=torch.tensor([1.0, 2.0], dtype=F64))
     x = normal(4, 2)
     assert torch.equal(with_zero.laplacian(x), without.laplacian(x))
     assert torch.equal(with_zero.degree(x), without.degree(x))
@@ -119,7 +119,7 @@ def test_nothing_the_caller_owns_is_modified() -> None:
     index, weight = torch.tensor([[2, 0, 1, 1], [0, 2, 1, 0]]), torch.tensor([3.0, 3.0, 7.0, 2.0])
     batch, x = torch.zeros(3, dtype=torch.int64), normal(3, 2, dtype=torch.float32)
     kept = [t.clone() for t in (index, weight, batch, x)]
-    graph = Incidence(index, 3, edge_weight=weight, batch=batch)
+    graph = tg_lpe.Graph(index, 3, edge_weight=weight, batch=batch)
     graph.laplacian(x), graph.degree(x), graph.frobenius_norm(x), graph.dense()
     assert all(torch.equal(now, before) for now, before in zip((index, weight, batch, x), kept, strict=True))
 
@@ -144,7 +144,7 @@ def test_gradients(product) -> None:
 
     def of(weight, x, y):
         both = torch.stack([weight[0], weight[0], weight[1], weight[2], weight[3]])
-        return product(Incidence(index, 5, edge_weight=both, batch=batch), x, y)
+        return product(tg_lpe.Graph(index, 5, edge_weight=both, batch=batch), x, y)
 
     arguments = [torch.tensor([0.3, 2.0, 5.0, 1.0], dtype=F64), normal(5, 2), normal(3, 2)]
     assert torch.autograd.gradcheck(of, [a.requires_grad_() for a in arguments])
@@ -152,7 +152,7 @@ def test_gradients(product) -> None:
 
 def test_gradient_is_finite_where_the_weight_is_zero() -> None:
     weight = torch.tensor([0.0, 2.0], requires_grad=True)
-    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 4, edge_weight=weight)
+    graph = tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 4, edge_weight=weight)
     (graph.laplacian(torch.ones(4, 1)).sum() + inverse_sqrt(graph.degree(weight)).sum()).backward()
     assert weight.grad.isfinite().all() and weight.grad[0] == 0 and weight.grad[1] != 0
 
@@ -195,14 +195,14 @@ def weights(*values: float) -> torch.Tensor:
 )
 def test_refused_with_the_offending_value(args, kwargs, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Incidence(*args, **kwargs)
+        tg_lpe.Graph(*args, **kwargs)
 
 
 def test_weights_equal_to_rounding_are_one_edge() -> None:
     both = torch.tensor([0.1, 0.1 * (1 + 1e-7)], dtype=torch.float32)
-    assert Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=both).num_edges == 1
+    assert tg_lpe.Graph(torch.tensor([[0, 1], [1, 0]]), edge_weight=both).num_edges == 1
     with pytest.raises(ValueError, match=re.escape("for edge (0, 1)")):
-        Incidence(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
+        tg_lpe.Graph(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
 
 
 def both_ways(index: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -222,7 +222,7 @@ def test_parallel_edges_are_added_or_averaged(data, undirected: bool, weighted: 
     listed = listed[0][:, order], listed[1][order]
     for reduce in ("add", "mean"):
         kept, expected = coalesce(*remove_self_loops(index, weight), num_nodes=n, reduce=reduce)
-        graph = Incidence(listed[0], n, edge_weight=listed[1] if weighted else None, reduce=reduce)
+        graph = tg_lpe.Graph(listed[0], n, edge_weight=listed[1] if weighted else None, reduce=reduce)
         assert torch.equal(torch.stack([graph.tail, graph.head]), kept)
         if graph.conductance is None:
             assert not weighted and reduce == "mean"
@@ -233,29 +233,29 @@ def test_parallel_edges_are_added_or_averaged(data, undirected: bool, weighted: 
 def test_weights_that_cannot_be_merged() -> None:
     index, weight = torch.tensor([[0, 1, 0], [1, 0, 1]]), torch.tensor([1.0, 2.0, 6.0])
     with pytest.raises(ValueError, match="reduce="):
-        Incidence(index, edge_weight=weight)
+        tg_lpe.Graph(index, edge_weight=weight)
     with pytest.raises(ValueError, match=r"got sums \[7.0, 2.0, 7.0\] for edge \(0, 1\); list one direction alone"):
-        Incidence(index, edge_weight=weight, reduce="add")
+        tg_lpe.Graph(index, edge_weight=weight, reduce="add")
     for reduce in ("add", "mean"):
         with pytest.raises(ValueError, match=r"not negative, got -2.0 for edge \(1, 0\)"):
-            Incidence(index, edge_weight=torch.tensor([1.0, -2.0, 6.0]), reduce=reduce)
+            tg_lpe.Graph(index, edge_weight=torch.tensor([1.0, -2.0, 6.0]), reduce=reduce)
     with pytest.raises(ValueError, match="reduce must"):
-        Incidence(index, reduce="max")
+        tg_lpe.Graph(index, reduce="max")
 
 
 def test_edge_keys_beyond_int32() -> None:
     n = 100_000  # n * n does not fit 32 bits
     index = torch.tensor([[n - 1, 0], [n - 2, n - 1]], dtype=torch.int32)
-    graph = Incidence(index, n)
+    graph = tg_lpe.Graph(index, n)
     assert (graph.tail.tolist(), graph.head.tolist()) == ([0, n - 2], [n - 1, n - 1])
 
 
 # Ground conductances: an edge from each node to a common one at potential zero.
 
 
-def grounded(graph: Graph, ground: torch.Tensor, weighted: bool = True) -> Incidence:
+def grounded(graph: Graph, ground: torch.Tensor, weighted: bool = True) -> tg_lpe.Graph:
     weight = graph.edge_weight() if weighted else None
-    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
 
 
 def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
@@ -292,7 +292,7 @@ def test_gradients_of_ground(product: str) -> None:
     index, batch = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 0, 0, 1, 1])
 
     def of(ground, x):
-        return getattr(Incidence(index, 5, batch=batch, ground=ground), product)(x)
+        return getattr(tg_lpe.Graph(index, 5, batch=batch, ground=ground), product)(x)
 
     q = torch.tensor([0.3, 2.0, 5.0, 1.0, 0.1], dtype=F64)
     assert torch.autograd.gradcheck(of, [q.requires_grad_(), normal(5, 2).requires_grad_()])
@@ -300,7 +300,7 @@ def test_gradients_of_ground(product: str) -> None:
 
 def test_gradient_of_ground_is_finite_at_zero() -> None:
     ground = torch.tensor([0.0, 2.0], requires_grad=True)
-    Incidence(EDGE, 2, ground=ground).degree(ground).sum().backward()
+    tg_lpe.Graph(EDGE, 2, ground=ground).degree(ground).sum().backward()
     assert ground.grad[0] == 0 and ground.grad[1] == pytest.approx(8**-0.5)
 
 
@@ -316,7 +316,7 @@ def test_gradient_of_ground_is_finite_at_zero() -> None:
 )
 def test_ground_is_checked(ground: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Incidence(EDGE, 2, ground=ground)
+        tg_lpe.Graph(EDGE, 2, ground=ground)
 
 
 @few
@@ -341,7 +341,7 @@ def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_bef
 
 def test_other_conductances_are_per_undirected_edge_and_share_the_structure() -> None:
     both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    graph = Incidence(both, 3)
+    graph = tg_lpe.Graph(both, 3)
     known = graph.undirected_index
     assert graph.with_conductances(weights(1.0, 2.0)).undirected_index is known
     with pytest.raises(ValueError, match="conductance must"):
@@ -361,7 +361,7 @@ def test_undirected_index_and_merging(data: st.DataObject) -> None:
     column_of = {edge: column for column, edge in enumerate(graph.edges)}
     expected = [column_of.get((min(u, v), max(u, v)), -1) for u, v in index.T.tolist()]
     for listed in (index, index.int()):
-        incidence = Incidence(listed, graph.num_nodes)
+        incidence = tg_lpe.Graph(listed, graph.num_nodes)
         assert incidence.num_directed_edges == len(expected)
         assert incidence.undirected_index.tolist() == expected
         values = normal(len(expected), 2)
@@ -377,7 +377,7 @@ def test_undirected_index_and_merging(data: st.DataObject) -> None:
 
 
 def test_gradients_of_merging_and_spreading() -> None:
-    graph = Incidence(torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]]), 4)
+    graph = tg_lpe.Graph(torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]]), 4)
     assert torch.autograd.gradcheck(graph.merge_directed, normal(5, 2).requires_grad_())
     assert torch.autograd.gradcheck(graph.spread_to_directed, normal(3, 2).requires_grad_())
     values = normal(3, 1).requires_grad_()
@@ -390,19 +390,19 @@ def test_sums_of_weights_in_half_precision() -> None:
     both = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     for dtype in (torch.float16, torch.bfloat16):
         weight = torch.full((4,), 4e4, dtype=dtype)
-        assert torch.equal(Incidence(both, edge_weight=weight).conductance, weight[:2])
-        assert torch.equal(Incidence(both).merge_directed(weight.unsqueeze(1)), weight[:2].unsqueeze(1))
+        assert torch.equal(tg_lpe.Graph(both, edge_weight=weight).conductance, weight[:2])
+        assert torch.equal(tg_lpe.Graph(both).merge_directed(weight.unsqueeze(1)), weight[:2].unsqueeze(1))
     parallel, weight = torch.tensor([[0, 0, 0], [1, 1, 1]]), torch.full((3,), 3e4, dtype=torch.float16)
     with pytest.raises(ValueError, match="edge_weight"):
-        Incidence(parallel, edge_weight=weight, reduce="add")
+        tg_lpe.Graph(parallel, edge_weight=weight, reduce="add")
     with pytest.raises(ValueError, match="conductance must"):
-        Incidence(both).with_conductances(torch.tensor([1, 2]))
+        tg_lpe.Graph(both).with_conductances(torch.tensor([1, 2]))
 
 
 @pytest.mark.parametrize("size", [(), (2,), (2, 3)], ids=str)
 def test_products_of_values_of_any_shape(size: tuple[int, ...]) -> None:
     weight, ground = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64), torch.arange(4, dtype=torch.float64)
-    graph = Incidence(torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_weight=weight, ground=ground)
+    graph = tg_lpe.Graph(torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_weight=weight, ground=ground)
     x = torch.rand(4, *size, dtype=torch.float64)
     for product in (graph.differences, graph.laplacian):
         out = product(x)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from ops_support import needs_cpu
 
-from tg_lpe import Incidence
+from tg_lpe import Graph
 from tg_lpe.encoders import EffectiveResistance, HeatKernel
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
@@ -21,7 +21,7 @@ from tg_lpe.graph.resistance import effective_resistances
 TIMES = (0.0, 0.5, 4.0, 16.0)
 
 
-def random_graph(num_nodes: int, weighted: bool = False, loops: int = 0, seed: int = 0) -> Incidence:
+def random_graph(num_nodes: int, weighted: bool = False, loops: int = 0, seed: int = 0) -> Graph:
     """A random graph of mean degree 6."""
     rng = np.random.default_rng(seed)
     pairs = np.unique(np.sort(rng.integers(num_nodes, size=(3 * num_nodes, 2))), axis=0)
@@ -31,10 +31,10 @@ def random_graph(num_nodes: int, weighted: bool = False, loops: int = 0, seed: i
     index = torch.cat([torch.from_numpy(pairs).T, nodes.expand(2, -1)], 1)
     if weights is not None:
         weights = torch.cat([weights, torch.ones(loops).double()])
-    return Incidence(index, num_nodes, edge_weight=weights, reduce="add")
+    return Graph(index, num_nodes, edge_weight=weights, reduce="add")
 
 
-def laplacian(graph: Incidence) -> np.ndarray:
+def laplacian(graph: Graph) -> np.ndarray:
     tail, head = graph.tail.numpy(), graph.head.numpy()
     weights = graph.root_conductance(torch.zeros(0).double()).square().numpy()
     out = np.zeros((graph.num_nodes, graph.num_nodes))
@@ -42,14 +42,14 @@ def laplacian(graph: Incidence) -> np.ndarray:
     return out - np.diag(out.sum(1))
 
 
-def graphs() -> dict[str, Incidence]:
+def graphs() -> dict[str, Graph]:
     """Several components and isolated nodes come with mean degree 6; a path has few and far nodes."""
     path = torch.stack([torch.arange(999), torch.arange(1, 1000)])
     return {
         "random": random_graph(1000),
         "weighted, loops": random_graph(1000, weighted=True, loops=20),
-        "path": Incidence(path, 1000),
-        "two parts": Incidence(path[:, path[0] != 399], 1000),
+        "path": Graph(path, 1000),
+        "two parts": Graph(path[:, path[0] != 399], 1000),
     }
 
 
@@ -81,7 +81,7 @@ def test_walks_within_reach_of_half_the_steps(steps: int, clique: int) -> None:
     graph = random_graph(3000, weighted=True)
     if clique:
         ends = torch.cat([torch.stack([graph.tail, graph.head]), torch.combinations(torch.arange(clique)).T], 1)
-        graph = Incidence(ends, 3000)
+        graph = Graph(ends, 3000)
     expected = random_walk_probabilities(graph, steps, method="iterative")
     for got, truth in zip(random_walk_probabilities(graph, steps), expected, strict=True):
         torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
@@ -124,6 +124,6 @@ def test_walks_of_many_nodes_some_at_a_time() -> None:
     """More nodes than one call looks at: the same as each half by itself."""
     half = random_graph(10000)
     index = torch.stack([half.tail, half.head])
-    both = Incidence(torch.cat([index, index + 10000], 1), 20000)
+    both = Graph(torch.cat([index, index + 10000], 1), 20000)
     for got, once in zip(random_walk_probabilities(both, 3), random_walk_probabilities(half, 3), strict=True):
         assert torch.equal(got, torch.cat([once, once]))

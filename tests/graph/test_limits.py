@@ -12,7 +12,7 @@ import torch
 from helpers import Graph, from_networkx
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -20,11 +20,11 @@ from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
 
 
-def weighted(graph: nx.Graph) -> Incidence:
+def weighted(graph: nx.Graph) -> tg_lpe.Graph:
     """With weights over six orders."""
     exponents = np.random.default_rng(0).uniform(-3, 3, graph.number_of_edges())
     own = from_networkx(graph, lambda i: float(10.0 ** exponents[i]))
-    return Incidence(own.edge_index(), own.num_nodes, edge_weight=own.edge_weight())
+    return tg_lpe.Graph(own.edge_index(), own.num_nodes, edge_weight=own.edge_weight())
 
 
 @pytest.mark.parametrize("normalization", ["sym", "rw"])
@@ -40,7 +40,7 @@ def test_the_largest_eigenvalues_may_lie_close_together(normalization: str) -> N
 def test_repeated_eigenvalues_are_found_as_often_as_they_are_repeated(which: str) -> None:
     """Lanczos' method by itself passes over some of them: of this tree with two in four seeds."""
     tree = nx.balanced_tree(2, 9)
-    graph = Incidence(torch.tensor([*tree.edges]).T, len(tree))
+    graph = tg_lpe.Graph(torch.tensor([*tree.edges]).T, len(tree))
     _, expected = laplacian_eigenvectors(graph, 8, method="dense", which=which)
     for seed in range(4):
         vectors, values = laplacian_eigenvectors(graph, 8, method="iterative", which=which, seed=seed)
@@ -51,7 +51,7 @@ def test_repeated_eigenvalues_are_found_as_often_as_they_are_repeated(which: str
 def test_the_iteration_breaks_down_where_few_eigenvalues_are_distinct() -> None:
     edges = torch.tensor([*nx.complete_bipartite_graph(4, 5).edges]).T
     for weight in 10.0 ** torch.arange(-8, 9, dtype=torch.float64):
-        graph = Incidence(edges, 9, edge_weight=weight.expand(20).clone())
+        graph = tg_lpe.Graph(edges, 9, edge_weight=weight.expand(20).clone())
         _, values = laplacian_eigenvectors(graph, 4, method="iterative", normalization=None)
         torch.testing.assert_close(values, weight * torch.tensor([[4.0, 4.0, 4.0, 4.0]], dtype=torch.float64))
 
@@ -87,7 +87,7 @@ def test_values_at_edges_may_be_left_out(function: Callable[..., tuple[Tensor, T
 def test_random_walks_carry_no_gradient() -> None:
     """Whatever the method, which depends on the size of the graph."""
     index, weight = Graph(3, [(0, 1), (1, 2)], [1.0, 2.0]).both_ways()
-    graph = Incidence(index, 3, edge_weight=weight.requires_grad_())
+    graph = tg_lpe.Graph(index, 3, edge_weight=weight.requires_grad_())
     for method in ("dense", "iterative"):
         found = [*random_walk_probabilities(graph, 2, method=method), *RandomWalk(2, method=method).encode(graph)]
         assert not any(part.requires_grad for part in found if part is not None)

@@ -9,7 +9,7 @@ from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, n
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.graph.buckets import DENSE_NODES
 from tg_lpe.graph.padding import PaddedBatch
 
@@ -30,7 +30,7 @@ batches = st.lists(st.one_of(graphs(exponents=(-3.0, 3.0)), st.sampled_from(corn
 @given(batches, options_of_padding)
 def test_padding_is_a_permutation_with_zeros(parts: list[Graph], options: dict[str, int]) -> None:
     batched = batch_of(parts)
-    graph = Incidence(**batched.arguments())
+    graph = tg_lpe.Graph(**batched.arguments())
     padded = PaddedBatch(graph, **options)
     x = normal(batched.num_nodes, 3)
     found = padded.pad(x)
@@ -54,7 +54,7 @@ def test_operators_against_networkx(
 ) -> None:
     batched = batch_of(parts)
     ground = normal(batched.num_nodes, seed=6).abs() * (normal(batched.num_nodes, seed=7) > 0) * grounded
-    graph = Incidence(**batched.arguments(weighted), ground=ground if grounded else None)
+    graph = tg_lpe.Graph(**batched.arguments(weighted), ground=ground if grounded else None)
     padded = PaddedBatch(graph, **options)
     x, scale = normal(batched.num_nodes, 2), torch.ones(batched.num_nodes, dtype=torch.float64)
     if scaled:
@@ -77,7 +77,7 @@ def test_operators_against_networkx(
 @given(batches)
 def test_dense_laplacians_are_symmetric_and_padded_with_zeros(parts: list[Graph]) -> None:
     batched = batch_of(parts)
-    graph = Incidence(**batched.arguments())
+    graph = tg_lpe.Graph(**batched.arguments())
     padded = PaddedBatch(graph, dense_nodes=1000)
     dense = padded.dense_laplacians(torch.ones(batched.num_nodes, dtype=torch.float64))
     assert len(dense) == len(padded.buckets)
@@ -96,7 +96,7 @@ def test_gradients_through_both_kinds_of_operator(wide: bool) -> None:
     def of(x, scale, conductance):
         weight = torch.cat([conductance[:2], conductance[:2], conductance[2:], conductance[2:]])
         arguments = {**batched.arguments(), "edge_weight": weight}
-        padded = PaddedBatch(Incidence(**arguments), **options)
+        padded = PaddedBatch(tg_lpe.Graph(**arguments), **options)
         operators = padded.laplacian_operators(scale)
         return padded.unpad([f(z) for f, z in zip(operators, padded.pad(x), strict=True)], 2)
 
@@ -107,7 +107,7 @@ def test_gradients_through_both_kinds_of_operator(wide: bool) -> None:
 def test_buckets_bound_memory() -> None:
     sizes = [3] * 5000 + [60] * 300 + [500, 130, 70, 9000]
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    padded = PaddedBatch(Incidence(torch.zeros(2, 0, dtype=torch.int64), batch=batch), max_rows=1024)
+    padded = PaddedBatch(tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), batch=batch), max_rows=1024)
     assert all(b.num_rows <= 1024 or b.num_graphs == 1 for b in padded.buckets)
     assert all(b.dense == (b.max_nodes <= DENSE_NODES) for b in padded.buckets)
     assert padded.rows.num_rows < 2 * sum(sizes), "the padding costs less than the nodes"
@@ -116,9 +116,9 @@ def test_buckets_bound_memory() -> None:
 sizes_of_batches = st.lists(st.integers(0, 25), min_size=2, max_size=30)
 
 
-def empty_graphs(sizes: list[int]) -> Incidence:
+def empty_graphs(sizes: list[int]) -> tg_lpe.Graph:
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    return Incidence(torch.zeros(2, 0, dtype=torch.int64), batch=batch, num_graphs=len(sizes))
+    return tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), batch=batch, num_graphs=len(sizes))
 
 
 @few
@@ -140,7 +140,7 @@ def test_graphs_of_a_bucket_have_similar_sizes(sizes: list[int], max_padding: fl
 @given(batches, options_of_padding)
 def test_edge_positions(parts: list[Graph], options: dict[str, int]) -> None:
     batched = batch_of(parts)
-    graph = Incidence(**batched.arguments())
+    graph = tg_lpe.Graph(**batched.arguments())
     padded = PaddedBatch(graph, **options)
     found = padded.edge_positions()
     assert len(found) == len(padded.buckets)

@@ -17,7 +17,8 @@ from torch.autograd import forward_ad
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 
-from tg_lpe import Incidence, encoders
+import tg_lpe
+from tg_lpe import encoders
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.random_walks import random_walk_probabilities
@@ -42,7 +43,7 @@ def test_what_is_computed_has_no_gradient_under_transforms(name: str, weight: li
 
 def check_eigenvectors(parts: list[Graph], k: int) -> None:
     batched = batch_of(parts)
-    vectors, values = laplacian_eigenvectors(Incidence(**batched.arguments()), k)
+    vectors, values = laplacian_eigenvectors(tg_lpe.Graph(**batched.arguments()), k)
     assert vectors.dtype == values.dtype == torch.float64
     assert values.shape == (len(parts), k) and vectors.shape == (batched.num_nodes, k)
     for graph, v, eigenvalues in zip(parts, batched.split(vectors), values, strict=True):
@@ -84,7 +85,7 @@ def test_derivatives_of_what_follows_see_the_same_basis(graph: nx.Graph) -> None
     direction = normal(len(graph), 3)
 
     def of(scale: Tensor) -> Tensor:
-        vectors, _ = laplacian_eigenvectors(Incidence(**batched), 3)
+        vectors, _ = laplacian_eigenvectors(tg_lpe.Graph(**batched), 3)
         return (scale * vectors * direction).sum()
 
     expected = of(torch.ones((), dtype=torch.float64))
@@ -113,7 +114,7 @@ def test_eigenvectors_beside_graphs_of_other_sizes() -> None:
 
 def test_an_edge_of_weight_zero_separates_components() -> None:
     joined = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0, 0.0, 1.0])
-    vectors, values = laplacian_eigenvectors(Incidence(joined.edge_index(), 4, edge_weight=joined.edge_weight()), 4)
+    vectors, values = laplacian_eigenvectors(tg_lpe.Graph(joined.edge_index(), 4, edge_weight=joined.edge_weight()), 4)
     np.testing.assert_allclose(values[0, :2], [2, 2], atol=1e-14)
     assert values[0, 2:].isnan().all() and not vectors[:, 2:].any()
 
@@ -122,7 +123,7 @@ def test_an_edge_of_weight_zero_separates_components() -> None:
 @given(batches, st.integers(1, 7))
 def test_random_walks_against_matrix_powers(parts: list[Graph], steps: int) -> None:
     batched = batch_of(parts)
-    incidence = Incidence(**batched.arguments())
+    incidence = tg_lpe.Graph(**batched.arguments())
     got, entries = random_walk_probabilities(incidence, steps)
     assert got.dtype == entries.dtype == torch.float64
     assert entries.shape == (sum(len(graph.edges) for graph in parts), steps)
@@ -148,7 +149,7 @@ def test_random_walks_against_pyg(graph: nx.Graph) -> None:
     mine = from_networkx(graph)
     index, _ = mine.both_ways()
     data = AddRandomWalkPE(12, attr_name="pe")(Data(edge_index=index, num_nodes=mine.num_nodes))
-    got, _ = random_walk_probabilities(Incidence(index, mine.num_nodes), 12)
+    got, _ = random_walk_probabilities(tg_lpe.Graph(index, mine.num_nodes), 12)
     torch.testing.assert_close(got.float(), data.pe, rtol=1e-5, atol=1e-6)
 
 
@@ -163,7 +164,7 @@ def test_eigenvectors_of_grounded_graphs(graph: Graph, k: int) -> None:
     S = scale[:, None] * matrix * scale
     expected = np.linalg.eigvalsh(S)
     null = sum(not any(q[i] for i in part) for part in nx.connected_components(graph.networkx()))
-    incidence = Incidence(
+    incidence = tg_lpe.Graph(
         graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight(), ground=torch.from_numpy(q)
     )
     vectors, values = laplacian_eigenvectors(incidence, k)
@@ -178,14 +179,14 @@ def test_too_large_for_dense_algebra(function) -> None:
     size = DENSE_LIMIT + 1
     path = torch.stack([torch.arange(size - 1), torch.arange(1, size)])
     with pytest.raises(ValueError, match=rf"graph of {size} nodes needs 0\.1 GiB"):
-        function(Incidence(path, size), 3, method="dense")
+        function(tg_lpe.Graph(path, size), 3, method="dense")
 
 
 @few
 @given(batches, st.integers(1, 4), st.sampled_from([None, "sym", "rw"]), st.sampled_from(["bottom", "top"]))
 def test_iterated_eigenvectors(parts: list[Graph], k: int, normalization: str | None, which: str) -> None:
     """The same eigenvalues as dense algebra, and eigenvectors of them."""
-    graph = Incidence(**batch_of(parts).arguments())
+    graph = tg_lpe.Graph(**batch_of(parts).arguments())
     options = {"normalization": normalization, "which": which}
     _, expected = laplacian_eigenvectors(graph, k, method="dense", **options)
     vectors, values = laplacian_eigenvectors(graph, k, method="iterative", **options)
@@ -203,7 +204,7 @@ def test_iterated_eigenvectors(parts: list[Graph], k: int, normalization: str | 
 def test_large_graphs(nx_graph: nx.Graph) -> None:
     """A path, whose eigenvalues are so close that the matrix is factorised, and an expander, where it is not."""
     graph = from_networkx(nx_graph)
-    vectors, values = laplacian_eigenvectors(Incidence(graph.edge_index(), 700), 5)
+    vectors, values = laplacian_eigenvectors(tg_lpe.Graph(graph.edge_index(), 700), 5)
     S = graph.normalized_laplacian()
     np.testing.assert_allclose(values[0], np.linalg.eigvalsh(S)[1:6], rtol=1e-6)
     np.testing.assert_allclose(S @ vectors.numpy(), vectors * values, atol=1e-7)
@@ -211,7 +212,7 @@ def test_large_graphs(nx_graph: nx.Graph) -> None:
 
 
 def test_refuses_arguments_out_of_range() -> None:
-    graph = Incidence(torch.tensor([[0], [1]]))
+    graph = tg_lpe.Graph(torch.tensor([[0], [1]]))
     for arguments, message in (
         ({"k": 0}, "k must"),
         ({"k": 2, "normalization": "left"}, "normalization must be one of"),
@@ -227,7 +228,7 @@ def test_refuses_arguments_out_of_range() -> None:
 @few
 @given(batches)
 def test_iterated_heat_and_resistances(parts: list[Graph]) -> None:
-    graph = Incidence(**batch_of(parts).arguments())
+    graph = tg_lpe.Graph(**batch_of(parts).arguments())
     for function, arguments, bound in (
         (heat_kernel_entries, ((0.0, 0.2, 3.0),), 1e-7),
         (effective_resistances, (), 1e-12),
@@ -247,7 +248,7 @@ def test_resistances_are_exact_for_weights_of_any_size(n: int, weight: float) ->
     ends = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
     w = torch.ones(n, dtype=torch.float64)
     w[n // 2] = weight
-    graph = Incidence(ends, n, edge_weight=w)
+    graph = tg_lpe.Graph(ends, n, edge_weight=w)
     own = 1 / graph.root_conductance(w[:0]).square()
     rest = torch.where(own == own.median(), n - 2 + 1 / weight, n - 1.0)
     nodes, edges = effective_resistances(graph)
@@ -264,7 +265,7 @@ def test_resistances_are_exact_for_weights_of_any_size(n: int, weight: float) ->
 def test_sparse_factorisations_refuse_weights_that_differ_too_much() -> None:
     weights = torch.ones(19, dtype=torch.float64)
     weights[7] = 1e-11
-    chain = Incidence(torch.stack([torch.arange(19), torch.arange(1, 20)]), 20, edge_weight=weights)
+    chain = tg_lpe.Graph(torch.stack([torch.arange(19), torch.arange(1, 20)]), 20, edge_weight=weights)
     resistive_embedding(chain, torch.eye(20).double(), method="dense")
     with pytest.raises(ValueError, match="edge_weight"):
         resistive_embedding(chain, torch.eye(20).double(), method="iterative")
@@ -272,7 +273,7 @@ def test_sparse_factorisations_refuse_weights_that_differ_too_much() -> None:
 
 def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -> None:
     index, weight = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([1.0, 1e-17, 0.0], dtype=torch.float64)
-    graph = Incidence(index, 3, edge_weight=weight)
+    graph = tg_lpe.Graph(index, 3, edge_weight=weight)
     edges = effective_resistances(graph)[1]
     expected = torch.tensor([1.0, 1e17, 1e17], dtype=torch.float64)[torch.argsort(3 * index[0] + index[1])]
     torch.testing.assert_close(edges, expected, rtol=1e-12, atol=0)
@@ -281,7 +282,7 @@ def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -
 def test_heat_takes_the_cheaper_way_above_1024_nodes() -> None:
     """A hub makes the series long."""
     times = (0.5, 8.0)
-    incidence = Incidence(**batch_of([from_networkx(nx.star_graph(1099))]).arguments())
+    incidence = tg_lpe.Graph(**batch_of([from_networkx(nx.star_graph(1099))]).arguments())
     auto, series = (heat_kernel_entries(incidence, times, method=method) for method in ("auto", "iterative"))
     for got, expected in zip(auto, series, strict=True):
         assert relative_error(got, expected) < 1e-9
@@ -290,7 +291,7 @@ def test_heat_takes_the_cheaper_way_above_1024_nodes() -> None:
 def test_heat_stays_where_weights_are_large() -> None:
     """A null eigenvalue is zero, not what rounding leaves of 1e13."""
     nodes, edges = heat_kernel_entries(
-        Incidence(torch.tensor([[0, 1], [1, 2]]), 3, edge_weight=torch.full((2,), 1e13)), [9.0]
+        tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3, edge_weight=torch.full((2,), 1e13)), [9.0]
     )
     torch.testing.assert_close(nodes, torch.full((3, 1), 1 / 3).double())
     torch.testing.assert_close(edges, torch.full((2, 1), 1 / 3).double())
@@ -308,14 +309,14 @@ def test_heat_stays_where_weights_are_large() -> None:
         (lambda graph: resistive_embedding(graph, torch.full((4, 1), math.nan)), "directions must be finite"),
     ],
 )
-def test_numbers_are_checked(call: Callable[[Incidence], object], message: str) -> None:
+def test_numbers_are_checked(call: Callable[[tg_lpe.Graph], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        call(Incidence(torch.tensor([[0, 1], [1, 2]]), 4))
+        call(tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 4))
 
 
 @pytest.mark.parametrize("graph", [nx.random_regular_graph(4, 1500, seed=0), nx.path_graph(1500)], ids=str)
 def test_expanders_are_iterated_and_long_graphs_factored(graph: nx.Graph) -> None:
     """Either way the eigenvalues are numpy's."""
     own = from_networkx(graph)
-    found = laplacian_eigenvectors(Incidence(own.edge_index(), 1500), 8, normalization=None, method="iterative")[1]
+    found = laplacian_eigenvectors(tg_lpe.Graph(own.edge_index(), 1500), 8, normalization=None, method="iterative")[1]
     np.testing.assert_allclose(found[0], np.linalg.eigvalsh(own.laplacian())[1:9], atol=1e-9)

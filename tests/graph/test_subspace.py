@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers import Graph, batch_of, corner_cases, from_networkx
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.encoders import load_encoder
 from tg_lpe.graph.subspace import SmallestRitzValue, Subspace, leading_subspace, looped_subspace
 
@@ -50,7 +50,7 @@ def eigenvectors(graph: Graph, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find(graph: Graph, k: int = K, **options) -> Subspace:
-    return leading_subspace(Incidence(**batch_of([graph]).arguments()), k, **options)
+    return leading_subspace(tg_lpe.Graph(**batch_of([graph]).arguments()), k, **options)
 
 
 def captured(found: Subspace, vectors: np.ndarray) -> float:
@@ -83,7 +83,7 @@ def test_the_learned_cut_finds_the_same_space(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_number_of_loops_on_a_batch_finds_the_same_spaces(family: str) -> None:
     parts = [connected(FAMILIES[family]()), Graph(1, [], []), from_networkx(nx.karate_club_graph())]
-    batch, cut = Incidence(**batch_of(parts).arguments()), SmallestRitzValue()
+    batch, cut = tg_lpe.Graph(**batch_of(parts).arguments()), SmallestRitzValue()
     found = looped_subspace(batch, K, 6, like=torch.ones((), dtype=torch.float64), cut=cut)
     start = 0
     for number, part in enumerate(parts):
@@ -123,7 +123,7 @@ def test_weights_over_four_orders() -> None:
 
 def test_components_do_not_mix_and_a_batch_is_its_graphs() -> None:
     parts = [connected(FAMILIES[family]()) for family in ("five blocks", "grid")] + corner_cases()
-    batch = leading_subspace(Incidence(**batch_of(parts).arguments()), K)
+    batch = leading_subspace(tg_lpe.Graph(**batch_of(parts).arguments()), K)
     start = 0
     for part in parts:
         alone, stop = find(part), start + part.num_nodes
@@ -186,11 +186,11 @@ def test_another_seed_finds_the_same_space_and_the_same_seed_the_same_numbers() 
 def test_arguments_out_of_range(name: str, value: object) -> None:
     options = {"k": 8, name: value}
     with pytest.raises(ValueError, match=name):
-        leading_subspace(Incidence(torch.tensor([[0], [1]])), **options)
+        leading_subspace(tg_lpe.Graph(torch.tensor([[0], [1]])), **options)
 
 
 def test_ground_is_refused() -> None:
-    graph = Incidence(torch.tensor([[0], [1]]), ground=torch.ones(2))
+    graph = tg_lpe.Graph(torch.tensor([[0], [1]]), ground=torch.ones(2))
     with pytest.raises(ValueError, match="ground"):
         leading_subspace(graph, 2)
     with pytest.raises(ValueError, match="ground"):

@@ -8,14 +8,14 @@ from helpers import Graph, batch_of, corner_cases, few, graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.graph.tuples import component_tuples, find_tuples, neighbouring_tuples
 
 orders = st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)])
 
 
-def incidence(*parts: Graph) -> Incidence:
-    return Incidence(**batch_of(list(parts)).arguments(weighted=False))
+def incidence(*parts: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(**batch_of(list(parts)).arguments(weighted=False))
 
 
 @few
@@ -52,6 +52,6 @@ def test_tuples_are_found() -> None:
 
 
 def test_what_cannot_be_listed_is_refused() -> None:
-    whole = Incidence(torch.zeros(2, 0, dtype=torch.int64), 8193)
+    whole = tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), 8193)
     with pytest.raises(ValueError, match="do not fit in memory"):
         neighbouring_tuples(whole, component_tuples(whole, 1, 1), 0, everywhere=True)

@@ -10,7 +10,7 @@ import torch
 from helpers import normal, relative_error
 from torch import Tensor, nn
 
-from tg_lpe import Encoder, Encoding, GraphTransformer, Incidence
+from tg_lpe import Encoder, Encoding, Graph, GraphTransformer
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
 BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
@@ -101,7 +101,7 @@ class Weighted(Encoder):
 
     def encode(
         self,
-        graph: Incidence,
+        graph: Graph,
         x: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import GramTransformer, GraphTransformer, Incidence
+import tg_lpe
+from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.checkpoints.checkpoint import load
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import LPE, RandomWalk, SpectralEncoder
@@ -58,7 +59,7 @@ def run(model: TupleTransformer, graph: Graph, index: Tensor | None = None, x: T
 
 
 def linked(graph: Graph, k: int, s: int | None) -> list[tuple[int, ...]]:
-    incidence = Incidence(graph.edge_index(), graph.num_nodes)
+    incidence = tg_lpe.Graph(graph.edge_index(), graph.num_nodes)
     return [tuple(nodes) for nodes in component_tuples(incidence, k, k if s is None else s).T.tolist()]
 
 
@@ -369,7 +370,7 @@ def test_where_a_graph_transformer_is_taken(tmp_path: Path) -> None:
     for encoder in (RandomWalk(4), gram(), SpectralEncoder(4, 4, heads=2, num_layers=1), None):
         model = TupleTransformer(encoder=encoder, **SMALL).eval()
         other = GraphTransformer(encoder=encoder, **SMALL).eval()
-        graph = Incidence(data.edge_index, 7, batch=data.batch)
+        graph = tg_lpe.Graph(data.edge_index, 7, batch=data.batch)
         precomputed = None if encoder is None else encoder.precompute(graph)
         calls = {"precomputed": precomputed, "num_nodes": 7, "num_graphs": 2}
         calls["generator"] = torch.Generator().manual_seed(0)

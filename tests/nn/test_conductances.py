@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import Incidence
+from tg_lpe import Graph
 from tg_lpe.nn.conductances import LearnedConductances
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 0, 2, 1, 3, 2]])  # (0, 1) and (1, 2) both ways, (2, 3) once, a loop
@@ -53,7 +53,7 @@ def test_against_numpy(data: st.DataObject, edges: str, nodes: str, weighted: bo
     model = positive(edges=edges, nodes=nodes, ground=ground)
     state = model.state_dict()
     x, edge_attr = features(nodes, torch.arange(n) % 3, 1), features(edges, torch.arange(m) % 3, 2)
-    graph = Incidence(index, n, edge_weight=weight if weighted else None)
+    graph = Graph(index, n, edge_weight=weight if weighted else None)
     w, q = model(graph, x, edge_attr)
     if not ground:
         assert q is None
@@ -99,7 +99,7 @@ def test_gradients(kind: str) -> None:
     assert len(names) == (2 if kind == "types" else 4)
 
     def of(both: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        graph = Incidence(EDGES, 5, edge_weight=both[[0, 0, 1, 1, 3, 2]])
+        graph = Graph(EDGES, 5, edge_weight=both[[0, 0, 1, 1, 3, 2]])
         return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (graph, x, edge_attr))
 
     given = torch.tensor([0.5, 2.0, 1.5, 7.0], dtype=torch.float64)
@@ -111,7 +111,7 @@ def test_conductances_stay_positive_where_training_runs_away() -> None:
     with torch.no_grad():
         model.edge.table.copy_(torch.tensor([[-80.0, 80.0], [0.0, 1e4]]))
         model.ground.table.fill_(-80.0)
-    graph = Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    graph = Graph(torch.tensor([[0, 1], [1, 2]]), 3)
     w, q = model(graph, torch.zeros(3, dtype=torch.int64), torch.tensor([0, 1]))
     assert (w > 0).all() and w.isfinite().all() and (q > 0).all()
     (w.log().sum() + q.log().sum()).backward()

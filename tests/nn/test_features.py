@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import normal
 
-from tg_lpe import GramTransformer, GraphTransformer, Incidence, LinearTransformer
+from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.features import Categories
 from tg_lpe.ops.checks import ValueChecks
@@ -62,7 +62,7 @@ def test_conductances_add_columns_before_softplus() -> None:
     layer = LearnedConductances(2, (3, 2, 2), None, (5, 3), None)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
-    graph = Incidence(EDGES, 4)
+    graph = Graph(EDGES, 4)
     w, q = layer(graph, X, EDGE_ATTR)
     rows = EDGE_ATTR + torch.tensor([0, 3, 5])
     raw = layer.edge.table[rows].sum(1)
@@ -82,7 +82,7 @@ def test_models_and_encoders_take_several_columns(tmp_path) -> None:
     assert torch.equal(GraphTransformer.from_pretrained(tmp_path)(X, EDGES, EDGE_ATTR), out)
     probes = LinearTransformer(k=3, probes="features", num_node_types=(5, 3))
     table = probes.probes.embedding.weight
-    expected = probes.encode(Incidence(EDGES, 4), probes=table[X[:, 0]] + table[5 + X[:, 1]])
+    expected = probes.encode(Graph(EDGES, 4), probes=table[X[:, 0]] + table[5 + X[:, 1]])
     assert torch.equal(probes(X, EDGES).node, expected.node)
 
 

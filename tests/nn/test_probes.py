@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.nn.probes import FeatureProbes, LearnedProbes, RandomProbes, draw_seed, make_probes
 from tg_lpe.ops.random import counter_normal, counter_signs
 
@@ -35,8 +35,8 @@ PLUS_0 = [[1, 1, 1, 0, 0, 0, 1, 0, 0, 1], [0, 1, 0, 1, 1, 1, 0, 1, 1, 0], [1, 1,
 PLUS_7 = [0, 1, 1, 1, 0, 0, 1, 1, 0, 0]
 
 
-def incidence(num_nodes: int) -> Incidence:
-    return Incidence(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
+def incidence(num_nodes: int) -> tg_lpe.Graph:
+    return tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), num_nodes)
 
 
 @few
@@ -73,7 +73,7 @@ def test_random_probes_of_a_batch_are_those_of_its_graphs(parts: list[Graph], se
         return None if seed is None else torch.Generator().manual_seed(seed)
 
     batched = batch_of(parts)
-    rows = probes(Incidence(**batched.arguments()), None, generator())
+    rows = probes(tg_lpe.Graph(**batched.arguments()), None, generator())
     for graph, got in zip(parts, batched.split(rows), strict=True):
         assert torch.equal(got, probes(incidence(graph.num_nodes), None, generator()))
 
@@ -90,7 +90,7 @@ def test_feature_probes() -> None:
 
 def test_learned_probes_are_rows_by_index() -> None:
     probes = LearnedProbes(4, max_nodes=6)
-    graph = Incidence(torch.zeros(2, 0, dtype=torch.int64), batch=torch.tensor([0, 0, 0, 2, 2]), num_graphs=3)
+    graph = tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), batch=torch.tensor([0, 0, 0, 2, 2]), num_graphs=3)
     assert torch.equal(probes(graph, None, None), probes.rows[[0, 1, 2, 0, 1]])
 
 

@@ -13,13 +13,13 @@ from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.graph.tuples import NO_EDGE, SAME_NODE, component_tuples
 from tg_lpe.nn.tuples import TupleEmbedding, tuple_tokens
 
 
-def incidence(*parts: Graph) -> Incidence:
-    return Incidence(**batch_of(list(parts)).arguments(weighted=False))
+def incidence(*parts: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(**batch_of(list(parts)).arguments(weighted=False))
 
 
 def listed(graph: Graph, k: int, s: int) -> list[tuple[int, ...]]:

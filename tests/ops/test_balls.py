@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from ops_support import bases, check, dtypes, entries_at_edges, expected_polynomials, incidence, needs_cpu
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 
-def orders_of(graph: Incidence, max_order: int, max_visits: int) -> Tensor:
+def orders_of(graph: tg_lpe.Graph, max_order: int, max_visits: int) -> Tensor:
     return ball_orders(graph.tail, graph.head, graph.num_nodes, max_order, max_visits)
 
 
-def expected_orders(graph: Incidence, max_order: int, max_visits: int) -> list[int]:
+def expected_orders(graph: tg_lpe.Graph, max_order: int, max_visits: int) -> list[int]:
     """By definition, from the distances that networkx finds."""
     whole = nx.empty_graph(graph.num_nodes)
     whole.add_edges_from(zip(graph.tail.tolist(), graph.head.tolist(), strict=True))
@@ -54,7 +54,7 @@ def test_the_orders_that_a_bounded_ball_serves(parts: list[Graph], max_order: in
     assert orders_of(graph, max_order, max_visits).tolist() == expected_orders(graph, max_order, max_visits)
 
 
-def known(expected: tuple[np.ndarray, np.ndarray], graph: Incidence, orders: Tensor, num_filters: int) -> Any:
+def known(expected: tuple[np.ndarray, np.ndarray], graph: tg_lpe.Graph, orders: Tensor, num_filters: int) -> Any:
     """The entries of the orders that are asked for; zero in place of the others."""
     found = []
     for entries, order in zip(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ops_support import needs_cpu
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.graph.graph import inverse_sqrt
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import edges as cpu_edges
@@ -93,9 +93,9 @@ def test_the_same_graph_by_the_reference(messy: Any, random: Any) -> None:
     edge_weight = torch.tensor([weights[frozenset(pair)] for pair in inside], dtype=torch.float64)
     for weight in (None, edge_weight):
         given: dict[str, Any] = {"edge_weight": weight, "batch": batch, "num_graphs": num_graphs}
-        ours = Incidence(listed(inside), num_nodes, **given)
+        ours = tg_lpe.Graph(listed(inside), num_nodes, **given)
         with cpu.switched_off():
-            plain = Incidence(listed(inside), num_nodes, **given)
+            plain = tg_lpe.Graph(listed(inside), num_nodes, **given)
             expected = plain.tail, plain.head, plain.undirected_index, plain.ptr, plain.edge_counts
             counts, norm = plain._neighbour_counts, plain.frobenius_norm(torch.empty(0))
         found = ours.tail, ours.head, ours.undirected_index, ours.ptr, ours.edge_counts
@@ -122,7 +122,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(ValueError, match=match):
             undirected_edges(*arguments)
     with pytest.raises(ValueError, match="joins graph"):
-        Incidence(edges, batch=batch, edge_weight=torch.ones(2))
+        tg_lpe.Graph(edges, batch=batch, edge_weight=torch.ones(2))
 
 
 @pytest.mark.usefixtures("backend")
@@ -134,7 +134,7 @@ def test_a_far_away_graph_takes_no_memory() -> None:
 def test_the_list_of_the_caller_is_not_touched_nor_kept() -> None:
     edges = torch.tensor([[2, 0, 1, 1], [0, 2, 1, 0]])
     before = edges.clone()
-    graph = Incidence(edges)
+    graph = tg_lpe.Graph(edges)
     assert torch.equal(edges, before)
     edges.zero_()
     assert graph.tail.tolist() == [0, 0]
@@ -149,7 +149,7 @@ def test_ends_out_of_order_are_refused() -> None:
             cpu_edges.adjacency_rows(torch.tensor(tail), torch.tensor(head), ones, None)
 
 
-def check_rows(graph: Incidence, scale: Tensor, weight: Tensor | None) -> None:
+def check_rows(graph: tg_lpe.Graph, scale: Tensor, weight: Tensor | None) -> None:
     found = adjacency_rows(graph.tail, graph.head, scale, weight)
     row = torch.repeat_interleave(torch.arange(graph.num_nodes), found.crow.diff())
     order = torch.argsort(torch.cat([graph.tail, graph.head]) * graph.num_nodes + torch.cat([graph.head, graph.tail]))
@@ -163,7 +163,7 @@ def check_rows(graph: Incidence, scale: Tensor, weight: Tensor | None) -> None:
 @few
 @given(graphs(max_nodes=12, exponents=(-3, 3)), st.booleans())
 def test_adjacency_rows(graph: Graph, weighted: bool) -> None:
-    own = Incidence(graph.edge_index(), graph.num_nodes)
+    own = tg_lpe.Graph(graph.edge_index(), graph.num_nodes)
     check_rows(own, normal(graph.num_nodes), graph.edge_weight() if weighted else None)
 
 
@@ -173,7 +173,7 @@ def test_adjacency_rows(graph: Graph, weighted: bool) -> None:
 def test_adjacency_that_threads_share(count: int) -> None:
     generator = torch.Generator().manual_seed(1)
     num_nodes = 300_000
-    graph = Incidence(torch.randint(num_nodes, (2, 1_200_000), generator=generator), num_nodes)
+    graph = tg_lpe.Graph(torch.randint(num_nodes, (2, 1_200_000), generator=generator), num_nodes)
     assert graph.num_edges > 2**20
     torch.set_num_threads(count)
     check_rows(graph, torch.rand(num_nodes, generator=generator), torch.rand(graph.num_edges, generator=generator))
@@ -183,7 +183,7 @@ def test_adjacency_that_threads_share(count: int) -> None:
 @few
 @given(graph=graphs(max_nodes=12, min_nodes=1, exponents=(-5, 5)), k=st.integers(1, 20), scaled=st.booleans())
 def test_products_with_the_laplacian(graph: Graph, k: int, scaled: bool) -> None:
-    incidence = Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+    incidence = tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
     x = normal(graph.num_nodes, k)
     scale = inverse_sqrt(incidence.degree(x)) if scaled else torch.ones(graph.num_nodes).double()
     rows = adjacency_rows(incidence.tail, incidence.head, scale, incidence.conductance)
@@ -194,7 +194,7 @@ def test_products_with_the_laplacian(graph: Graph, k: int, scaled: bool) -> None
 
 @pytest.mark.usefixtures("backend")
 def test_gradients_of_products() -> None:
-    graph = Incidence(torch.tensor([[0, 1, 0], [1, 2, 2]]), 4)
+    graph = tg_lpe.Graph(torch.tensor([[0, 1, 0], [1, 2, 2]]), 4)
     rows = adjacency_rows(graph.tail, graph.head, normal(4), None)
 
     def of(x: Tensor, value: Tensor, diagonal: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ SCRIPT = """
 import sys
 import networkx as nx, torch
 from safetensors.torch import save_file
-from tg_lpe import GramTransformer, Incidence, LinearTransformer, theory
+from tg_lpe import GramTransformer, Graph, LinearTransformer, theory
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_polynomials
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
@@ -31,7 +31,7 @@ edge_index = torch.tensor(list(union.edges)).T.contiguous()
 batch = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
 found = {}
 for dtype in (torch.float32, torch.float64):
-    graph = Incidence(edge_index, len(union), batch=batch)
+    graph = Graph(edge_index, len(union), batch=batch)
     x = torch.randn(len(union), 11, dtype=torch.float64).to(dtype)
     models = {
         "exact": GramTransformer(4, 3, num_filters=3, num_layers=6),

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from ops_support import encoded_twice, needs_cpu
 from torch import Tensor
 
-from tg_lpe import Incidence, LinearTransformer
+import tg_lpe
+from tg_lpe import LinearTransformer
 from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.graph.graph import LARGE
 from tg_lpe.ops import edges
@@ -54,7 +55,7 @@ def model_of(options: dict[str, Any], dtype: torch.dtype = torch.float64) -> Lin
     return model
 
 
-def both(model: LinearTransformer, graph: Incidence) -> tuple[Tensor, Tensor]:
+def both(model: LinearTransformer, graph: tg_lpe.Graph) -> tuple[Tensor, Tensor]:
     return encoded_twice(model, graph, model.probes(graph, None, None))
 
 
@@ -65,7 +66,7 @@ def both(model: LinearTransformer, graph: Incidence) -> tuple[Tensor, Tensor]:
 def test_random_batches(options: dict[str, Any], parts: list[Graph], weighted: bool) -> None:
     batch = batch_of(parts)
     if batch.num_nodes:
-        got, expected = both(model_of(options), Incidence(**batch.arguments(weighted)))
+        got, expected = both(model_of(options), tg_lpe.Graph(**batch.arguments(weighted)))
         assert relative_error(got, expected) < 1e-9
 
 
@@ -74,7 +75,7 @@ def test_random_batches(options: dict[str, Any], parts: list[Graph], weighted: b
 def test_corner_cases(options: dict[str, Any]) -> None:
     batch = batch_of(corner_cases())
     for weighted in (True, False):
-        got, expected = both(model_of(options), Incidence(**batch.arguments(weighted)))
+        got, expected = both(model_of(options), tg_lpe.Graph(**batch.arguments(weighted)))
         for ours, torchs in zip(batch.split(got), batch.split(expected), strict=True):
             assert relative_error(ours, torchs) < 1e-8
 
@@ -83,9 +84,9 @@ def test_corner_cases(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{}, {"k": 16}, {"k": 16, "diagonal": False}], ids=str)
 def test_float32_is_as_accurate_as_torch(options: dict[str, Any]) -> None:
     batch: Batched = batch_of(corner_cases())
-    exact, _ = both(model_of(options), Incidence(**batch.arguments()))
+    exact, _ = both(model_of(options), tg_lpe.Graph(**batch.arguments()))
     arguments = batch.arguments() | {"edge_weight": batch.edge_weight.float()}
-    for got in both(model_of(options, torch.float32), Incidence(**arguments)):
+    for got in both(model_of(options, torch.float32), tg_lpe.Graph(**arguments)):
         assert relative_error(got, exact) < 1e-4
 
 
@@ -93,7 +94,7 @@ def test_float32_is_as_accurate_as_torch(options: dict[str, Any]) -> None:
 def test_ground_conductances() -> None:
     batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1])
     ground = torch.rand(batch.num_nodes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    got, expected = both(model_of({}), Incidence(**batch.arguments(), ground=ground))
+    got, expected = both(model_of({}), tg_lpe.Graph(**batch.arguments(), ground=ground))
     assert relative_error(got, expected) < 1e-9
 
 
@@ -102,7 +103,7 @@ def test_ground_conductances() -> None:
 def test_a_large_graph_by_any_number_of_threads(k: int, threads: None) -> None:
     generator = torch.Generator().manual_seed(0)
     n = 40_000  # more rows than one thread handles
-    graph = Incidence(torch.randint(n, (2, 3 * n), generator=generator), n)
+    graph = tg_lpe.Graph(torch.randint(n, (2, 3 * n), generator=generator), n)
     model = model_of({"k": k}, torch.float32)
     results = []
     for count in (1, 2, 3):
@@ -119,7 +120,7 @@ def test_a_graph_larger_than_the_caches(sizes: tuple[int, int]) -> None:
     edges = grid_edges(side) + alone
     batch = torch.ones(alone + side * side, dtype=torch.int64)
     batch[:alone] = 0
-    graph = Incidence(edges, batch=batch)
+    graph = tg_lpe.Graph(edges, batch=batch)
     assert graph.num_nodes * 8 * 4 > 2**24
     assert relative_error(*both(model_of({"num_blocks": 1}, torch.float32), graph)) < 1e-4
 
@@ -136,7 +137,7 @@ def test_what_a_backend_supports() -> None:
 
 @needs_cpu
 def test_malformed_calls_are_refused() -> None:
-    model, graph = model_of({}), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    model, graph = model_of({}), tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3)
     ones, phi = torch.ones(3).double(), torch.ones(3, 8).double()
     laplacian = graph.scaled_laplacian(ones)
 
@@ -170,7 +171,7 @@ def test_malformed_calls_are_refused() -> None:
 )
 def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None:
     """By every operation that reads them: they would read other memory."""
-    phi, graph = torch.ones(3, 8).double(), Incidence(torch.tensor([[0, 1], [1, 2]]), 3)
+    phi, graph = torch.ones(3, 8).double(), tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3)
     laplacian = graph.scaled_laplacian(phi)
     rows = laplacian.rows._replace(crow=torch.tensor(crow), col=torch.tensor(col, dtype=torch.int32))
     wrong, ones = laplacian._replace(rows=rows), torch.ones(1).double()
@@ -190,7 +191,7 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
 def problem(num_layers: int = 3, k: int = 3, diagonal: bool = True) -> tuple[Any, ...]:
     """A batch of three graphs, weights of both signs, and a read-out."""
     parts = [from_networkx(nx.cycle_graph(4), lambda i: 1.0 + i), Graph(1, [], []), from_networkx(nx.path_graph(3))]
-    graph = Incidence(**batch_of(parts).arguments())
+    graph = tg_lpe.Graph(**batch_of(parts).arguments())
     phi = normal(graph.num_nodes, k)
     stacks = [0.5 * normal(num_layers, k, k, seed=seed) for seed in range(4)]
     laplacian = graph.scaled_laplacian(phi, degree_scaling=True)
@@ -229,7 +230,7 @@ def test_the_laplacian_of_a_large_graph_with_and_without_gradient() -> None:
     n = LARGE // 2
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(n, (2, 2 * LARGE), generator=generator)
-    graph = Incidence(edges, n, ground=torch.rand(n, generator=generator))
+    graph = tg_lpe.Graph(edges, n, ground=torch.rand(n, generator=generator))
     assert graph.num_edges > LARGE
     x = normal(n, 3, dtype=torch.float32)
     with_gradient = graph.laplacian(x.clone().requires_grad_())
@@ -260,7 +261,7 @@ def test_gradients_of_random_batches(options: dict[str, Any], parts: list[Graph]
     batch = batch_of(parts)
     if not batch.num_nodes:
         return
-    model, graph = model_of(options).requires_grad_(True), Incidence(**batch.arguments(weighted))
+    model, graph = model_of(options).requires_grad_(True), tg_lpe.Graph(**batch.arguments(weighted))
     phi = model.probes(graph, None, None).clone().requires_grad_()
     got, expected = encoded_twice(model, graph, phi)
     assert relative_error(got, expected) < 1e-9
@@ -275,7 +276,7 @@ def test_gradients_of_random_batches(options: dict[str, Any], parts: list[Graph]
 def test_gradients_do_not_depend_on_the_number_of_threads(threads: None) -> None:
     batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1] * 40)
     model = model_of({}, torch.float32).requires_grad_(True)
-    graph = Incidence(**batch.arguments(weighted=False))
+    graph = tg_lpe.Graph(**batch.arguments(weighted=False))
     phi = model.probes(graph, None, None).clone().requires_grad_()
     found = []
     for count in (1, 2, 3):

@@ -23,7 +23,8 @@ from ops_support import (
 )
 from torch import Tensor
 
-from tg_lpe import GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import GramTransformer
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu.polynomials import matrix_polynomials, matrix_polynomials_backward
@@ -218,7 +219,7 @@ def test_malformed_arguments_are_refused() -> None:
 def test_encodings_with_and_without_it(basis: str, parts: list[Graph]) -> None:
     batched = batch_of(parts)
     model = GramTransformer(3, 2, num_filters=2, num_layers=5, basis=basis, probes="identity").double()
-    graph = Incidence(**batched.arguments())
+    graph = tg_lpe.Graph(**batched.arguments())
 
     def everything() -> list[Tensor]:
         model.zero_grad()
@@ -248,7 +249,7 @@ def test_where_it_is_faster() -> None:
     complete, larger = (incidence([from_networkx(nx.complete_graph(size))]) for size in (n, n + 1))
     sparse = incidence([from_networkx(nx.cycle_graph(n + 1))])
 
-    def chosen(graph: Incidence, like: Tensor) -> bool:
+    def chosen(graph: tg_lpe.Graph, like: Tensor) -> bool:
         return is_faster(like.expand(1, graph.num_edges), graph.num_nodes, graph.max_nodes)
 
     like = torch.zeros(1, 1)

@@ -14,7 +14,7 @@ from ops_support import needs_cpu
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tg_lpe import GramTransformer, Incidence, LinearTransformer
+from tg_lpe import GramTransformer, Graph, LinearTransformer
 from tg_lpe.ops import cpu, segment
 from tg_lpe.ops.edges import adjacency_rows
 from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter
@@ -36,7 +36,7 @@ NAMES = [
     "layers_backward",
     "two_block_layers",
 ]
-GRAPH = Incidence(**batch_of(PARTS).arguments(weighted=False))
+GRAPH = Graph(**batch_of(PARTS).arguments(weighted=False))
 STRUCTURE = GRAPH.tail, GRAPH.head, GRAPH.ptr
 NODES, EDGES = GRAPH.num_nodes, GRAPH.num_edges
 
@@ -124,8 +124,8 @@ def test_methods_of_the_incidence_are_traced_whole(method: str, weighted: bool, 
         arguments["edge_weight"] = torch.cat([arguments["edge_weight"], torch.ones(1).double()])
     sizes = {"spread_to_directed": EDGES, "merge_directed": arguments["edge_index"].size(1)}
     x = normal(sizes.get(method, NODES), 2)
-    expected = outputs(getattr(Incidence(**arguments), method), x)
-    graph = Incidence(**arguments)
+    expected = outputs(getattr(Graph(**arguments), method), x)
+    graph = Graph(**arguments)
     got = outputs(compiled(lambda x: getattr(graph, method)(x)), x)
     for mine, theirs in zip(got, expected, strict=True):
         torch.testing.assert_close(mine, theirs)
@@ -159,7 +159,7 @@ def test_encoders_compile(kind: str, backend: str) -> None:
     parameters = list(model.parameters())
 
     def run(encode: Callable[..., Any]) -> list[Tensor]:
-        out = [part for part in encode(Incidence(**batch_of(PARTS).arguments(weighted=False))) if part is not None]
+        out = [part for part in encode(Graph(**batch_of(PARTS).arguments(weighted=False))) if part is not None]
         grads = torch.autograd.grad(sum(part.square().sum() for part in out), parameters, allow_unused=True)
         return [*out, *(grad for grad in grads if grad is not None)]
 

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from ops_support import dtypes, entries_at_edges, incidence, needs_cpu
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe.ops import cpu
 from tg_lpe.ops.triangles import triangle_products
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 
-def products(a: Tensor, b: Tensor, graph: Incidence) -> Tensor:
+def products(a: Tensor, b: Tensor, graph: tg_lpe.Graph) -> Tensor:
     return triangle_products(a, b, graph.tail, graph.head, graph.num_nodes)
 
 
-def expected_products(a: Tensor, b: Tensor, graph: Incidence) -> Tensor:
+def expected_products(a: Tensor, b: Tensor, graph: tg_lpe.Graph) -> Tensor:
     """``A B + B A`` by definition, in double precision."""
     tail, head = graph.tail.numpy(), graph.head.numpy()
     rows = []

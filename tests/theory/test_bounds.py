@@ -15,7 +15,7 @@ from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe import theory as c
 from tg_lpe.theory.bounds import EXACT_NODES
 
@@ -105,8 +105,8 @@ def test_no_bound_overflows() -> None:
 
 
 def check_spectral_bounds(parts: list[Graph]) -> None:
-    low, high = c.spectral_bounds(Incidence(**batch_of(parts).arguments()))
-    exact_low, exact_high = c.spectral_interval(Incidence(**batch_of(parts).arguments()))
+    low, high = c.spectral_bounds(tg_lpe.Graph(**batch_of(parts).arguments()))
+    exact_low, exact_high = c.spectral_interval(tg_lpe.Graph(**batch_of(parts).arguments()))
     assert low.dtype == high.dtype == torch.float64 and low.shape == high.shape == (len(parts),)
     for number, graph in enumerate(parts):
         true_low, true_high = nonzero_range(graph)
@@ -128,12 +128,12 @@ def test_spectral_bounds_of_corner_cases() -> None:
     check_spectral_bounds(corner_cases())
     check_spectral_bounds([case.graph for case in CASES])
     check_spectral_bounds([Graph(0, [], [])])
-    low, high = c.spectral_bounds(Incidence(torch.zeros(2, 0, dtype=torch.int64), 3))
+    low, high = c.spectral_bounds(tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), 3))
     assert low.tolist() == high.tolist() == [1.0]
 
 
 def test_spectral_bounds_do_not_look_at_edges_of_weight_zero() -> None:
-    joined = Incidence(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4, edge_weight=torch.tensor([1.0, 0.0, 3.0]))
+    joined = tg_lpe.Graph(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4, edge_weight=torch.tensor([1.0, 0.0, 3.0]))
     for low, high in (c.spectral_bounds(joined), c.spectral_interval(joined)):
         assert float(low) == pytest.approx(2.0) and float(high) == pytest.approx(6.0, rel=1e-11)
 
@@ -150,20 +150,20 @@ def test_intervals_of_large_graphs() -> None:
     n, skips = 3000, (1, 7, 54, 390)
     graph = from_networkx(nx.circulant_graph(n, skips), lambda number: 2.0)
     values = sum(4 * (1 - np.cos(2 * np.pi * np.arange(n) * skip / n)) for skip in skips)
-    whole = Incidence(graph.edge_index(), n, edge_weight=graph.edge_weight())
+    whole = tg_lpe.Graph(graph.edge_index(), n, edge_weight=graph.edge_weight())
     low, high = (float(x) for x in c.spectral_interval(whole))
     second, largest = np.sort(values)[1], values.max()
     assert n > EXACT_NODES and 0.97 * second < low <= 1.01 * second and largest <= high < 1.2 * largest
     batch = torch.zeros(n, dtype=torch.int64)
-    apart = Incidence(graph.edge_index(), n + 1, edge_weight=graph.edge_weight())
-    several = Incidence(graph.edge_index(), n + 1, batch=torch.cat([batch, torch.ones(1, dtype=torch.int64)]))
+    apart = tg_lpe.Graph(graph.edge_index(), n + 1, edge_weight=graph.edge_weight())
+    several = tg_lpe.Graph(graph.edge_index(), n + 1, batch=torch.cat([batch, torch.ones(1, dtype=torch.int64)]))
     for other in (apart, several):
         with pytest.raises(ValueError, match=rf"up to {EXACT_NODES} nodes a graph, got {other.max_nodes}"):
             c.spectral_interval(other)
 
 
 def test_refuses_grounded_graphs() -> None:
-    grounded = Incidence(torch.tensor([[0], [1]]), 2, ground=torch.ones(2))
+    grounded = tg_lpe.Graph(torch.tensor([[0], [1]]), 2, ground=torch.ones(2))
     for function in (c.spectral_bounds, c.spectral_interval):
         with pytest.raises(ValueError, match="without ground conductances"):
             function(grounded)

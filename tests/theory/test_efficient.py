@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe import theory as c
 from tg_lpe.datasets.synthetic import random_regular_edges
 from tg_lpe.theory.efficient import EfficientTransformer, Weights, efficient_layer
@@ -45,8 +45,8 @@ def loaded(
     return model
 
 
-def incidence_of(graph: Graph) -> Incidence:
-    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+def incidence_of(graph: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
@@ -183,7 +183,7 @@ class LargestTensor(TorchDispatchMode):
 def test_a_large_graph_is_never_written_out() -> None:
     n, k = 100_000, 1
     edges = random_regular_edges(n, 6, torch.Generator().manual_seed(0))
-    graph, demands = Incidence(edges, n), normal(n, k)
+    graph, demands = tg_lpe.Graph(edges, n), normal(n, k)
     with LargestTensor() as seen:
         phi = c.electric_potential(graph, demands, 1e-4)
     psi = c.remove_component_means(graph, demands)

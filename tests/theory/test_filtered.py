@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe import theory as c
 from tg_lpe.graph import subspace
 from tg_lpe.graph.components import Components
@@ -46,7 +46,7 @@ def test_the_filter_is_a_chebyshev_polynomial(case: Case, degree: int, side: str
 BLOCKS = from_networkx(nx.random_partition_graph([50] * 6, 0.3, 0.02, seed=0))
 
 
-def normalized_incidence(graph: Incidence) -> Tensor:
+def normalized_incidence(graph: tg_lpe.Graph) -> Tensor:
     """``D^-1/2 B``, of which eq. (16) makes its layers."""
     b = graph.dense()
     return b / graph.laplacian_diagonal(b).sqrt().unsqueeze(1)
@@ -55,7 +55,7 @@ def normalized_incidence(graph: Incidence) -> Tensor:
 @pytest.mark.parametrize(("cut", "length"), [(0.0, 8), (0.37, 16), (0.8, 5)])
 def test_a_loop_of_positions_is_such_a_filter(cut: float, length: int) -> None:
     """Both forms of the loop, against the layers with the weights of the construction."""
-    graph = Incidence(**batch_of([BLOCKS]).arguments())
+    graph = tg_lpe.Graph(**batch_of([BLOCKS]).arguments())
     parts, x = Components(graph), normal(graph.num_nodes, 3)
     null = graph.laplacian_diagonal(x).sqrt()
     null = null / null.norm()
@@ -77,7 +77,7 @@ def test_a_loop_of_positions_is_such_a_filter(cut: float, length: int) -> None:
 @pytest.mark.parametrize("degree", [2, 4, 8])
 def test_loops_of_positions_meet_their_bound(degree: int) -> None:
     """As many columns as wanted vectors, and a cut above all others."""
-    graph = Incidence(**batch_of([BLOCKS]).arguments())
+    graph = tg_lpe.Graph(**batch_of([BLOCKS]).arguments())
     b = normalized_incidence(graph)
     values, vectors = torch.linalg.eigh(b @ b.mT)
     basis = vectors[:, 1:6].numpy()
@@ -101,7 +101,7 @@ def test_invalid_filters(arguments: tuple[int, float, float], message: str) -> N
         c.chebyshev_filter(2, *arguments)
 
 
-def dense(graph: Incidence) -> np.ndarray:
+def dense(graph: tg_lpe.Graph) -> np.ndarray:
     b = graph.dense()
     return (b @ b.mT).numpy()
 
@@ -114,8 +114,8 @@ LARGE = {
 large_graphs = pytest.mark.parametrize("name", sorted(LARGE))
 
 
-def incidence(graph: Graph) -> Incidence:
-    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+def incidence(graph: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
 
 
 @large_graphs
@@ -140,7 +140,7 @@ def test_eigenvectors_of_large_graphs(name: str, which: str, k: int) -> None:
 def test_a_batch_of_small_and_large_graphs() -> None:
     parts = [CASES[4].graph, LARGE["weighted grid"], Graph(0, [], []), CASES[8].graph]
     batch = batch_of(parts)
-    vectors, values = c.laplacian_eigenvectors(Incidence(**batch.arguments()), 4)
+    vectors, values = c.laplacian_eigenvectors(tg_lpe.Graph(**batch.arguments()), 4)
     for number, (part, own) in enumerate(zip(parts, batch.split(vectors), strict=True)):
         if part.num_nodes:
             alone, found = c.laplacian_eigenvectors(incidence(part), 4)
@@ -159,7 +159,7 @@ def test_a_missing_gap_is_reported() -> None:
 needs_cpu = pytest.mark.skipif(not cpu.is_available(), reason="the C++ part is absent or switched off")
 
 
-def blocks_by_torch(graph: Incidence, phi: Tensor, residual: Tensor, value: Tensor) -> Tensor:
+def blocks_by_torch(graph: tg_lpe.Graph, phi: Tensor, residual: Tensor, value: Tensor) -> Tensor:
     laplacian = torch.from_numpy(dense(graph)).to(phi.dtype)
     z = phi.unflatten(1, (2, -1))
     for r, v in zip(residual, value, strict=True):

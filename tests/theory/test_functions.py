@@ -16,7 +16,7 @@ from scipy.linalg import expm
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import Incidence
+import tg_lpe
 from tg_lpe import theory as c
 from tg_lpe.theory.functions import FAST_FLOOR, heat_kernel_entries, resistance_pairs
 
@@ -32,8 +32,8 @@ LOOPS = {
 every_function = pytest.mark.parametrize("name", sorted(LOOPS))
 
 
-def graph_of(graph: Graph) -> Incidence:
-    return Incidence(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
+def graph_of(graph: Graph) -> tg_lpe.Graph:
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
 
 
 def data_of(graph: Graph, **more) -> Data:
@@ -135,7 +135,7 @@ def test_edges_agree_with_all_pairs_for_any_edge_list(data: st.DataObject, graph
 @given(st.lists(st.one_of(graphs(exponents=(-1.0, 1.0)), st.sampled_from(corner_cases()[:5])), max_size=5))
 def test_resistances_of_a_batch(parts: list[Graph]) -> None:
     batched = batch_of(parts)
-    graph = Incidence(**batched.arguments())
+    graph = tg_lpe.Graph(**batched.arguments())
     index, values = resistance_pairs(graph)
     edges = c.effective_resistance(graph, "edges").split([2 * len(part.edges) for part in parts])
     sizes = [part.num_nodes**2 for part in parts]
@@ -222,7 +222,7 @@ def test_heat_kernels_of_random_graphs(graph: Graph, s: float, tolerance: float)
 def test_heat_kernels_at_nodes_and_edges_of_a_batch() -> None:
     parts, times = [case.graph for case in CASES] + corner_cases()[:5], (0.0, 0.4, 7.0)
     batched = batch_of(parts)
-    nodes, edges = heat_kernel_entries(Incidence(**batched.arguments()), times)
+    nodes, edges = heat_kernel_entries(tg_lpe.Graph(**batched.arguments()), times)
     split = edges.split([len(part.edges) for part in parts])
     for part, own, at in zip(parts, batched.split(nodes), split, strict=True):
         kernels = np.stack([expm(-s * part.laplacian()) for s in times], -1) if part.num_nodes else np.zeros((0, 0, 3))
@@ -285,7 +285,7 @@ def test_resistive_embeddings_refuse_what_they_cannot_do() -> None:
 # Eigenvectors.
 
 
-def check_eigenvectors(graph: Incidence, laplacian: np.ndarray, k: int, which: str) -> None:
+def check_eigenvectors(graph: tg_lpe.Graph, laplacian: np.ndarray, k: int, which: str) -> None:
     n = graph.num_nodes
     vectors, found = c.laplacian_eigenvectors(graph, k, which, max_layers=10**6)
     vectors, found, count = vectors.numpy(), found[0].numpy(), min(k, n)
@@ -340,6 +340,6 @@ def test_nodes_without_edges(name: str) -> None:
 
 @every_function
 def test_refuses_grounded_graphs(name: str) -> None:
-    grounded = Incidence(torch.tensor([[0, 1], [1, 2]]), 3, ground=torch.ones(3))
+    grounded = tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3, ground=torch.ones(3))
     with pytest.raises(ValueError, match="without ground conductances"):
         LOOPS[name](grounded)

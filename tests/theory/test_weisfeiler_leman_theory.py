@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from scipy.linalg import block_diag
 from torch_geometric.data import Data
 
-from tg_lpe import Encoder, GramTransformer, Incidence
+import tg_lpe
+from tg_lpe import Encoder, GramTransformer
 from tg_lpe.encoders import SPE
 from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.models.tuple_transformer import TupleTransformer
@@ -216,7 +217,7 @@ def test_heads_find_neighbours_of_tuples(embedding: str) -> None:
     eigenvectors, the head ``j`` finds the tuples that have a neighbour of ``v_j`` in its place. With columns that the
     positions share it does not.
     """
-    # Incidence matrices have whole numbers; the rounding of eigenvectors is multiplied by b = 60.
+    # tg_lpe.Graph matrices have whole numbers; the rounding of eigenvectors is multiplied by b = 60.
     tolerance = 1e-13 if embedding == "incidence" else 1e-12
     for adjacency, nodes in small_graphs():
         n, k = len(adjacency), nodes.shape[1]
@@ -576,7 +577,7 @@ def test_neighbourhoods_among_connected_tuples_are_smaller_than_degrees() -> Non
     """The normaliser of Theorem 6 fails: ``d(v_j)`` does not count the neighbours that are tuples, some have none."""
     graph = nx.gnp_random_graph(8, 0.35, seed=1)
     data = from_networkx(graph)
-    tuples = component_tuples(Incidence(data.edge_index(), 8), 3, 1).T.tolist()
+    tuples = component_tuples(tg_lpe.Graph(data.edge_index(), 8), 3, 1).T.tolist()
     known = {tuple(nodes) for nodes in tuples}
     sizes, degrees = [], []
     for nodes in known:

@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import expm
 from torch_geometric.data import Data
 
-from tg_lpe import Encoder, GramTransformer, Incidence, LinearTransformer
+from tg_lpe import Encoder, GramTransformer, Graph, LinearTransformer
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.encoders import RandomWalk
@@ -41,7 +41,7 @@ def test_kernels_against_dense_algebra() -> None:
     """Two graphs in a batch, one of them with an isolated node; a ring, whose eigenvalues repeat."""
     sizes, edges = (8, 6), (RING_AND_TAIL, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]))
     batch = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
-    graph = Incidence(torch.cat([edges[0], edges[1] + sizes[0]], 1), 14, batch=batch)
+    graph = Graph(torch.cat([edges[0], edges[1] + sizes[0]], 1), 14, batch=batch)
     kernels = ("heat", "resistance", "eigenspaces", "walks")
     node, edge = kernel_entries(graph, kernels)
     assert node.shape == (14, kernel_channels(kernels))
@@ -65,7 +65,7 @@ def test_kernels_against_dense_algebra() -> None:
 
 def test_walks_are_return_probabilities() -> None:
     """Of graphs without isolated nodes, whose walks return nowhere in one convention and stay in the other."""
-    graph = Incidence(RING_AND_TAIL, 7, edge_weight=torch.tensor([1e-3, 2.0, 0.5, 30.0, 1.0, 4.0, 1.0]))
+    graph = Graph(RING_AND_TAIL, 7, edge_weight=torch.tensor([1e-3, 2.0, 0.5, 30.0, 1.0, 4.0, 1.0]))
     for got, expected in zip(kernel_entries(graph, ("walks",)), random_walk_probabilities(graph, 20), strict=True):
         torch.testing.assert_close(got, expected[:, 1:], rtol=0, atol=1e-12)
 
@@ -74,9 +74,9 @@ def test_grounded_graphs_do_not_see_their_batch() -> None:
     """A grounded graph has no null space; the padding of its bucket must not be taken for one."""
     path = torch.tensor([[0, 1], [1, 2]])
     longer = torch.tensor([[3, 4, 5, 6], [4, 5, 6, 7]])
-    alone = kernel_entries(Incidence(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
+    alone = kernel_entries(Graph(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
     batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
-    both = Incidence(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
+    both = Graph(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
     torch.testing.assert_close(kernel_entries(both, ("eigenspaces",))[0][:3], alone)
 
 
@@ -84,7 +84,7 @@ def test_unknown_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match="kernels must"):
         KernelPretrainConfig(kernels=("warmth",))
     with pytest.raises(ValueError, match="'warmth'"):
-        kernel_entries(Incidence(RING_AND_TAIL, 7), ("warmth",))
+        kernel_entries(Graph(RING_AND_TAIL, 7), ("warmth",))
 
 
 def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> None:

@@ -94,6 +94,3 @@ def _overview() -> str:
         f"commands:\n{listed}\n\noptions:\n  --help     also of a command: tg-lpe train --help\n"
         "  --version  the version of the package"
     )
-
-
-__all__ = ["main"]

@@ -705,10 +705,6 @@ class Graph:
         )
 
 
-Incidence = Graph
-"""The name of the class where its incidence matrix alone is meant."""
-
-
 @torch.compiler.disable
 def make_graph(*arguments: Any, **options: Any) -> Graph:
     """Make a graph with its undirected edges: under ``torch.compile`` one break of the compiled graph, not several."""

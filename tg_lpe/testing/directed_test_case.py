@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tg_lpe.encoders import Encoder, Encoding
-from tg_lpe.graph.graph import Incidence
+from tg_lpe.graph.graph import make_graph
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
 from tg_lpe.testing.graphs import Graph, few, graphs
 
@@ -67,7 +67,7 @@ class DirectedEncoderTestCase(EncoderTestCase):
         """Compare nodes, edges and pairs with the oracle."""
         encoder, adjacency = self.double(), dense_adjacency(num_nodes, index, weight)
         node, pairs = (torch.from_numpy(values) for values in self.directed_oracle(adjacency))
-        graph = Incidence(index, num_nodes, edge_weight=weight)
+        graph = make_graph(index, num_nodes, edge_weight=weight)
         got, values = encoder.encode_with_pairs(graph, graph.pairs)
         self.close(self.directed_invariant(adjacency, got.node), node)
         self.close(values, pairs.reshape(values.shape), 1e-10)
@@ -104,7 +104,7 @@ class DirectedEncoderTestCase(EncoderTestCase):
         index = torch.cat([own + int(begin) for (own, _), begin in zip(listed, first[:-1], strict=True)], 1)
         batch = torch.arange(len(parts)).repeat_interleave(torch.tensor(sizes))
         weight = torch.cat([own for _, own in listed])
-        whole = encoder.encode(Incidence(index, sum(sizes), edge_weight=weight, batch=batch, num_graphs=len(parts)))
+        whole = encoder.encode(make_graph(index, sum(sizes), edge_weight=weight, batch=batch, num_graphs=len(parts)))
         alone = [self.of(encoder, part, *own) for part, own in zip(parts, listed, strict=True)]
         for part, own, got, one in zip(parts, listed, whole.node.split(sizes), alone, strict=True):
             adjacency = dense_adjacency(part.num_nodes, *own)
@@ -113,10 +113,10 @@ class DirectedEncoderTestCase(EncoderTestCase):
         self.close(whole.edge, torch.cat([one.edge for one in alone if one.edge is not None]))
 
     def of(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor) -> Encoding:
-        return encoder.encode(Incidence(index, graph.num_nodes, edge_weight=weight))
+        return encoder.encode(make_graph(index, graph.num_nodes, edge_weight=weight))
 
     def test_directions_are_told(self) -> None:
         """A directed cycle of five nodes at the nodes beside one of them: the next and the one before differ."""
         encoder, index = self.double(), torch.tensor(list(nx.cycle_graph(5, create_using=nx.DiGraph).edges)).T
-        ahead, behind = encoder.encode_pairs(Incidence(index, 5), torch.tensor([[0, 0], [1, 4]]))
+        ahead, behind = encoder.encode_pairs(make_graph(index, 5), torch.tensor([[0, 0], [1, 4]]))
         assert float((ahead - behind).abs().max()) > 0.1

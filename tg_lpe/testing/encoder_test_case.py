@@ -18,8 +18,9 @@ from networkx import barbell_graph
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+import tg_lpe.graph.graph
 from tg_lpe.encoders import ENCODERS, Encoder, Encoding, load_encoder, make_encoder
-from tg_lpe.graph.graph import Incidence
+from tg_lpe.graph.graph import make_graph
 from tg_lpe.models import GraphTransformer
 from tg_lpe.testing.graphs import (
     Graph,
@@ -114,16 +115,18 @@ class EncoderTestCase:
         return torch.ones(edge_index.size(1), dtype=torch.int64) if "edge_attr" in encoder.reads else None
 
     def run(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor, **more: Any) -> Encoding:
-        incidence = Incidence(index, graph.num_nodes, edge_weight=weight)
+        incidence = make_graph(index, graph.num_nodes, edge_weight=weight)
         with torch.no_grad():
             return encoder.encode(incidence, self.features(encoder, graph), self.kinds(encoder, index), **more)
 
-    def batch(self, encoder: Encoder, parts: list[Graph]) -> tuple[Incidence, Tensor | None, Tensor | None]:
+    def batch(
+        self, encoder: Encoder, parts: list[Graph]
+    ) -> tuple[tg_lpe.graph.graph.Graph, Tensor | None, Tensor | None]:
         """Several graphs as one, and their features."""
         batched = batch_of(parts)
         x = [rows for part in (Graph(0, [], []), *parts) if (rows := self.features(encoder, part)) is not None]
         kinds = self.kinds(encoder, batched.edge_index)
-        return Incidence(**batched.arguments()), torch.cat(x) if x else None, kinds
+        return make_graph(**batched.arguments()), torch.cat(x) if x else None, kinds
 
     def run_batch(self, encoder: Encoder, parts: list[Graph], **more: Any) -> Encoding:
         with torch.no_grad():
@@ -253,7 +256,7 @@ class EncoderTestCase:
             self.close(self.run_pairs(encoder, [part])[1], own)
             if (expected := self.pair_oracle(part)) is not None:
                 self.close(own, torch.from_numpy(expected).reshape(own.shape))
-        pairs = Incidence(**batch_of(parts).arguments()).pairs
+        pairs = make_graph(**batch_of(parts).arguments()).pairs
         some = torch.randperm(pairs.size(1), generator=torch.Generator().manual_seed(0))[:50]
         self.close(self.run_pairs(encoder, parts, pairs[:, some])[1], values[some])
         if self.equivariant and len(parts) == 1:
@@ -286,13 +289,13 @@ class EncoderTestCase:
     def test_what_was_precomputed_is_enough(self) -> None:
         encoder, parts = self.double(), [GRAPH, Graph(1, [], []), from_networkx(barbell_graph(5, 2))]
         batched = batch_of(parts)
-        found = encoder.precompute(Incidence(**batched.arguments()))
+        found = encoder.precompute(make_graph(**batched.arguments()))
         rows = {"node": batched.num_nodes, "edge": batched.edge_index.size(1), "graph": len(parts)}
         for name, values in found.items():
             assert values.size(0) == rows[name.split("_")[0]] and "index" not in name and "batch" not in name
         got, expected = self.run_batch(encoder, parts, precomputed=found), self.run_batch(encoder, parts)
         assert _equal(got, expected)
-        alone = [encoder.precompute(Incidence(**batch_of([part]).arguments())) for part in parts]
+        alone = [encoder.precompute(make_graph(**batch_of([part]).arguments())) for part in parts]
         stacked = {name: torch.cat([part[name] for part in alone]) for name in found}
         got = self.run_batch(encoder, parts, precomputed=stacked)
         torch.testing.assert_close(got.node, expected.node, rtol=self.tolerance, atol=self.tolerance)
@@ -316,7 +319,7 @@ class EncoderTestCase:
         inputs = [self.features(encoder, GRAPH), index, self.kinds(encoder, index), weight]
         copies = [None if values is None else values.clone() for values in inputs]
         with torch.no_grad():
-            found = encoder.encode(Incidence(index, GRAPH.num_nodes, edge_weight=weight), inputs[0], inputs[2])
+            found = encoder.encode(make_graph(index, GRAPH.num_nodes, edge_weight=weight), inputs[0], inputs[2])
         assert all(part is None or part.is_contiguous() for part in found)
         for values, copied in zip(inputs, copies, strict=True):
             assert values is None or copied is None or torch.equal(values, copied)
@@ -429,7 +432,7 @@ class EncoderTestCase:
 
     def test_precomputed_of_another_graph_is_refused(self) -> None:
         encoder, other = self.double(), from_networkx(barbell_graph(5, 2))
-        found = encoder.precompute(Incidence(**batch_of([GRAPH]).arguments()))
+        found = encoder.precompute(make_graph(**batch_of([GRAPH]).arguments()))
         if not found or not self.checks_precomputed:
             return
         for wrong in (
@@ -493,7 +496,7 @@ class EncoderTestCase:
 
         def encode(*values: Tensor) -> Tensor:
             inputs = (
-                Incidence(index, graph.num_nodes, edge_weight=weight),
+                make_graph(index, graph.num_nodes, edge_weight=weight),
                 self.features(encoder, graph),
                 self.kinds(encoder, index),
             )
@@ -519,7 +522,7 @@ class EncoderTestCase:
         features, kinds = self.features(encoder, GRAPH), self.kinds(encoder, index)
 
         def loss(*values: Tensor) -> Tensor:
-            inputs = Incidence(index, GRAPH.num_nodes, edge_weight=weight), features, kinds
+            inputs = make_graph(index, GRAPH.num_nodes, edge_weight=weight), features, kinds
             found = torch.func.functional_call(_Encode(encoder), dict(zip(_under(names), values, strict=True)), inputs)
             return sum(part.square().sum() for part in found if part is not None)  # type: ignore[return-value]
 

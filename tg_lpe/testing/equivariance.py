@@ -33,7 +33,7 @@ def assert_permutation_equivariant(
 
         model = LinearTransformer(k=8)
         assert_permutation_equivariant(
-            lambda edge_index, num_nodes, x: model.encode(Incidence(edge_index, num_nodes), probes=x),
+            lambda edge_index, num_nodes, x: model.encode(Graph(edge_index, num_nodes), probes=x),
             edge_index, num_nodes, x=torch.randn(num_nodes, 8),
         )
 

@@ -125,7 +125,7 @@ class Batched:
         return self.batch.numel()
 
     def arguments(self, weighted: bool = True) -> dict[str, Any]:
-        """Keyword arguments for :class:`tg_lpe.Incidence` and the encoder."""
+        """Keyword arguments for :class:`tg_lpe.Graph` and the encoder."""
         kwargs = {
             "edge_index": self.edge_index,
             "num_nodes": self.num_nodes,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.encoders import Encoder, Encoding
-from tg_lpe.graph.graph import Incidence
+from tg_lpe.graph.graph import make_graph
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 from tg_lpe.testing.graphs import Graph, corner_cases, from_networkx, normal
 
@@ -116,7 +116,7 @@ class PositionalEncoderTestCase(EncoderTestCase):
         towards = normal(graph.num_nodes, graph.num_nodes, seed=1)
 
         def loss() -> Tensor:
-            node = encoder.encode(Incidence(index, graph.num_nodes, edge_weight=weight)).node
+            node = encoder.encode(make_graph(index, graph.num_nodes, edge_weight=weight)).node
             return (towards * (node @ node.mT)).sum()
 
         slopes = torch.autograd.grad(loss(), values)

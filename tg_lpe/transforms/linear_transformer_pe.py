@@ -21,12 +21,12 @@ DEFAULT_ENCODER = "gram-k16"
 class LinearTransformerPE(AddPositionalEncoding):
     r"""Adds the positional encoding of a linear transformer to a graph (functional name: ``linear_transformer_pe``).
 
-    :class:`AddPositionalEncoding` with an encoder that ships with the package, :data:`DEFAULT_ENCODER`, a pretrained
-    :class:`~tg_lpe.GramTransformer`: layers of the paper's linear transformer, read as Gram matrices. The class
-    :class:`~tg_lpe.LinearTransformer` is another encoder. The card in ``tg_lpe/zoo`` says what is computed. Channels
-    are in the order of what they explain, so that the first ``k`` are an encoding of that width. It is defined on every
-    graph: a single node, no edges, fewer nodes than ``k``, several components. `Graph Transformers Dream of Electric
-    Flow <https://arxiv.org/abs/2410.16699>`_.
+    ``LinearTransformerPE`` runs a pretrained :class:`~tg_lpe.GramTransformer`; the class
+    :class:`~tg_lpe.LinearTransformer` is another encoder. Both compute with layers of the paper's linear transformer.
+    This is :class:`AddPositionalEncoding` with the encoder :data:`DEFAULT_ENCODER`, which ships with the package; its
+    card in ``tg_lpe/zoo`` says what is computed. Channels are in the order of what they explain, so that the first
+    ``k`` are an encoding of that width. It is defined on every graph: a single node, no edges, fewer nodes than ``k``,
+    several components. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
 
     Columns have variance one on molecules. They are larger on dense graphs, and by far where edge weights are far from
     one: divide weights by their mean, and normalise what goes into a model of your own.

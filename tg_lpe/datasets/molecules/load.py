@@ -34,6 +34,8 @@ from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 DatasetName = Literal["zinc", "qm9", "qm9-solubility", "nci", "zinc12k", "molhiv"]
+"""Published sets that :func:`load_molecules` reads by name."""
+
 ComputedTarget = Literal["solubility"]
 
 _COMPUTED_BY_NAME = ("zinc", "qm9-solubility", "nci")
