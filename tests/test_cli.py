@@ -639,10 +639,11 @@ def test_published_splits_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFix
     masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
     np.savez(tmp_path / "ring.npz", edge_index=ring, y=np.arange(30) % 2, x=np.ones((30, 1)), **masks)
     command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", "--epochs", "1"]
-    command += ["--out", str(tmp_path / "run"), "--seed", "5", "--threads", "1", "--quiet"]
+    command += ["--out", str(tmp_path / "run"), "--seeds", "5", "6", "--threads", "1", "--quiet"]
     assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0, capsys.readouterr().err
-    data = json.loads((tmp_path / "run" / "config.json").read_text())["data"]
-    assert data["split"] == {"kind": "published", "number": 1} and data["num_labelled_val"] == 10
+    for seed, number in ((5, 1), (6, 2)):
+        data = json.loads((tmp_path / "run" / f"s{seed}" / "config.json").read_text())["data"]
+        assert data["split"] == {"kind": "published", "number": number} and data["num_labelled_val"] == 10
 
 
 def test_directions_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

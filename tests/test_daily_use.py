@@ -12,6 +12,7 @@ from rdkit import Chem, RDConfig
 from rdkit.Chem import Crippen, rdMolDescriptors
 
 from tg_lpe.cli import main
+from tg_lpe.data import random_folds
 from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
 
 TINY = "--target logp area --encoder none --epochs 1 --threads 1 --quiet --model.hidden_channels 8 --model.heads 2"
@@ -95,3 +96,57 @@ def test_the_split_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
         runs[seed] = data_of(tmp_path / seed)
     assert runs["3"] == runs["0"] and runs["4"]["split"] == {"kind": "random", "seed": 7}
     assert runs["4"]["digest"] == load(table, targets=["logp", "area"], seed=7).digest()
+
+
+def test_several_seeds_have_one_split(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("--seeds", "0", "5", "--out", tmp_path / "runs", "--graphs", "200")
+    train(table, *command)
+    out = capsys.readouterr().out
+    runs = [tmp_path / "runs" / name for name in ("s0", "s5")]
+    assert data_of(runs[0]) == data_of(runs[1]), "the seeds share one split"
+    figures = [json.loads((run / "result.json").read_text())["test_scaled_mae"] for run in runs]
+    mean = sum(figures) / 2
+    assert figures[0] != figures[1] and f"{mean:.4f} ± " in out and "0, 5" in out
+    assert "already holds a run" in refused(capsys, table, *command)
+    (runs[1] / "result.json").unlink()  # as one that was stopped
+    train(table, *command, "--resume")
+    again, err = capsys.readouterr()
+    assert again.splitlines()[-3:] == out.splitlines()[-3:] and "s0 is complete already" in err
+    predictions = tmp_path / "predictions.csv"
+    assert main(["predict", *map(str, runs), str(table), str(predictions), "--quiet", "--threads", "1"]) == 0
+    assert "logp_spread" in predictions.read_text(encoding="utf-8").partition("\n")[0]
+
+
+def test_each_molecule_is_tested_in_one_fold(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    train(table, "--folds", "3", "--out", out)
+    said = capsys.readouterr().out
+    described = [data_of(out / f"fold{number}") for number in range(3)]
+    assert [data["split"]["fold"] for data in described] == [0, 1, 2]
+    assert sum(data["num_test"] for data in described) == 1000 and {data["num_val"] for data in described} == {100}
+    assert len({data["digest"] for data in described}) == 3
+    assert " ± " in said.splitlines()[-4] and "0 fold 0, 0 fold 1, 0 fold 2" in said, "one row for all folds"
+    capsys.readouterr()
+    assert main(["report", *(str(out / f"fold{number}") for number in range(3)), "--out", str(out / "a.html")]) == 0
+    assert "0 fold 0, 0 fold 1, 0 fold 2" in capsys.readouterr().out
+
+    parts = random_folds(list(range(10)), seed=1, folds=4)
+    assert sorted(row for _, _, test in parts for row in test) == list(range(10))
+    assert all(sorted([*train, *val, *test]) == list(range(10)) for train, val, test in parts)
+
+
+def test_seeds_and_folds_that_cannot_be(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        return refused(capsys, table, "--out", tmp_path / "run", *words)
+
+    assert "--seeds and --folds exclude each other" in said("--seeds", "0", "--folds", "2")
+    assert "--seeds must be different, got 1 1" in said("--seeds", "1", "1")
+    assert "seed must be an integer from 0" in said("--seeds", "-1")
+    assert "--folds must be an integer of at least 2, got 1" in said("--folds", "1")
+    assert "--split_column part and --folds exclude each other" in said("--folds", "2", "--split_column", "part")
+    assert "--split scaffold and --folds exclude each other" in said("--folds", "2", "--split", "scaffold")
+    assert main(["train", "pattern", "--folds", "3", "--out", str(tmp_path / "run")]) == 1
+    assert "--folds 3 would have no effect with pattern" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"fold must be a number from 0 to 4 .* got \(5, 5\)"):
+        load(table, fold=(5, 5))
+    assert not (tmp_path / "run").exists()

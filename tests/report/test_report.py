@@ -353,7 +353,7 @@ def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
         data = [{"source": "my/molecules.smi", "split": split} for split in splits]
         return comparison_table([make_run(test=0.3, data=each, seed=seed) for seed, each in enumerate(data)])
 
-    said = "split was drawn by the seed"
+    said = "split was drawn by the seed or fold"
     assert said in table({"kind": "random", "seed": 0}, {"kind": "random", "seed": 1})
     assert said not in table({"kind": "random", "seed": 0}, {"kind": "random", "seed": 0})
     assert said not in table({"kind": "given"}, {"kind": "given"})

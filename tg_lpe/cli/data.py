@@ -82,7 +82,8 @@ def load_data(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, start: Predictor | None = None, **targets: Any
 ) -> GraphSplits:
     """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
-    splits = _load(args, chosen, start, args.seed if args.split_seed is None else args.split_seed, targets)
+    seed = args.get("data_seed", args.seed) if args.split_seed is None else args.split_seed
+    splits = _load(args, chosen, start, seed, targets)
     split = splits.split or {}
     if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
         raise ValueError(
@@ -156,6 +157,7 @@ def _load(
         vocabulary=vocabulary,
         split=args.split,
         split_column=args.split_column,
+        fold=args.get("fold"),
         cache_dir=args.cache,
         strict=args.strict,
         seed=seed,
@@ -192,6 +194,7 @@ def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) ->
         name: args[name]
         for name in ("data", "smiles_column", "split", "split_column", "cache", "strict", "features", "canonical")
     }
+    given["folds"] = args.get("folds")
     if args.source not in GENERATED:
         given["graphs"] = args.graphs
     given |= {"target" if name == "targets" else name: value for name, value in targets.items()}

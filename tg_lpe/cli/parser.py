@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-OPTION_OF = {"targets": "target", "metric": "task.metric", "folder": "out"}
+OPTION_OF = {"targets": "target", "fold": "folds", "metric": "task.metric", "folder": "out"}
 """Options that have other names than the arguments that they stand for."""
 
 TYPES = {

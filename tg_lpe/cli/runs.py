@@ -44,13 +44,14 @@ def check_out(args: Namespace) -> None:
 def run_training(
     args: Namespace, label: str, command: str, settings: Mapping[str, Any], make: Callable[[RunFolder], TrainingLoop]
 ) -> tuple[Path, dict[str, Any]] | None:
-    """Run a training into its folder; ``None`` if it is complete already, or another process says how it ended."""
+    """Run a training into its folder, or read what a complete one did; ``None`` if another process says it."""
     from tg_lpe.nn.parallel import process_number
     from tg_lpe.report import draw_curve
     from tg_lpe.training.loop import run_in_folder
     from tg_lpe.training.run_folder import RunFolder
 
-    folder = RunFolder(args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}")
+    out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}"
+    folder = RunFolder(Path(out, args.get("inside", "")))
     complete, ours = folder.result.exists(), False
 
     def begin() -> TrainingLoop:
@@ -70,7 +71,6 @@ def run_training(
         return None
     if complete:
         print(f"{folder.path} is complete already", file=sys.stderr)
-        return None
     return folder.path, result
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
+from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.data import add_data, load_data
 from tg_lpe.cli.options import (
@@ -28,11 +30,15 @@ from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
 from tg_lpe.data.units import common_unit, in_mev
 from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
 from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.processes import join
 from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
 from tg_lpe.training.tasks import TASKS, Regression
+
+if TYPE_CHECKING:
+    import torch
 
 NAMED_TASKS: dict[str, dict[str, Any]] = {
     "molhiv": {"name": "binary"},
@@ -67,6 +73,21 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        metavar="SEED",
+        help="train once with each, into OUT/sSEED, and print mean and spread. All have one split, of --split_seed or "
+        "--seed; but each picks its own of the published splits of an .npz file",
+    )
+    parser.add_argument(
+        "--folds",
+        type=int,
+        metavar="K",
+        help="cross-validation: divide a single file into K test sets at random, train for each, into OUT/foldNUMBER, "
+        "and print mean and spread",
+    )
     args = parse_rest(parser, chosen)
     args.start_model = chosen.start
     return args
@@ -84,13 +105,46 @@ def add_target(parser: Parser) -> None:
 
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
-    config: TrainConfig = settings_of(TrainConfig, args)
     check_out(args)
     chosen = encoder_to_train(args)
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     set_threads(args.threads)
     device = join(device_named(args.device))
+    folders = [_train(each, chosen, device) for each in _each_run(args)]
+    if len(folders) > 1 and process_number() == 0:
+        from tg_lpe.report import comparison_table, read_run
+
+        print(comparison_table([read_run(folder) for folder in folders if folder is not None], ["against none"]))
+
+
+def _each_run(args: Namespace) -> list[Namespace]:
+    """Return the arguments of the runs, one for each seed or fold, which differ in seed, data and folder."""
+    settings_of(TrainConfig, args)  # what is wrong is refused before any data is read
+    if args.seeds is None and args.folds is None:
+        return [args]
+    if args.seeds is not None and args.folds is not None:
+        raise ValueError("--seeds and --folds exclude each other: --split_seed or --seed draws other folds")
+    if args.source == "-":
+        raise ValueError("--seeds and --folds read the data once for each run: save it to a file, in place of -")
+    if args.folds is not None:
+        check_count("--folds", args.folds, least=2)
+        changes = [{"fold": (number, args.folds), "inside": f"fold{number}"} for number in range(args.folds)]
+    else:
+        for seed in args.seeds:
+            check_seed(seed)
+        if len(set(args.seeds)) < len(args.seeds):
+            raise ValueError(f"--seeds must be different, got {' '.join(map(str, args.seeds))}")
+        of_data = {} if args.source.endswith(".npz") else {"data_seed": args.seed}
+        changes = [
+            {"seed": seed, **of_data, **({} if args.out is None else {"inside": f"s{seed}"})} for seed in args.seeds
+        ]
+    return [Namespace({**vars(args), **change}) for change in changes]  # type: ignore[no-untyped-call]
+
+
+def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, device: torch.device) -> Path | None:
+    """Train once, print the figures and return the run folder; ``None`` in all processes but the first."""
+    config: TrainConfig = settings_of(TrainConfig, args)
     start = args.start_model
     splits = load_data(args, chosen, start, targets=args.target, missing=args.missing, computed=args.computed)
     task = task_for(splits, **task_arguments(args))
@@ -126,23 +180,25 @@ def run(args: Namespace) -> None:
         return JointTraining(config, model, splits, task, folder, device, progress=not args.quiet)
 
     done = run_training(args, label, "train", settings, begin)
-    if done is not None:
-        folder, result = done
-        test, constant = result[f"test_{task.metric}"], result.get(f"test_{task.metric}_constant")
-        units = dict(zip(splits.target.columns, splits.target.units, strict=False))
-        unit = common_unit(units.values()) if task.metric in IN_UNITS else ""
-        print(
-            f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant, unit)} "
-            f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
-            f"all in {folder}"
-        )
-        figure = task.column_figures[0]
-        constants = result.get(f"test_{figure}_constant_columns", {})
-        for column, value in result.get(f"test_{figure}_columns", {}).items():
-            unit = units.get(column, "") if figure in IN_UNITS else ""
-            print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column), unit)}")
-        if constant is not None and test >= constant:
-            print("  no better than the median of the training labels: nothing was learned", file=sys.stderr)
+    if done is None:
+        return None
+    folder, result = done
+    test, constant = result[f"test_{task.metric}"], result.get(f"test_{task.metric}_constant")
+    units = dict(zip(splits.target.columns, splits.target.units, strict=False))
+    unit = common_unit(units.values()) if task.metric in IN_UNITS else ""
+    print(
+        f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant, unit)} "
+        f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
+        f"all in {folder}"
+    )
+    figure = task.column_figures[0]
+    constants = result.get(f"test_{figure}_constant_columns", {})
+    for column, value in result.get(f"test_{figure}_columns", {}).items():
+        unit = units.get(column, "") if figure in IN_UNITS else ""
+        print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column), unit)}")
+    if constant is not None and test >= constant:
+        print("  no better than the median of the training labels: nothing was learned", file=sys.stderr)
+    return folder
 
 
 def _beside(title: str, value: float | None, constant: float | None, unit: str) -> str:

@@ -238,15 +238,61 @@ def random_split(
         TypeError: if ``dataset`` is one graph.
         ValueError: if the shares leave nothing for training.
     """
+    return _selected(dataset, split_indices(_size(dataset), seed, val, test))
+
+
+def _size(dataset: Any) -> int:
+    """Return the number of graphs."""
     if isinstance(dataset, Data | HeteroData):
         raise TypeError(
-            f"random_split takes a dataset or a sequence of Data, got one {type(dataset).__name__}; random_node_masks "
-            "divides the nodes of one graph, batch.to_data_list() gives the graphs of a Batch"
+            f"a dataset or a sequence of Data is divided, got one {type(dataset).__name__}; random_node_masks divides "
+            "the nodes of one graph, batch.to_data_list() gives the graphs of a Batch"
         )
-    parts = split_indices(len(dataset), seed, val, test)
+    return len(dataset)
+
+
+def _selected(dataset: Any, parts: Sequence[list[int]]) -> tuple[Sequence[Data], Sequence[Data], Sequence[Data]]:
+    """Select three parts of a dataset."""
     if isinstance(dataset, InMemoryDataset):
         return cast(Any, tuple(dataset[part] for part in parts))
     return cast(Any, tuple([dataset[index] for index in part] for part in parts))
+
+
+def random_folds(
+    dataset: Any, seed: int, folds: int = 5, val: float = 0.1
+) -> list[tuple[Sequence[Data], Sequence[Data], Sequence[Data]]]:
+    """Divide a dataset at random for a cross-validation: each graph is in the test set of one fold.
+
+    Args:
+        dataset: a PyG dataset or a sequence of ``Data``.
+        seed: decides the draw; the global generator is not used.
+        folds: number of the folds, at least 2.
+        val: share of the validation sets, which is drawn from what is not in the test set.
+
+    Returns:
+        For each fold its training, validation and test set, as :func:`random_split` returns them.
+
+    Raises:
+        TypeError: if ``dataset`` is one graph.
+        ValueError: if there are fewer than two folds, or a fold leaves nothing for training.
+    """
+    check_count("folds", folds, least=2)
+    return [_selected(dataset, fold_indices(_size(dataset), seed, (fold, folds), val)) for fold in range(folds)]
+
+
+def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0.1) -> tuple[list[int], ...]:
+    """Rows of the three parts of one fold, its number and the number of all, each in ascending order."""
+    number, folds = fold
+    check_count("folds", folds, least=2)
+    if number not in range(folds):
+        raise ValueError(f"fold must be a number from 0 to {folds - 1} and the number of folds, got {fold}")
+    bounds = [place * num_rows // folds for place in (number, number + 1)]
+    num_test, num_val = bounds[1] - bounds[0], max(1, int(num_rows * val + 1e-6))
+    if not num_test or num_rows <= num_val + num_test:
+        raise ValueError(f"{num_rows} rows are too few for {folds} folds, with {num_val} for val")
+    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed)).roll(-bounds[0]).tolist()
+    parts = (order[num_test + num_val :], order[num_test : num_test + num_val], order[:num_test])
+    return tuple(sorted(part) for part in parts)
 
 
 def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1) -> tuple[list[int], ...]:

@@ -11,6 +11,7 @@ from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data.units import common_unit
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.report.format import DASH
 from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
@@ -70,6 +71,12 @@ class Run:
     def finished(self) -> bool:
         """Whether there is a result."""
         return self.result is not None
+
+    @property
+    def draw(self) -> str:
+        """The seed, and the fold of a cross-validation: a run of the same settings and draw adds no spread."""
+        seed, fold = self.settings.get("seed", DASH), (value_in(self.data, "split", dict) or {}).get("fold")
+        return str(seed) if fold is None else f"{seed} fold {fold}"
 
     @property
     def epochs(self) -> int:

@@ -59,7 +59,7 @@ class Row:
         self.rest = {name: value for name, value in settings.items() if not of_encoding(name)}
         self.encoder = settings["encoder"]
         self.finished = runs[0].finished
-        self.seeds = [str(run.settings.get("seed", DASH)) for run in runs]
+        self.seeds = [run.draw for run in runs]
         self.test, self.validation = _spread(run.test for run in runs), _spread(run.validation for run in runs)
         speeds = [value for run in runs for _, value in run.curve("graphs_per_second")]
         self.speed = statistics.median(speeds) if speeds else None
@@ -117,7 +117,7 @@ class Table:
         base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
         if base is None or row.encoder is None or row not in self.ranked:
             return None
-        pairs = [[(run.settings.get("seed"), run.test) for run in each.runs] for each in (row, base)]
+        pairs = [[(run.draw, run.test) for run in each.runs] for each in (row, base)]
         figures, others = ({seed: test for seed, test in each if test is not None} for each in pairs)
         seeds = [seed for seed in figures if seed in others]
         if not seeds:
@@ -157,7 +157,7 @@ class Table:
         """Return the text of the row of the median of the training labels; empty if no run tells its figure."""
 
         def text(values: list[float | None], unit: str) -> str:
-            seeds = [run.settings.get("seed") for run in self.runs]
+            seeds = [run.draw for run in self.runs]
             by_seed = dict([pair for pair in zip(seeds, values, strict=True) if pair[1] is not None][::-1])
             distinct = set(by_seed.values())  # one split for all seeds has one constant
             return _text(distinct if len(distinct) == 1 else by_seed.values(), unit)
@@ -209,7 +209,7 @@ class Table:
         drawn = len({json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}) > 1
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
         notes = [
-            ("± is the sample standard deviation over seeds; a row of one seed has none.", several),
+            ("± is the sample standard deviation over seeds or folds; a row of one run has none.", several),
             (
                 "After `against`, ± is the standard error of the paired difference, over test rows and seeds.",
                 any(name.startswith("against ") for name in self.further),
@@ -218,7 +218,7 @@ class Table:
             ("Not all rows were run with the same seeds; `against none` is over those that both rows have.", uneven),
             (f"No better than the constant, and so of no use: {useless}.", useless),
             (f"Rows differ in more than the encoding: {others}. `against none` compares like with like.", others),
-            ("The split was drawn by the seed: runs with different seeds were tested on different molecules.", drawn),
+            ("The split was drawn by the seed or fold: runs with others were tested on different molecules.", drawn),
             ("Not all runs had the same machine and threads: graphs/s and times do not compare.", len(computers) > 1),
             ("Unfinished runs are not ranked; their validation figure is the best so far.", is_unfinished),
         ]
@@ -292,13 +292,14 @@ def _data_key(run: Run) -> str:
 
     A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
     """
-    names = (*SIZES, "normalization", "atom_types") if run.source in _NAMED else SIZES
-    key = [run.kind, run.source, *(run.data.get(name) for name in names)]
+    split = value_in(run.data, "split", dict) or {}
+    folds = split.get("folds")  # whose sizes may differ by one
+    names = ((), ("normalization", "atom_types"))[run.source in _NAMED]
+    key = [run.kind, run.source, folds, *(run.data.get(name) for name in (*(SIZES if folds is None else ()), *names))]
     if run.kind == "train":
         key += [*(run.task.get(name) for name in RANKED_BY), _target_of(run.data)]
     if run.source == UNNAMED:
         key.append(run.data.get("spec"))  # no path tells data from Python apart
-    split = value_in(run.data, "split", dict) or {}
     if split.get("kind") in ("scaffold", "column"):
         key.append(split)  # a harder split of the same file, perhaps
     return json.dumps(key, sort_keys=True)
@@ -335,7 +336,7 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
     def key(run: Run) -> str:
         settings[id(run)] = effective_settings(run)
         same = json.dumps([settings[id(run)], run.finished, run.test is None, run.title], sort_keys=True)
-        seed = json.dumps([same, run.settings.get("seed")])
+        seed = json.dumps([same, run.draw])
         copies[seed] += 1  # the same seed again adds no spread: a row of its own
         return f"{same}{copies[seed]}"
 

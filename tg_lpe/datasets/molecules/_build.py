@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import TargetSpec
-from tg_lpe.data.splits import PARTS, split_indices
+from tg_lpe.data.splits import PARTS, fold_indices, split_indices
 from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules._labels import read_labels
 from tg_lpe.datasets.molecules.files import Row
@@ -46,6 +46,7 @@ class BuildOptions:
     features: Features = "types"
     canonical: bool = False
     split: Split = "random"
+    fold: tuple[int, int] | None = None
     seed: int = 0
     missing: tuple[str, ...] | None = None
     with_commas: frozenset[str] = frozenset()
@@ -226,8 +227,7 @@ def _members(
             scaffolds = [entry.scaffold or "" for entry in entries if not isinstance(entry, str)]
             parts = scaffold_split(scaffolds)
         else:
-            draw = qm9_split if options.split == "standard" else split_indices
-            parts = dict(zip(PARTS, draw(len(usable), options.seed), strict=True))
+            parts = dict(zip(PARTS, _drawn(len(usable), options), strict=True))
         members = {split: [usable[place] for place in part] for split, part in parts.items()}
     empty = [split for split, part in members.items() if not part]
     if empty and options.split == "scaffold" and "all" in rows and len(usable) >= 3:
@@ -248,6 +248,13 @@ def _members(
         what = "too few molecules for train, val and test" if few else f"no usable molecule for {', '.join(empty)}"
         raise ValueError(f"{what}: {lines}")
     return members
+
+
+def _drawn(num_rows: int, options: BuildOptions) -> tuple[list[int], ...]:
+    """Draw the places of training, validation and test."""
+    if options.fold is not None:
+        return fold_indices(num_rows, options.seed, options.fold)
+    return (qm9_split if options.split == "standard" else split_indices)(num_rows, options.seed)
 
 
 def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:

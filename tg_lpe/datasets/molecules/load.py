@@ -63,6 +63,7 @@ def load_molecules(
     vocabulary: AtomVocabulary | None = None,
     split: Split | None = None,
     split_column: str | None = None,
+    fold: tuple[int, int] | None = None,
     train_files: Sequence[str] = _TRAIN_FILES,
     cache_dir: str | Path | None = None,
     strict: bool = False,
@@ -105,6 +106,8 @@ def load_molecules(
             MoleculeNet does, which draws nothing; with `name="qm9"` also `"standard"`, see :func:`qm9_split`.
         split_column: A column of one file that says where each molecule belongs: `train`, `val` (or `valid`,
             `validation`) or `test`, in any case; in place of `split`.
+        fold: `(number, folds)` for one fold of a cross-validation of one file, such as `(0, 5)`: each molecule is in
+            the test set of one of the folds, a tenth of all are drawn from the others for validation.
         train_files: Names of a folder's files that make up the training set.
         cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
@@ -120,10 +123,10 @@ def load_molecules(
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
         TypeError: If `targets`, `missing` or `train_files` is one string.
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
-            differs from `atom_dict.txt` or comes with ogb's features, `split` or `split_column` is for a folder or
-            `train_files` for a single file, a file is malformed, a label is neither a number nor the name of a class,
-            a cell of `split_column` names no part, a split has no usable molecule, or `strict` is set and a molecule is
-            unusable.
+            differs from `atom_dict.txt` or comes with ogb's features, `split`, `split_column` or `fold` is for a
+            folder or `train_files` for a single file, a file is malformed, a label is neither a number nor the name of
+            a class, a cell of `split_column` names no part, a split has no usable molecule, or `strict` is set and a
+            molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     check_flags(canonical=canonical)
@@ -139,16 +142,14 @@ def load_molecules(
                 f"the atom types asked for are {', '.join(vocabulary)}, and atom_dict.txt in {source} fixes "
                 f"{', '.join(listed_types)}; the same number would mean another type"
             )
-    for option, value in (("split", split), ("split_column", split_column)):
-        if value is not None and "all" not in files:
-            wrong = f"{{{option}}} is for a single file; the folder {{}} brings its own split"
-            raise ArgumentError(wrong, source, **{option: value})
-    if split is not None and split_column is not None:
-        raise ArgumentError(
-            "{split} and {split_column} exclude each other: the column says which molecule is in which part",
-            split=split,
-            split_column=split_column,
-        )
+    divided = {"split": split, "split_column": split_column, "fold": None if fold is None else ...}
+    divided = {option: value for option, value in divided.items() if value is not None}
+    if divided and "all" not in files:
+        wrong = f"{{{next(iter(divided))}}} is for a single file; the folder {{}} brings its own split"
+        raise ArgumentError(wrong, source, **divided)
+    if len(divided) > 1 and divided != {"split": "random", "fold": ...}:
+        both = " and ".join(f"{{{option}}}" for option in divided)
+        raise ArgumentError(both + " exclude each other: each divides the molecules", **divided)
     every = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
@@ -166,6 +167,7 @@ def load_molecules(
         missing=None if missing is None else tuple(missing),
         with_commas=frozenset(file.name for file in every if file.separator not in ("", ",")),
         split=split or "random",
+        fold=fold,
         seed=seed,
         num_workers=num_workers,
         progress=progress,
@@ -189,6 +191,7 @@ def load_molecules(
         how = {"kind": "column", "column": split_column}
     else:
         how = {"kind": options.split, **({} if options.split == "scaffold" else {"seed": seed})}
+        how |= {} if fold is None else {"fold": fold[0], "folds": fold[1]}
     return replace(splits, split=how, repair_radicals=options.repair_radicals, canonical=canonical)
 
 
@@ -435,6 +438,7 @@ def _cache_path(
             "split": options.split if single else None,
             "seed": options.seed if single and options.split != "scaffold" else None,
             **others,
+            **({} if options.fold is None else {"fold": options.fold}),
             # Another release may read a string, or score it, differently.
             "rdkit": rdBase.rdkitVersion,
         }
