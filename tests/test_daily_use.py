@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rdkit import Chem, RDConfig
 from rdkit.Chem import Crippen, rdMolDescriptors
+from torch import Tensor
+from torch_geometric.data import Data
 
+from tg_lpe import GraphTransformer
 from tg_lpe.cli import main
-from tg_lpe.data import random_folds
+from tg_lpe.data import GraphSplits, random_folds
 from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
+from tg_lpe.training import check_training
+from tg_lpe.training.tasks import Regression
 
 TINY = "--target logp area --encoder none --epochs 1 --threads 1 --quiet --model.hidden_channels 8 --model.heads 2"
 PARTS = {"train": "Train", "val": "valid", "test": "test"}
@@ -150,3 +156,65 @@ def test_seeds_and_folds_that_cannot_be(table: Path, tmp_path: Path, capsys: pyt
     with pytest.raises(ValueError, match=r"fold must be a number from 0 to 4 .* got \(5, 5\)"):
         load(table, fold=(5, 5))
     assert not (tmp_path / "run").exists()
+
+
+def test_weights_of_the_training_loss(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = table.read_text(encoding="utf-8").splitlines()
+    twice = [line if place == 0 else f"{line},2" for place, line in enumerate(text)]
+    twice[0] += ",two"
+    (tmp_path / "twice.csv").write_text("\n".join(twice) + "\n", encoding="utf-8")
+    results = {}
+    for name, column in {"none": None, "equal": "two", "other": "weight"}.items():
+        words = () if column is None else ("--weight_column", column)
+        train(tmp_path / "twice.csv", "--graphs", "200", *words, "--out", tmp_path / name)
+        results[name] = json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8"))
+    assert results["equal"] == results["none"] != results["other"]
+    assert data_of(tmp_path / "other")["weight_column"] == "weight" and "weight_column" not in data_of(
+        tmp_path / "none"
+    )
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "none"), str(tmp_path / "other"), "--out", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr().out
+    assert "weight_column weight" in said and said.count("constant (median") == 1, "two rows of one table"
+    again = ("--graphs", "200", "--out", tmp_path / "other", "--resume")
+    assert "data.weight_column was 'weight', is None" in refused(capsys, tmp_path / "twice.csv", *again)
+
+    splits = load(table, weight_column="weight")
+    assert splits.train[0].graph_weight.shape == (1,) and splits.train.graph_weight.unique().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("1 2 much", r"own.csv:4: 'much' in column 'w' must be a number"),
+        (" 1 1", r"own.csv:2: '' in column 'w' must be a number"),
+        ("1 -2 1", r"own.csv:3: the weight '-2' in column 'w' must be at least 0"),
+    ],
+)
+def test_weights_that_are_none(tmp_path: Path, cells: str, message: str) -> None:
+    rows = [f"{'C' * (place + 1)},{place}.5,{cell}" for place, cell in enumerate(cells.split(" "))]
+    (tmp_path / "own.csv").write_text("\n".join(["smiles,y,w", *rows]) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "own.csv", targets=["y"], weight_column="w")
+    with pytest.raises(ValueError, match=r"targets=.* and weight_column='y' name the same column"):
+        load(tmp_path / "own.csv", targets=["y"], weight_column="y")
+
+
+def test_weights_that_do_not_fit() -> None:
+    class Own(Regression):
+        def loss(self, prediction: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+            return (prediction - target).abs().mean()
+
+    def splits(weight: float) -> GraphSplits:
+        graphs = [Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2, y=0.5 + n) for n in range(4)]
+        for graph in graphs:
+            graph.graph_weight = torch.tensor([weight])
+        return GraphSplits.of(graphs, graphs, graphs, level="graph")
+
+    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=1)
+    check_training(model, splits(2.0), Regression())
+    with pytest.raises(ValueError, match="takes no weight="):
+        check_training(model, splits(2.0), Own())
+    for weight in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="graph_weight must be finite"):
+            check_training(model, splits(weight), Regression())

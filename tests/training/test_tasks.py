@@ -147,8 +147,8 @@ def outputs(task: Task, rows: int = 5) -> Tensor:
     return torch.randn(rows, task.out_channels, generator=generator).requires_grad_()
 
 
-def loss_by_hand(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
-    """Mean of the loss over the labels that are not missing, in a loop."""
+def loss_by_hand(task: Task, prediction: Tensor, target: Tensor, factors: list[float] | None = None) -> Tensor:
+    """Mean of the loss over the labels that are not missing, each times its row's factor, in a loop."""
     target = target.view(len(prediction), -1)
     losses, weights = [], []
     known = target[~target.isnan()]
@@ -167,6 +167,7 @@ def loss_by_hand(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
             else:
                 probability = prediction[row, column].sigmoid()
                 losses.append(-(probability if label == 1 else 1 - probability).log())
+            losses[-1] = losses[-1] * (1.0 if factors is None else factors[row])
     weight = torch.stack(weights).float()
     return (torch.stack(losses) * weight).sum() / weight.sum()
 
@@ -179,6 +180,9 @@ def test_loss_and_gradient_leave_missing_labels_out(task: Task, target: Tensor) 
     torch.testing.assert_close(loss, expected)
     [gradient] = torch.autograd.grad(loss, prediction)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, prediction)[0])
+    factors = [0.0, 0.5, 2.0, 1.5, 1.0]
+    weighted = task.loss(prediction, target, torch.tensor(factors))
+    torch.testing.assert_close(weighted, loss_by_hand(task, prediction, target, factors))
     nothing = task.loss(prediction, torch.full_like(target, NAN))
     assert float(nothing.detach()) == 0 and not torch.autograd.grad(nothing, prediction)[0].any()
 

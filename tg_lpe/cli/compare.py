@@ -22,7 +22,7 @@ from tg_lpe.cli.options import (
 )
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, check_out, device_named, set_threads
-from tg_lpe.cli.train import add_target, task_arguments
+from tg_lpe.cli.train import add_target, of_target, task_arguments
 from tg_lpe.comparison import ENCODINGS, candidates_of, compare
 from tg_lpe.comparison.grid import MODEL, SEEDS, default_config
 from tg_lpe.models.registry import DEFAULT_MODEL
@@ -73,7 +73,7 @@ def run(args: Namespace) -> None:
     device_named(args.device)
     out = Path(args.out or f"runs/compare-{Path(args.source).stem}{'-quick' * args.quick}")
     rows = candidates_of(None if args.encodings is None else [_entry(name) for name in args.encodings])
-    splits = load_data(args, None, targets=args.target, missing=args.missing, computed=args.computed)
+    splits = load_data(args, None, **of_target(args))
     task = task_for(splits, **task_arguments(args))
     epochs = default_config(splits).epochs if args.epochs is None else args.epochs
     comparison = compare(

@@ -100,7 +100,17 @@ def add_target(parser: Parser) -> None:
     target.add_argument(
         "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
     )
+    target.add_argument(
+        "--weight_column",
+        metavar="COLUMN",
+        help="column with the weight of each molecule in the training loss, at least 0; all figures are unweighted",
+    )
     target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
+
+
+def of_target(args: Namespace) -> dict[str, Any]:
+    """Return what the options of :func:`add_target` say, as arguments of ``load_molecules``."""
+    return {"targets": args.target, **{name: args[name] for name in ("missing", "computed", "weight_column")}}
 
 
 def run(args: Namespace) -> None:
@@ -146,7 +156,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     """Train once, print the figures and return the run folder; ``None`` in all processes but the first."""
     config: TrainConfig = settings_of(TrainConfig, args)
     start = args.start_model
-    splits = load_data(args, chosen, start, targets=args.target, missing=args.missing, computed=args.computed)
+    splits = load_data(args, chosen, start, **of_target(args))
     task = task_for(splits, **task_arguments(args))
     options = chosen_model(args, task.level)
     model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)

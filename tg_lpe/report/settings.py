@@ -46,6 +46,7 @@ def effective_settings(run: Run) -> dict[str, Any]:
         settings |= {key: one for key, one in _flattened(name, value).items() if key not in NOT_SETTINGS}
     if (bonds := run.data.get("bond_types")) is not None:
         settings["features"] = "types" if bonds else "ogb"
+    settings["weight_column"] = run.data.get("weight_column")
     if run.precision is not None:
         settings["precision"] = run.precision
     idle = {"seed"} | {name for name, at in READ_BY.items() if settings.get("schedule", at) != at}

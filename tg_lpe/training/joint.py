@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -118,9 +119,10 @@ def train(
 
 
 def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
-    """Raise ``ValueError`` for a model or labels that are not the task's, or a model that expects ``pe`` at a call."""
+    """Raise ``ValueError`` for a model, labels or weights that are not the task's, or a model that expects ``pe``."""
     task.check_model(model)
     task.check_labels(splits)
+    _training_weights(splits, task)
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
     if expects and model.encoder is None:
         raise ValueError(
@@ -160,6 +162,8 @@ class JointTraining(TrainingLoop):
         self.plain_test_set = splits.test
         self.target, self.columns, self.smiles = splits.target.to_dict(), splits.target.columns, splits.smiles
         self.label_figures = _label_figures(task, splits)
+        weights = _training_weights(splits, task)
+        self.weight_scale = None if weights is None else 1 / float(weights.double().mean())
         is_half = resolved_precision(config.precision, self.device) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_half else None
         self._penalties: list[Tensor] = []
@@ -178,11 +182,18 @@ class JointTraining(TrainingLoop):
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the task's loss of a training batch, and the penalty of the model's layers if they have one."""
         if not self.model.has_penalty:
-            return self.task.loss(*_of_all(self.predict(batch, generator), batch))
+            return self._task_loss(self.predict(batch, generator), batch)
         out, penalty = self._call(batch, generator, return_penalty=True)
         penalty = parallel.mean(penalty.float(), batch.num_graphs)
         self._penalties.append(penalty.detach())
-        return self.task.loss(*_of_all(out.float(), batch)) + penalty
+        return self._task_loss(out.float(), batch) + penalty
+
+    def _task_loss(self, out: Tensor, batch: Batch) -> Tensor:
+        """Return the task's loss, in which each graph counts by its weight over the mean weight of the training set."""
+        if self.weight_scale is None:
+            return self.task.loss(*_of_all(out, batch))
+        weight = parallel.gather(batch.graph_weight.to(out.dtype)) * self.weight_scale
+        return self.task.loss(*_of_all(out, batch), weight=weight)
 
     def train_epoch(self) -> dict[str, Any]:
         """Train for an epoch; ``train_penalty`` is the mean penalty of a step, a part of ``train_loss``."""
@@ -310,6 +321,27 @@ def resolved_precision(precision: Precision, device: torch.device) -> Precision:
     # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return "bfloat16" if native else "float32"
+
+
+def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
+    """Return the weights of the training graphs in the loss, ``graph_weight``, ``[num_graphs]``, if they have any.
+
+    Raises:
+        ValueError: if they are not one number of at least 0 for each graph, all are 0, labels belong to nodes, or the
+            task's loss takes no weights.
+    """
+    weights = splits.train._data.get("graph_weight")
+    if weights is None:
+        return None
+    if task.level != "graph":
+        raise ValueError(f"graph_weight weighs graphs, and the task predicts labels of a {task.level}")
+    if "weight" not in inspect.signature(task.loss).parameters:
+        raise ValueError(f"the data has graph_weight, and the loss of the task {task.name!r} takes no weight=")
+    if weights.shape != (len(splits.train),):
+        raise ValueError(f"graph_weight must be one number per graph, [1], got shape {list(weights.shape)} of all")
+    if not bool((weights >= 0).all() & weights.isfinite().all() & (weights > 0).any()):
+        raise ValueError("graph_weight must be finite and at least 0, and not 0 for all training graphs")
+    return weights  # type: ignore[no-any-return]
 
 
 def _of_all(out: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -82,12 +82,14 @@ class Task(ABC):
         return self.num_targets
 
     @abstractmethod
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the mean loss over the labels that are there, 0 where there is none, without waiting for the device.
 
         Args:
             prediction: outputs of the model, ``[num_rows, out_channels]``, or ``[num_rows]`` for one output.
             target: labels ``[num_rows, num_targets]``, or of as many entries; NaN where missing.
+            weight: factor on the loss of each row, ``[num_rows]``, in training alone. A loss of your own may do without
+                this argument; data with weights are then refused.
 
         Raises:
             ValueError: if the shapes do not fit each other.
@@ -293,12 +295,12 @@ class Regression(Task):
     def column_figures(self) -> tuple[str, ...]:
         return ("rmse", "mae") if self.metric == "rmse" else ("mae", "rmse")
 
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
         target = self._scaled(target)
         labelled = ~target.isnan()
         error = prediction - torch.where(labelled, target.to(prediction.dtype), prediction.detach())
-        return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled)
+        return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled, weight)
 
     def predict(self, prediction: Tensor) -> Tensor:
         if self.mean is None or self.std is None:
@@ -332,12 +334,12 @@ class Regression(Task):
 class _BinaryLabels(Task):
     """Labels 0 and 1, one logit per column."""
 
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
         labelled = ~target.isnan()
         known = torch.where(labelled, target, 0.0).to(prediction.dtype)
         each = F.binary_cross_entropy_with_logits(prediction, known, reduction="none")
-        return masked_mean(torch.where(labelled, each, 0.0), labelled)
+        return masked_mean(torch.where(labelled, each, 0.0), labelled, weight)
 
     def predict(self, prediction: Tensor) -> Tensor:
         return prediction.sigmoid()
@@ -421,18 +423,20 @@ class Multiclass(Task):
     def out_channels(self) -> int:
         return self.num_classes
 
-    def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
         labelled = ~target.isnan()
         known = torch.where(labelled, self.references(target, self.metric), 0).long().squeeze(1)
         each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
         if not self.balanced:
-            return masked_mean(torch.where(labelled, each, 0.0), labelled)
+            return masked_mean(torch.where(labelled, each, 0.0), labelled, weight)
+        if weight is not None:
+            each = each * weight.unsqueeze(1)
         mask = labelled.to(each.dtype)
         share = each.new_zeros(self.num_classes).index_add_(0, known, mask.squeeze(1)) / mask.sum().clamp(min=1)
-        weight = mask * (1 - share)[known].unsqueeze(1)
+        of_class = mask * (1 - share)[known].unsqueeze(1)
         # The weights of two classes or more add up to at least 1; that of a single class is 0.
-        return torch.where(labelled, weight * each, 0.0).sum() / weight.sum().clamp(min=1)
+        return torch.where(labelled, of_class * each, 0.0).sum() / of_class.sum().clamp(min=1)
 
     def predict(self, prediction: Tensor) -> Tensor:
         return prediction.softmax(1)
@@ -565,13 +569,17 @@ def _name_outlying(splits: GraphSplits) -> None:
             )
 
 
-def masked_mean(each: Tensor, labelled: Tensor) -> Tensor:
+def masked_mean(each: Tensor, labelled: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the mean over the labels that are there, 0 where there is none, without waiting for the device.
 
     Args:
         each: loss of each label, ``[num_rows, num_targets]``, 0 where the label is missing.
         labelled: whether the label is there, bool of the same shape.
+        weight: factor on the loss of each row, ``[num_rows]``. The mean is over the number of labels, not over the
+            weights: those of all rows together have a mean of one.
     """
+    if weight is not None:
+        each = each * weight.unsqueeze(1)
     return each.sum() / labelled.sum().clamp(min=1)
 
 

@@ -6,15 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import PARTS, fold_indices, split_indices
+from tg_lpe.data.storage import with_attribute
 from tg_lpe.datasets.molecules import _molecule, _pool
-from tg_lpe.datasets.molecules._labels import read_labels
+from tg_lpe.datasets.molecules._labels import read_labels, read_numbers
 from tg_lpe.datasets.molecules.files import Row
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.datasets.molecules.qm9 import qm9_split
@@ -49,6 +51,7 @@ class BuildOptions:
     fold: tuple[int, int] | None = None
     seed: int = 0
     missing: tuple[str, ...] | None = None
+    weight_column: str | None = None
     with_commas: frozenset[str] = frozenset()
     num_workers: int | None = None
     progress: bool = True
@@ -72,6 +75,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
     labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
+    weights = _read_weights(flat, len(columns), options)
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
     usable, report = _sift(flat, molecules, columns, labels)
@@ -95,6 +99,10 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
         split: dataset_of([molecules[position] for position in part], [labels[position] for position in part], widths)
         for split, part in members.items()
     }
+    if weights is not None:
+        for split, part in members.items():
+            values = torch.tensor([weights[position] for position in part])
+            datasets[split] = cast(MoleculeDataset, with_attribute(datasets[split], "graph_weight", "graph", values))
     return MoleculeSplits(
         **datasets,
         spec=spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES)))),
@@ -105,6 +113,18 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
         bond_types=BOND_TYPES if sizes is None else (),
         smiles={split: [flat[position].smiles for position in members[split]] for split in ("val", "test")},
     )
+
+
+def _read_weights(rows: Sequence[Row], place: int, options: BuildOptions) -> list[float] | None:
+    """The weights of rows in the loss, whose cells are at a place; a ``ValueError`` names a cell that is none."""
+    if options.weight_column is None:
+        return None
+    weights = [weight for (weight,) in read_numbers(rows, (options.weight_column,), place, options.with_commas)]
+    for row, weight in zip(rows, weights, strict=True):
+        if weight < 0:
+            cell, column = row.labels[place], options.weight_column
+            raise ValueError(f"{row.file}:{row.line}: the weight {cell!r} in column {column!r} must be at least 0")
+    return weights
 
 
 def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:

@@ -28,6 +28,7 @@ FORMAT_VERSION = 6
 _DIGEST = "sha256"
 _SPLITS = ("train", "val", "test")
 _KEYS = ("x", "edge_index", "edge_attr", "y")
+_OPTIONAL = ("graph_weight",)
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
 
@@ -52,7 +53,7 @@ def store(splits: MoleculeSplits, path: Path) -> None:
     tensors = {}
     for name in _SPLITS:
         dataset: MoleculeDataset = getattr(splits, name)
-        for key in _KEYS:
+        for key in (*_KEYS, *(key for key in _OPTIONAL if key in dataset._data)):
             tensors[f"{name}.{key}"], tensors[f"{name}.{key}.slices"] = dataset._data[key], dataset.slices[key]
     # Not in the header, whose size is limited.
     tensors["smiles"] = torch.frombuffer(bytearray(json.dumps(splits.smiles).encode()), dtype=torch.uint8)
@@ -88,9 +89,10 @@ def load(path: Path) -> MoleculeSplits | None:
 
 def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> MoleculeSplits:
     datasets = {}
+    keys = (*_KEYS, *(key for key in _OPTIONAL if f"train.{key}" in tensors))
     for name in _SPLITS:
-        data = Data(**{key: tensors[f"{name}.{key}"] for key in _KEYS})
-        datasets[name] = MoleculeDataset(data, {key: tensors[f"{name}.{key}.slices"] for key in _KEYS})
+        data = Data(**{key: tensors[f"{name}.{key}"] for key in keys})
+        datasets[name] = MoleculeDataset(data, {key: tensors[f"{name}.{key}.slices"] for key in keys})
     constants, types, target = document["normalization"], document["types"], document["target"]
     return MoleculeSplits(
         **datasets,

@@ -84,6 +84,26 @@ def read_labels(
     return [tuple(labels) for labels in zip(*read, strict=True)] or [()] * len(rows), tuple(classes) * any(classes)
 
 
+def read_numbers(
+    rows: Sequence[Row], columns: Sequence[str], start: int, with_commas: Collection[str] = ()
+) -> list[tuple[float, ...]]:
+    """The numbers of further columns of rows, whose cells begin at place ``start`` of ``Row.labels``.
+
+    Raises:
+        ValueError: If a cell holds no number, or one that float32 does not hold, with its line.
+    """
+    read: list[list[float]] = [[] for _ in columns]
+    for place, column in enumerate(columns):
+        commas = _files_with_commas(rows, start + place, with_commas)
+        for row in rows:
+            cell = row.labels[start + place]
+            value = _number(row, column, cell.replace(",", ".") if row.file in commas else cell)
+            if value is None or math.isnan(value):
+                raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be a number")
+            read[place].append(value)
+    return list(zip(*read, strict=True)) or [()] * len(rows)
+
+
 def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) -> set[str]:
     """Find the files whose column has numbers with decimal commas, and none with a decimal point."""
     cells = [(row.file, row.labels[place]) for row in rows if row.file in files]

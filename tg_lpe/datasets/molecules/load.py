@@ -55,6 +55,7 @@ def load_molecules(
     name: DatasetName | None = None,
     targets: Sequence[str] | None = None,
     missing: Sequence[str] | None = None,
+    weight_column: str | None = None,
     computed: ComputedTarget | None = None,
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
     smiles_column: str | None = None,
@@ -92,6 +93,8 @@ def load_molecules(
             which is enough for pretraining. By default `y`, if it is the only column besides the SMILES. A column of
             words holds classes, numbered in the order of their names, which `splits.target.classes` lists.
         missing: Cells that mean a missing label, such as `("n/a", "-")`, besides empty ones.
+        weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
+            training loss, relative to the mean of the training set. Figures are not weighted.
         computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
         normalization: Constants of the computed target, in place of the name's; selects that target. By default they
             are measured on the training set for sources without a name.
@@ -125,8 +128,8 @@ def load_molecules(
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
             differs from `atom_dict.txt` or comes with ogb's features, `split`, `split_column` or `fold` is for a
             folder or `train_files` for a single file, a file is malformed, a label is neither a number nor the name of
-            a class, a cell of `split_column` names no part, a split has no usable molecule, or `strict` is set and a
-            molecule is unusable.
+            a class, a weight is no number of at least 0, a cell of `split_column` names no part, a split has no usable
+            molecule, or `strict` is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     check_flags(canonical=canonical)
@@ -153,7 +156,8 @@ def load_molecules(
     every = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
-    others = {option: name for option, name in (("split_column", split_column),) if name is not None}
+    beside = {"weight_column": weight_column, "split_column": split_column}
+    others = {option: column for option, column in beside.items() if column is not None}
     target = _choose_target(every, source, name, targets, computed, normalization, others)
     wanted = normalization or _NORMALIZATIONS.get(name or "")
     constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
@@ -165,6 +169,7 @@ def load_molecules(
         features=features,
         canonical=canonical,
         missing=None if missing is None else tuple(missing),
+        weight_column=weight_column,
         with_commas=frozenset(file.name for file in every if file.separator not in ("", ",")),
         split=split or "random",
         fold=fold,
@@ -192,7 +197,8 @@ def load_molecules(
     else:
         how = {"kind": options.split, **({} if options.split == "scaffold" else {"seed": seed})}
         how |= {} if fold is None else {"fold": fold[0], "folds": fold[1]}
-    return replace(splits, split=how, repair_radicals=options.repair_radicals, canonical=canonical)
+    splits = replace(splits, repair_radicals=options.repair_radicals, canonical=canonical)
+    return replace(splits, split=how, weight_column=weight_column)
 
 
 def _choose_target(
@@ -209,11 +215,13 @@ def _choose_target(
     Raises:
         ValueError: If neither decides, or a column is missing or named twice.
     """
+    named: dict[str, tuple[str, object]] = {column: ("targets", targets) for column in targets or ()}
     for option, column in others.items():
-        if column in (targets or ()):
-            raise ArgumentError(
-                f"{{targets}} and {{{option}}} name the same column", targets=targets, **{option: column}
-            )
+        if column in named:
+            first, value = named[column]
+            both = f"{{{first}}} and {{{option}}} name the same column"
+            raise ArgumentError(both, **{first: value, option: column})
+        named[column] = option, column
     for file in files:
         file.check_columns((*(targets or ()), *others.values()))
     columns = {

@@ -123,6 +123,7 @@ class MoleculeSplits(GraphSplits):
         bond_types: Bond types by their index in `edge_attr`; none for ogb's features.
         repair_radicals: Whether SMILES were read with QM9's clean-up.
         canonical: Whether rings were kekulised as in canonical SMILES.
+        weight_column: The column that `graph_weight` was read from, if there is one.
     """
 
     train: MoleculeDataset
@@ -134,6 +135,7 @@ class MoleculeSplits(GraphSplits):
     bond_types: tuple[str, ...] = BOND_TYPES
     repair_radicals: bool = False
     canonical: bool = False
+    weight_column: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return :meth:`GraphSplits.describe` with types, ranges, constants and the molecules left out."""
@@ -141,6 +143,7 @@ class MoleculeSplits(GraphSplits):
             **super().describe(),
             **({"repair_radicals": True} if self.repair_radicals else {}),
             **({"canonical": True} if self.canonical else {}),
+            **({} if self.weight_column is None else {"weight_column": self.weight_column}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
             "bond_types": list(self.bond_types),
             "ranges": self.ranges().to_dict(),
