@@ -52,9 +52,10 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:
         parser.set_defaults({f"model.{name}": value for name, value in MODEL.items()})
-    parser.add_class_arguments(TrainConfig, skip={"seed", "epochs"})
+    parser.add_class_arguments(TrainConfig, skip={"seed", "epochs", "lr"})
     run = parser.add_argument_group("run")
-    run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; over a single graph 100)")
+    run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; over a single graph 300)")
+    run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
     run.add_argument("--processes", type=int, default=1, help="trainings at once, each with its share of the threads")
     run.add_argument(
         "--quick", action="store_true", help="a few epochs of a small model and one seed, to see that it works"
@@ -75,13 +76,14 @@ def run(args: Namespace) -> None:
     rows = candidates_of(None if args.encodings is None else [_entry(name) for name in args.encodings])
     splits = load_data(args, None, **of_target(args))
     task = task_for(splits, **task_arguments(args))
-    epochs = default_config(splits).epochs if args.epochs is None else args.epochs
+    default = default_config(splits)
+    budget = {name: getattr(default, name) if args[name] is None else args[name] for name in ("epochs", "lr")}
     comparison = compare(
         splits,
         rows,
         task=task,
         model=chosen_model(args, task.level),
-        config=settings_of(TrainConfig, args, epochs=epochs),
+        config=settings_of(TrainConfig, args, **budget),
         seeds=args.seeds,
         out=out,
         source=os.path.normpath(args.source),

@@ -42,10 +42,10 @@ MODEL: dict[str, Any] = {"hidden_channels": 64}
 
 SEEDS = (0, 1, 2)
 
-STEPS_OF_ONE = 5
-"""How many times as many epochs are trained on one graph, whose epoch is a single step."""
+ONE_GRAPH = TrainConfig(epochs=300, lr=3e-3)
+"""Budget on one graph, whose epoch is a single step: more of them, and larger ones."""
 
-QUICK = {"epochs": 3, "graphs": 300, "hidden_channels": 32}
+QUICK = {"epochs": 3, "steps": 15, "graphs": 300, "hidden_channels": 32}
 """Bounds of the budget under ``quick``."""
 
 TIMED, LONG = 100, 5.0
@@ -258,7 +258,7 @@ def compare(
         source = str(data) if isinstance(data, str | Path) else "unnamed data"
     options = {**MODEL, **(model or {})} if "model" not in (model or {}) else dict(model or {})
     if quick:
-        config = replace(config, epochs=min(config.epochs, QUICK["epochs"] * _steps(splits)))
+        config = replace(config, epochs=min(config.epochs, QUICK["epochs" if len(splits.train) > 1 else "steps"]))
         seeds = seeds[:1]
         if "hidden_channels" in options:
             options["hidden_channels"] = min(options["hidden_channels"], QUICK["hidden_channels"])
@@ -287,12 +287,8 @@ def compare(
 
 
 def default_config(splits: GraphSplits) -> TrainConfig:
-    """Return a budget of 20 epochs, or of 100 on a single graph, whose epoch is one step."""
-    return TrainConfig(epochs=TrainConfig.epochs * _steps(splits))
-
-
-def _steps(splits: GraphSplits) -> int:
-    return STEPS_OF_ONE if len(splits.train) == 1 else 1
+    """Return a budget of 20 epochs at a rate of 0.001, or on a single graph of 300 steps at 0.003."""
+    return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
 
 
 def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
