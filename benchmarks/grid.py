@@ -4,9 +4,12 @@
     python benchmarks/grid.py --data DIR --rows first --seeds 0 1
     python benchmarks/grid.py --data DIR --collect
 
-DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides and nodes (.npz); PATTERN, CLUSTER and the cycles
-are drawn. Every column has the model of tg-lpe compare, one budget and one split. What is complete is not repeated,
-and what was stopped goes on. Start the command again, or several times at once, for more rows and seeds.
+DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides, nodes (.npz) and brec; PATTERN, CLUSTER and the
+cycles are drawn. Every column has the model of tg-lpe compare, one budget and one split. What is complete is not
+repeated, and what was stopped goes on. Start the command again, or several times at once, for more rows and seeds.
+
+BREC alone trains nothing: its figure is the share of pairs of graphs that a model with random weights tells apart, by
+the protocol of brec.py; what depends on the basis of eigenvectors is unreliable there, and counts as not apart.
 
 All complete trainings are then collected into a JSON file, a cell for each row and column: figures over the seeds, and
 the paired differences to no encoding and to random walks (docs/compare.md). Cells that were not run are counted.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import statistics
 import sys
 import tempfile
 import warnings
@@ -27,13 +31,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import brec
 import torch
 from _arguments import Parser
 from torch_geometric.data import Data
 
-from tg_lpe.checkpoints.files import write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.comparison import ENCODINGS, Candidate, compare
-from tg_lpe.data import GraphSplits
+from tg_lpe.comparison.grid import default_config
+from tg_lpe.comparison.table import REFERENCES
+from tg_lpe.data import DataSpec, GraphSplits
 from tg_lpe.data.splits import PARTS, node_splits
 from tg_lpe.data.storage import whole
 from tg_lpe.datasets.block_models import load_block_model
@@ -41,7 +48,8 @@ from tg_lpe.datasets.nodes import load_node_graph
 from tg_lpe.datasets.synthetic import random_regular_edges
 from tg_lpe.graph.cycles import cycle_counts
 from tg_lpe.graph.graph import Graph
-from tg_lpe.training import TrainConfig, task_for
+from tg_lpe.training import paired_difference, task_for
+from tg_lpe.training.build import start_encoder
 from tg_lpe.training.run_folder import environment
 
 SLOW = 0.001
@@ -90,12 +98,13 @@ class Column:
 
     Args:
         load: reads the data from the folder of all data.
+        epochs: passes over the training set; those of tg-lpe compare if absent.
         task: arguments of :func:`~tg_lpe.training.task_for`.
         without: rows that are not for these data.
     """
 
     load: Callable[[Path], GraphSplits]
-    epochs: int
+    epochs: int | None
     task: dict[str, Any] = field(default_factory=dict)
     batch_size: int = 128
     without: list[str] = field(default_factory=list)
@@ -177,20 +186,78 @@ COLUMNS: dict[str, Column] = {
     "CLUSTER": Column(
         lambda data: load_block_model("cluster", 0, 1000), 15, BALANCED, 16, ["cycles", "whitened cycles"]
     ),
-    "email": Column(partial(node_graph, name="email", has_features=False), 150, CLASSES, without=[*LARGE, *PLAIN]),
+    "email": Column(partial(node_graph, name="email", has_features=False), None, CLASSES, without=[*LARGE, *PLAIN]),
     "cora, no features": Column(
-        partial(node_graph, name="cora", has_features=False), 150, CLASSES, without=[*LARGE, *PLAIN]
+        partial(node_graph, name="cora", has_features=False), None, CLASSES, without=[*LARGE, *PLAIN]
     ),
-    "squirrel": Column(partial(node_graph, name="squirrel_directed", has_features=True), 150, CLASSES, without=LARGE),
+    "squirrel": Column(partial(node_graph, name="squirrel_directed", has_features=True), None, CLASSES, without=LARGE),
     "5-cycles": Column(partial(cycles, length=5), 20, {"name": "regression"}, 32, PLAIN),
     "6-cycles": Column(partial(cycles, length=6), 20, {"name": "regression"}, 32, PLAIN),
 }
 
 
+BREC = "BREC"
+NOT_BREC = [*PLAIN, *(row for row in ROWS if row.startswith("whitened"))]
+"""Rows that read features, and those that tell apart what another row does."""
+
+
+def network(candidate: Candidate) -> torch.nn.Module:
+    """The model of brec.py with the encoder of a row."""
+    encoder = start_encoder(candidate.encoder, DataSpec())
+    if encoder is not None and not candidate.edge_encoding:
+        encoder = encoder.without_edges()
+    if encoder is not None and candidate.model is PAIRS:
+        return brec.over_pairs("pairs", encoder)
+    return brec.transformer(encoder)
+
+
+def told_apart(row: str, pairs: list[brec.Pair], seed: int, file: Path) -> list[float]:
+    """One for each pair that the model tells apart, zero for the others; kept in a file."""
+    if not file.exists():
+        model = brec.with_random_weights(partial(network, ROWS[row]), seed)
+        found = []
+        for number, pair in enumerate(pairs):
+            draw = torch.Generator().manual_seed(number)
+            verdict = brec.judge(lambda b: model(None, b.edge_index, None, b.batch), pair.a, pair.b, draw)
+            found.append(float(verdict.is_reliable and verdict.is_apart))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"told_apart": found})
+        print(f"{row}, seed {seed}: {sum(found):.0f} of {len(pairs)}", file=sys.stderr)
+    return list(read_json(file)["told_apart"])
+
+
+def fill_brec(rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
+    """Judge what is missing of BREC, and return all of its cells."""
+    told, pairs = dict[str, dict[int, list[float]]](), brec.read_pairs(args.data / "brec")
+    for row in (row for row in ROWS if row not in NOT_BREC):
+        files = {seed: out / f"{row.replace(', ', '-')}-s{seed}.json" for seed in args.seeds}
+        is_asked = row in rows and not args.collect
+        told[row] = {
+            seed: told_apart(row, pairs, seed, file) for seed, file in files.items() if is_asked or file.exists()
+        }
+    return [brec_cell(row, told) for row in told if told[row]]
+
+
+def brec_cell(row: str, told: Mapping[str, Mapping[int, list[float]]]) -> dict[str, Any]:
+    """A cell of BREC in the form of the others."""
+    shares, differences = [statistics.fmean(pairs) for pairs in told[row].values()], {}
+    for reference in REFERENCES:
+        seeds = [seed for seed in told[row] if seed in told.get(reference, {})]
+        if seeds and row != reference:
+            pair = paired_difference(*([told[name][seed] for seed in seeds] for name in (row, reference)))
+            differences[reference] = {**pair._asdict(), "error": pair.error, "seeds": seeds}
+    std = statistics.stdev(shares) if len(shares) > 1 else None
+    return {
+        **{"column": BREC, "metric": "share", "direction": "max", "row": row, "name": row, "seeds": list(told[row])},
+        "test": {"mean": statistics.fmean(shares), "std": std, "by_seed": shares},
+        "differences": differences,
+    }
+
+
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of all data")
-    parser.add_argument("--columns", nargs="+", choices=list(COLUMNS), default=list(COLUMNS), metavar="NAME")
+    parser.add_argument("--columns", nargs="+", choices=[*COLUMNS, BREC], default=[*COLUMNS, BREC], metavar="NAME")
     parser.add_argument("--rows", nargs="+", choices=["first", "all", *ROWS], default=["all"], metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="(default: 0 1)")
     parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
@@ -217,8 +284,11 @@ def run(args: argparse.Namespace, out: Path) -> None:
     results = []
     for name in args.columns:
         print(f"column {name}", file=sys.stderr)
-        results += fill(name, list(rows), args, out / name.replace(", ", "-"))
-    wanted = sum(row not in COLUMNS[name].without for name in args.columns for row in ROWS)
+        folder = out / name.replace(", ", "-")
+        results += fill_brec(list(rows), args, folder) if name == BREC else fill(name, list(rows), args, folder)
+    wanted = sum(
+        row not in (NOT_BREC if name == BREC else COLUMNS[name].without) for name in args.columns for row in ROWS
+    )
     missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
     print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
     write_json(Path(args.json), {"results": results, "missing": missing, "machine": environment()})
@@ -228,9 +298,12 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
     """Train what is missing of a column, and return all of its cells, those of earlier calls too."""
     column = COLUMNS[name]
     splits = first_of(column.load(args.data), 60, 20) if args.quick else column.load(args.data)
+    config = replace(default_config(splits), batch_size=column.batch_size)
+    if column.epochs is not None:
+        config = replace(config, epochs=column.epochs)
     settings = {
         "task": task_for(splits, **column.task),
-        "config": TrainConfig(epochs=column.epochs, batch_size=column.batch_size),
+        "config": config,
         "out": out,
         "source": name,
         "processes": args.processes,
