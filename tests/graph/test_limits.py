@@ -48,6 +48,28 @@ def test_repeated_eigenvalues_are_found_as_often_as_they_are_repeated(which: str
         torch.testing.assert_close(vectors.mT @ vectors, torch.eye(8, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("graph", "k"),
+    [
+        (nx.cycle_graph(700), 7),
+        (nx.cartesian_product(nx.cycle_graph(24), nx.cycle_graph(24)), 10),
+        (nx.random_partition_graph([150] * 5, 0.2, 0.02, seed=0), 4),
+        (nx.disjoint_union(*[nx.random_regular_graph(6, 300, seed=0)] * 2), 7),
+    ],
+    ids=["ring", "torus", "blocks", "two equal halves"],
+)
+def test_eigenspaces_are_whole_whether_factored_or_not(graph: nx.Graph, k: int) -> None:
+    """Rings and tori are narrow and factored at once; expanders and blocks are multiplied."""
+    graph = nx.convert_node_labels_to_integers(graph)
+    if not nx.is_connected(graph):
+        graph.add_edges_from((node, node + 300) for node in range(300))
+    own = tg_lpe.Graph(torch.tensor([*graph.edges]).T, len(graph))
+    _, expected = laplacian_eigenvectors(own, k, method="dense")
+    vectors, values = laplacian_eigenvectors(own, k, method="iterative")
+    torch.testing.assert_close(values, expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(vectors.mT @ vectors, torch.eye(k, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
 def test_the_iteration_breaks_down_where_few_eigenvalues_are_distinct() -> None:
     edges = torch.tensor([*nx.complete_bipartite_graph(4, 5).edges]).T
     for weight in 10.0 ** torch.arange(-8, 9, dtype=torch.float64):

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import eigh_tridiagonal
 from scipy.sparse import csr_matrix, diags, eye
+from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
 from scipy.special import ellipj, ellipkm1, ive
 
@@ -48,6 +50,18 @@ WORTH_A_THREAD = 3e8
 
 PRODUCTS_A_SECOND = 2e9
 """Multiplications by entries of a sparse matrix that one thread makes, for estimates."""
+
+TOLERANCE = 1e-12
+"""Residual at which Lanczos' method on the matrix itself ends, over the eigenvalue; after inversion it is rounding."""
+
+MISSED = 1e-9
+"""Probability, at most, of passing over a repeated eigenvalue, and the residual at which the search for one ends."""
+
+MOST_STEPS = 20_000
+"""Products of that search, at most."""
+
+NARROW = 4.0
+"""Nodes at one distance from a node, over the root of their number, up to which a graph is factored at once."""
 
 LANCZOS_RESTARTS = 60
 """Restarts of Lanczos' method on the matrix itself, after which it is factored if no eigenvector was found."""
@@ -160,28 +174,34 @@ def _sparse_eigenvectors(
     matrix = diags(scale) @ laplacian @ diags(scale)
     null = np.zeros(n) if grounded else 1 / scale
     null = null if grounded else null / np.linalg.norm(null)
-    bound = float(abs(matrix).sum(1).max())
+    bound = float((scale * scale * (abs(laplacian) @ np.ones(n))).max())  # of diag(s)^2 L, whose eigenvalues S has
+    same = SAME_EIGENVALUE * bound
 
     def project(x: Array) -> Array:
         return x - null * (null @ x)
 
-    # The smallest eigenvalues of S are the largest of what mirrors it, with the null vector at zero.
-    mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=np.float64)
+    def by_products() -> Array | None:
+        # The smallest eigenvalues of S are the largest of what mirrors it, with the null vector at zero.
+        mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=np.float64)
+        operator, restarts = (matrix, MOST_RESTARTS) if top else (mirrored, LANCZOS_RESTARTS)
+        return _with_repeated(operator, count, lambda _: same, project, seed, restarts, TOLERANCE)
 
-    def found(operator: object, restarts: int) -> Array | None:
-        return _with_repeated(operator, matrix if top else -matrix, count, bound, project, seed, restarts)
-
-    vectors = found(matrix if top else mirrored, MOST_RESTARTS if top else LANCZOS_RESTARTS)
-    if vectors is None:
+    def by_factors() -> Array | None:
         # Eigenvalues that lie close together are far apart after inversion.
         if top:
             shift = 2 * float(matrix.diagonal().max()) * (1 + 1e-9)  # above all eigenvalues, as L <= 2 diag(L)
-            solve = factorized((shift * eye(n) - matrix).tocsr())
-            inverse = LinearOperator((n, n), solve, dtype=np.float64)
+            product = factorized((shift * eye(n) - matrix).tocsr())
         else:
             solver = GroundedSolver(laplacian, grounded)
-            inverse = LinearOperator((n, n), lambda x: project(solver(project(x) / scale) / scale), dtype=np.float64)
-        vectors = found(inverse, MOST_RESTARTS)
+
+            def product(x: Array) -> Array:
+                return project(solver(project(x) / scale) / scale)
+
+        inverse = LinearOperator((n, n), product, dtype=np.float64)
+        return _with_repeated(inverse, count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
+
+    vectors = None if _is_narrow(matrix) else by_products()
+    vectors = by_factors() if vectors is None else vectors
     if vectors is None and n <= DENSE_SIZE:
         moved = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
         vectors = stacked_eigh(moved[None], count, top)[1][0]
@@ -200,14 +220,28 @@ def _sparse_eigenvectors(
     return ritz, vectors
 
 
+def _is_narrow(matrix: csr_matrix) -> bool:
+    """Whether few nodes lie at one distance from a node at the rim, as in meshes: then sparse factors are small."""
+    n, node, widest = matrix.shape[0], 0, 0
+    for _ in range(2):
+        order, before = breadth_first_order(matrix, node)
+        place = np.empty(n, np.int64)
+        place[order] = np.arange(n)
+        parent, ends = place[before[order[1:]]], [0, 1]
+        while ends[-1] < len(order):
+            ends.append(1 + int(np.searchsorted(parent, ends[-1])))
+        widest, node = int(np.diff(ends).max()), order[-1]
+    return widest <= NARROW * math.sqrt(n)
+
+
 def _with_repeated(
     operator: Any,
-    matrix: csr_matrix,
     count: int,
-    bound: float,
+    same: Callable[[float], float],
     project: Callable[[Array], Array],
     seed: int,
     restarts: int,
+    tolerance: float = 0.0,
 ) -> Array | None:
     """Eigenvectors of the largest eigenvalues, as many of each as it is repeated; ``None`` without convergence.
 
@@ -215,43 +249,78 @@ def _with_repeated(
     some over. So the largest eigenvalue is sought among vectors orthogonal to those found, until it is none of theirs.
 
     Args:
-        operator: what is iterated.
-        matrix: with the same eigenvectors in the same order, ``[n, n]``; ``operator`` may be its inverse.
+        operator: what is iterated, positive semidefinite, ``[n, n]``.
         count: how many.
-        bound: at least the norm of ``matrix``.
+        same: difference from an eigenvalue below which another is as good.
         project: takes the null vector away.
         seed: of the first vectors.
         restarts: of the first iteration, at most, if no eigenvector was found by then.
+        tolerance: of the first iteration, relative; zero for rounding.
     """
-    n = matrix.shape[0]
+    n = operator.shape[0]
     generator = np.random.default_rng(seed)
-    vectors = _eigsh(operator, count, project(generator.standard_normal(n)), restarts)
+    vectors = _eigsh(operator, count, project(generator.standard_normal(n)), restarts, tolerance)
     if vectors is None or count == 1:
         return vectors
+    values = _rayleigh(operator, vectors)
     for _ in range(count):
 
         def outside(x: Array, found: Array = vectors) -> Array:
             x = project(x)
             return x - found @ (found.T @ x)
 
-        others = LinearOperator((n, n), lambda x, outside=outside: outside(operator @ outside(x)), dtype=np.float64)
-        other = _eigsh(others, 1, outside(generator.standard_normal(n)), MOST_RESTARTS, tolerance=1e-9)
-        if other is None:
-            return None
-        values = _rayleigh(matrix, vectors)
         last = int(values.argmin())
-        if _rayleigh(matrix, other)[0] <= values[last] + SAME_EIGENVALUE * bound:
+        smallest = float(values[last])
+        start = outside(generator.standard_normal(n))
+        others = LinearOperator((n, n), lambda x, outside=outside: outside(operator @ outside(x)), dtype=np.float64)
+        if not _exceeds(others, start, smallest, same(smallest)):
             break
-        other = _eigsh(others, 1, other[:, 0], MOST_RESTARTS)
+        other = _eigsh(others, 1, start, MOST_RESTARTS)
         if other is None:
             return None
         vectors[:, last] = other[:, 0]
+        values[last] = _rayleigh(operator, other)[0]
     return vectors
 
 
-def _rayleigh(matrix: csr_matrix, vectors: Array) -> Array:
+def _exceeds(matrix: LinearOperator, start: Array, value: float, same: float) -> bool:
+    """Whether a positive semidefinite matrix has an eigenvalue above another, by more than ``same``.
+
+    Lanczos' method without restarts, which needs two vectors. It ends when its largest value exceeds the other, has
+    settled, or is so far below that an eigenvalue above would have shown from almost every start: `Estimating the
+    Largest Eigenvalue by the Power and Lanczos Algorithms with a Random Start <https://doi.org/10.1137/0613066>`_.
+
+    Args:
+        matrix: ``[n, n]``.
+        start: a random vector, ``[n]``.
+        value: the other eigenvalue.
+        same: how much may be rounding.
+    """
+    before, now = np.zeros_like(start), start / np.linalg.norm(start)
+    diagonal, beside, check = np.zeros(MOST_STEPS), np.zeros(MOST_STEPS), 8
+    certain = math.log(1.648 * math.sqrt(len(start)) / MISSED)
+    for step in range(1, MOST_STEPS):
+        new = matrix @ now
+        diagonal[step - 1] = now @ new
+        new -= diagonal[step - 1] * now + beside[step - 2] * before
+        beside[step - 1] = np.linalg.norm(new)
+        if step == check or beside[step - 1] <= same:
+            (largest,), mix = eigh_tridiagonal(
+                diagonal[:step], beside[: step - 1], select="i", select_range=(step - 1, step - 1)
+            )
+            if largest > value + same:
+                return True
+            settled = beside[step - 1] * abs(mix[-1, 0]) <= MISSED * value
+            if settled or math.sqrt(max(0.0, 1 - largest / value)) * (2 * step - 1) > certain:
+                break
+            check += max(8, check // 8)
+        before, now = now, new / beside[step - 1]
+    return False
+
+
+def _rayleigh(matrix: Any, vectors: Array) -> Array:
     """``v^T S v`` of each column."""
-    return np.einsum("nk,nk->k", vectors, matrix @ vectors)
+    return np.array([v @ (matrix @ v) for v in vectors.T])
 
 
 def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: float = 0.0) -> Array | None:
