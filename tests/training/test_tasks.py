@@ -362,7 +362,7 @@ def test_a_regression_is_told_apart_by_column() -> None:
     task = task_for(splits_with(labels.tolist()), "regression")
     assert task == Regression(num_targets=2, metric="scaled_mae", mean=(2.0, 200.0), std=(1.0, 100.0))
     figures = task.evaluate(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]), labels)  # the first column is right
-    assert figures["columns"] == {"mae": [0.0, 100.0], "rmse": [0.0, 100.0]}
+    assert figures["columns"] == {"mae": [0.0, 100.0], "rmse": [0.0, 100.0], "r2": [1.0, 0.0], "spearman": [1.0, 0.0]}
     assert figures["scaled_mae"] == 0.5 and "mae" not in figures and "rmse" not in figures
     assert Regression(num_targets=2, metric="mae").evaluate(labels + 2, labels)["mae"] == 2.0
     assert "columns" not in Regression().evaluate(labels[:, :1], labels[:, :1])
@@ -464,3 +464,34 @@ def test_a_users_own_task() -> None:
                 name = "huber"
     finally:
         TASKS._entries.pop("huber", None)
+
+
+@few
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-2.0, 0.0, 0.5, 3.0, 1e6]), st.sampled_from([-1.0, 0.25, 2.0, 9.0])), min_size=2
+    )
+)
+def test_correlation_of_ranks_is_scipys_and_r2_is_numpys(pairs: list[tuple[float, float]]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    predictions, labels = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    predicted, true = predictions.numpy().astype(float), labels.numpy().astype(float)
+    if len(set(true)) == 1:
+        assert METRICS["r2"](predictions, labels).mean is METRICS["spearman"](predictions, labels).mean is None
+        return
+    expected = 1 - ((predicted - true) ** 2).mean() / true.var()
+    assert METRICS["r2"](predictions, labels).mean == pytest.approx(expected, rel=1e-9)
+    found = METRICS["spearman"](predictions, labels).mean
+    constant = len(set(predicted)) == 1
+    assert found == pytest.approx(0.0 if constant else stats.spearmanr(predicted, true).statistic, abs=1e-12)
+
+
+def test_figures_without_units_can_choose_the_epoch() -> None:
+    labels = torch.tensor([[1.0], [2.0], [4.0], [NAN]])
+    for name in ("r2", "spearman"):
+        task = Regression(metric=name)
+        assert task.direction == "max" and task.figures[0] == task.column_figures[0] == name
+        assert task.evaluate(labels, labels)[name] == pytest.approx(1.0)
+        assert math.isnan(task.evaluate(labels * NAN, labels)[name])
+        assert task.undefined_columns(torch.ones(3, 1)) == [0]
+    assert {"mae", "rmse", "r2", "spearman"} <= set(Regression().evaluate(labels, labels))

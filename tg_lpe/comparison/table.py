@@ -32,7 +32,7 @@ FIGURES = "comparison.safetensors"
 REFERENCES = ("none", "walks")
 """Rows that the others are compared with, where they are there."""
 
-WITHOUT = ("epochs", "graphs/s", "time a run", "precision")
+WITHOUT = ("R²", "Spearman", "epochs", "graphs/s", "time a run", "precision")
 """Columns of the page that a terminal has no room for."""
 
 _LOGGER = logging.getLogger("tg_lpe.comparison")

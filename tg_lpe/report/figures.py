@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import LearnedTable
+from tg_lpe.report.predictions import Scored
 from tg_lpe.report.runs import value_in
 from tg_lpe.report.table import BLUE, GREY, SPARE_COLORS, Table
 from tg_lpe.training.metrics import METRICS
@@ -22,6 +25,8 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
 INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
+MAX_POINTS = 400
+"""Points of a panel, about, at most: a page holds each of them."""
 
 
 def draw_curve(folder: RunFolder) -> Path | None:
@@ -129,6 +134,65 @@ def scores_svg(table: Table) -> str:
         axes.locator_params(axis="x", nbins=6)
         axes.spines["left"].set_visible(False)
         return _svg(figure, f"{table.source}: test {table.metric} by encoding")
+
+
+def parity_svg(drawn: Sequence[Scored], description: str) -> str:
+    """Draw predictions over labels, a panel for each of some scores, as ``<svg>``; dashed lines bound the intervals."""
+    across = min(2, len(drawn))
+    down = math.ceil(len(drawn) / across)
+    with _figure(5.2, (3.1 if across > 1 else 4.6) * down) as figure:
+        panels = figure.subplots(down, across, squeeze=False).flat
+        for axes, one in zip(panels, drawn, strict=False):
+            step = max(1, len(one.labels) // MAX_POINTS)
+            low, high = (float(edge) for edge in torch.cat([one.labels, one.scores]).aminmax())
+            ends = np.array([low, high])
+            axes.plot(ends, ends, color=INK, alpha=0.6, linewidth=1)
+            for side in (-one.width, one.width) if math.isfinite(one.width) else ():
+                axes.plot(ends, ends + side, color=INK, alpha=0.6, linewidth=0.8, linestyle=(0, (3, 3)))
+            axes.plot(one.labels[::step], one.scores[::step], ".", color=one.color, markersize=4, alpha=0.5)
+            margin = 0.04 * (high - low) or 1.0
+            axes.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
+            axes.locator_params(nbins=5)
+            axes.set_title(
+                "\n".join([*textwrap.wrap(one.label, 32), ", ".join(one.remarks[:2]), *one.remarks[2:]]), fontsize=9
+            )
+        for axes in list(panels)[len(drawn) :]:
+            axes.set_axis_off()
+        figure.supxlabel("label", fontsize=10)
+        figure.supylabel("prediction", fontsize=10)
+        return _svg(figure, description)
+
+
+def roc_svg(drawn: Sequence[Scored], description: str) -> str:
+    """Draw the share of positives over that of negatives above each score, a line for each of some, as ``<svg>``."""
+    with _figure(5.2, 4.2 + 0.2 * len(drawn)) as figure:
+        axes = figure.add_subplot()
+        axes.plot([0, 1], [0, 1], color=INK, alpha=0.4, linewidth=0.8)
+        for one in drawn:
+            scores, number = one.scores.unique(return_inverse=True)
+            ends = []
+            for labels in (1 - one.labels, one.labels):
+                count = torch.bincount(number, labels, minlength=len(scores)).flip(0).cumsum(0)
+                ends.append([0.0, *(count / count[-1]).tolist()])
+            axes.plot(*ends, color=one.color, linewidth=1.6, label=" ".join([one.label, *one.remarks]))
+        axes.set(xlabel="share of negatives", ylabel="share of positives", aspect="equal")
+        figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2)
+        return _svg(figure, description)
+
+
+def calibration_svg(drawn: Sequence[Scored], description: str) -> str:
+    """Draw the share of positives over the mean probability, in groups of rows by probability, as ``<svg>``."""
+    with _figure(5.2, 4.2 + 0.2 * len(drawn)) as figure:
+        axes = figure.add_subplot()
+        axes.plot([0, 1], [0, 1], color=INK, alpha=0.4, linewidth=0.8)
+        for one in drawn:
+            groups = one.scores.argsort(stable=True).tensor_split(min(10, max(1, len(one.scores) // 20)))
+            points = [[float(values[group].mean()) for group in groups] for values in (one.scores, one.labels)]
+            axes.plot(*points, color=one.color, linewidth=1.2, marker="o", markersize=4, label=one.label)
+        axes.set(xlabel="mean predicted probability", ylabel="share of positives", aspect="equal")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2)
+        return _svg(figure, description)
 
 
 def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[int, str], description: str) -> str:

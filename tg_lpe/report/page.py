@@ -12,8 +12,9 @@ from torch import Tensor
 from tg_lpe.checkpoints.files import load_tensors, replacing
 from tg_lpe.encoders.base import LearnedTable
 from tg_lpe.encoders.registry import make_encoder
-from tg_lpe.report.figures import curves_svg, learned_svg, scores_svg
+from tg_lpe.report.figures import calibration_svg, curves_svg, learned_svg, parity_svg, roc_svg, scores_svg
 from tg_lpe.report.format import counted, figure_text, value_text
+from tg_lpe.report.predictions import COVERAGE, scored
 from tg_lpe.report.runs import Run, read_run
 from tg_lpe.report.table import Table, compare
 from tg_lpe.training.run_folder import RunFolder
@@ -78,7 +79,29 @@ def _pictures(table: Table) -> list[tuple[str, str]]:
         if none := [row.label for row in table.ranked if row.encoder is None]:
             caption += f" Upright strokes: {none[0]}."
         pictures.append((scores_svg(table), caption))
-    return [(svg, caption) for svg, caption in pictures if svg]
+    return [(svg, caption) for svg, caption in [*pictures, *_predictions(table)] if svg]
+
+
+def _predictions(table: Table) -> list[tuple[str, str]]:
+    """Return pictures of what the runs of a table predict for the test set, with their captions."""
+    is_regression, drawn = scored(table)
+    if not drawn:
+        return []
+    whose = "" if drawn[0].label in [row.label for row in table.rows] else " by the best row"
+    if any(len(row.runs) > 1 for row in table.rows):
+        whose += ", first seed" if whose else ", first seed of each row"
+    if is_regression:
+        caption = f"Test set: predictions over labels{whose}. Dashed: an interval that holds {100 * COVERAGE:.0f} % of "
+        caption += "validation labels (split conformal), and in numbers the share of test labels inside."
+        return [(parity_svg(drawn, f"{table.source}: predictions over labels"), caption)]
+    calibration = (
+        f"Calibration on the test set{whose}, in up to ten groups of equal size: above the diagonal there are "
+    )
+    calibration += "more positives than the probabilities say, below it fewer."
+    return [
+        (roc_svg(drawn, f"{table.source}: ROC curves"), f"ROC curves on the test set{whose}."),
+        (calibration_svg(drawn, f"{table.source}: calibration"), calibration),
+    ]
 
 
 def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:

@@ -20,6 +20,9 @@ CONSTANT = "constant (median of the training labels)"
 MAX_COLUMNS = 6
 """Columns of labels that a table has room for; the figures of more are in the runs' own results."""
 
+UNITLESS = ("r2", "spearman")
+"""Test figures of a regression that stand beside its metric."""
+
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 GREY, BLUE = "#8a8a8a", "#0072b2"
 SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
@@ -75,6 +78,7 @@ class Table:
         ranked: finished rows with a finite test figure, best first; none of pretrainings, whose losses differ.
         best: the first of these, where there is another.
         columns: names of columns of labels, as in :meth:`Run.columns`; none where there are too many for a table.
+        beside: names of further test figures that stand beside the metric.
     """
 
     def __init__(self, source: str, runs: Sequence[Run]) -> None:
@@ -87,6 +91,10 @@ class Table:
         self.best = ranked[0] if len(self.ranked) > 1 else None
         columns = dict.fromkeys(name for run in runs for name in run.columns())
         self.columns = list(columns) if len(columns) <= MAX_COLUMNS else []
+        figures = [name for name in UNITLESS if name != run.figure and self.kind == "train"]
+        self.beside = [
+            name for name in figures if any(number_in(run.result, f"test_{name}") is not None for run in runs)
+        ]
         self.further = {name: DASH for run in runs for name in run.cells}
 
     @property
@@ -136,6 +144,10 @@ class Table:
             "encoding": row.label,
             f"test {self.metric}": _text((run.test for run in row.runs), run.unit) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if training else {}),
+            **{
+                title_of(name): _text((number_in(run.result, f"test_{name}") for run in row.runs), "")
+                for name in self.beside
+            },
             **self.further,
             **run.cells,
             **{
@@ -277,7 +289,8 @@ def _text(values: Iterable[float | None], unit: str) -> str:
 def _is_no_better_than_constant(row: Row) -> bool:
     pairs = [(run.test, run.constant()) for run in row.runs]
     known = [(test, constant) for test, constant in pairs if test is not None and constant is not None]
-    return bool(known) and sum(test for test, _ in known) >= sum(constant for _, constant in known)
+    excess = sum(test - constant for test, constant in known) * (-1 if row.runs[0].larger_is_better else 1)
+    return bool(known) and excess >= 0
 
 
 def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> list[list[Run]]:

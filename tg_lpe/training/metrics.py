@@ -1,7 +1,7 @@
-"""Figures of merit, exact and with missing labels: MAE, RMSE, ROC-AUC, average precision, accuracy, balanced accuracy.
+"""Figures of merit, exact and with missing labels: errors, R², Spearman, ROC-AUC, average precision, accuracies.
 
-They agree with scikit-learn's on one column and with ogb's ``Evaluator`` on several, and need neither package.
-A missing label is NaN; it is left out of its column, as ogb does.
+They agree with scikit-learn's and SciPy's on one column and with ogb's ``Evaluator`` on several, and need none of
+these packages. A missing label is NaN; it is left out of its column, as ogb does.
 """
 
 from __future__ import annotations
@@ -79,6 +79,29 @@ def mae(predictions: Tensor, targets: Tensor) -> float | None:
 def rmse(predictions: Tensor, targets: Tensor) -> float | None:
     """Return the root of the mean squared error of one column, ``[num_labels]`` each."""
     return float((predictions - targets).square().mean().sqrt())
+
+
+def r2(predictions: Tensor, targets: Tensor) -> float | None:
+    """Return the coefficient of determination of one column, ``[num_labels]`` each.
+
+    It is 1 less the mean squared error over the variance of the labels; ``None`` if all labels are equal.
+    """
+    if bool((targets == targets[0]).all()):
+        return None
+    return float(1 - (predictions - targets).square().sum() / (targets - targets.mean()).square().sum())
+
+
+def spearman(predictions: Tensor, targets: Tensor) -> float | None:
+    """Return the correlation of the ranks of one column, ``[num_labels]`` each; ties share their mean rank.
+
+    ``None`` if all labels are equal; 0 if all predictions are, which order nothing; NaN if one is NaN.
+    """
+    if bool((targets == targets[0]).all()):
+        return None
+    if bool(predictions.isnan().any()):
+        return math.nan
+    x, y = (ranks - ranks.mean() for ranks in (_ranks(predictions), _ranks(targets)))
+    return float((x @ y) / ((x @ x) * (y @ y)).sqrt().clamp(min=1e-300))
 
 
 def roc_auc(scores: Tensor, labels: Tensor) -> float | None:
@@ -161,6 +184,13 @@ def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return positives, torch.bincount(group, minlength=size) - positives
 
 
+def _ranks(values: Tensor) -> Tensor:
+    """Return the rank of each value, from 1; equal values share the mean of their ranks."""
+    _, number, count = values.unique(return_inverse=True, return_counts=True)
+    last = count.cumsum(0)
+    return (last - (count - 1) / 2).double()[number]
+
+
 IN_UNITS = ("mae", "rmse")
 """Figures in the unit of the labels."""
 
@@ -171,6 +201,8 @@ for _metric in (
     Metric("mae", "MAE", "min", mae),
     Metric("rmse", "RMSE", "min", rmse),
     Metric("scaled_mae", "MAE in standard deviations", "min", mae),  # of scaled labels
+    Metric("r2", "R²", "max", r2, "labels that differ"),
+    Metric("spearman", "Spearman", "max", spearman, "labels that differ"),
     Metric("roc_auc", "ROC-AUC", "max", roc_auc, "labels of both classes"),
     Metric("average_precision", "average precision", "max", average_precision, "labels of both classes"),
     Metric("accuracy", "accuracy", "max", accuracy),

@@ -248,7 +248,7 @@ class Regression(Task):
 
     ``scaled_mae``, the metric of several columns, is the mean over the columns of the absolute error over ``std``, in
     which their units play no part. ``mae`` and ``rmse`` of several columns are told column by column; averaged over
-    the columns they are figures only if chosen as ``metric``.
+    the columns they are figures only if chosen as ``metric``. ``r2`` and ``spearman`` have no unit.
 
     Raises:
         ValueError: if only one of the two is given, their number is not that of the columns, one is not finite, or a
@@ -260,7 +260,7 @@ class Regression(Task):
     std: Sequence[float] | None = None
 
     name: ClassVar[str] = "regression"
-    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "scaled_mae")
+    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "scaled_mae", "r2", "spearman")
 
     def __post_init__(self) -> None:
         if not self.metric and self.num_targets != 1:
@@ -287,13 +287,13 @@ class Regression(Task):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        if self.num_targets > 1:
-            return tuple(dict.fromkeys([self.metric, "scaled_mae"]))
-        return tuple(dict.fromkeys([self.metric, "mae", "rmse"]))
+        errors = ("scaled_mae",) if self.num_targets > 1 else ("mae", "rmse")
+        return tuple(dict.fromkeys([self.metric, *errors, "r2", "spearman"]))
 
     @property
     def column_figures(self) -> tuple[str, ...]:
-        return ("rmse", "mae") if self.metric == "rmse" else ("mae", "rmse")
+        first = "mae" if self.metric == "scaled_mae" else self.metric
+        return tuple(dict.fromkeys([first, "mae", "rmse", "r2", "spearman"]))
 
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)

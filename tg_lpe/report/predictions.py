@@ -1,0 +1,80 @@
+"""Read what finished runs predict for the test set, for pictures of it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor
+
+from tg_lpe.prediction.intervals import Intervals
+from tg_lpe.report.runs import title_of
+from tg_lpe.report.table import BLUE, SPARE_COLORS, UNITLESS, Table
+from tg_lpe.training.metrics import METRICS
+from tg_lpe.training.outputs import output_columns, read_outputs
+from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.tasks import Regression, make_task
+
+MAX_DRAWN = 6
+"""Rows, columns or classes that are drawn, at most."""
+
+COVERAGE = 0.9
+"""Share of labels that the intervals are to hold."""
+
+
+class Scored(NamedTuple):
+    """Predictions beside labels, both ``[num_labels]`` and without missing labels: one line or panel of a picture."""
+
+    label: str
+    color: str
+    remarks: list[str]
+    scores: Tensor
+    """Values, or probabilities of a class."""
+    labels: Tensor
+    """Values, or whether a row is of the class, 0 or 1."""
+    width: float
+    """Half the width of an interval, infinite if there is none."""
+
+
+def scored(table: Table) -> tuple[bool, list[Scored]]:
+    """Return whether a table's runs predict values, and what is drawn of their test sets.
+
+    Of one column of labels that is the first seed of every row; of several columns or classes it is each of them, of
+    the best row. Runs without predictions in their folders, and tasks that are not known here, are left out.
+    """
+    is_regression, drawn = False, list[Scored]()
+    for row in table.rows[:MAX_DRAWN] if table.kind == "train" else ():
+        run = row.runs[0]
+        folder = RunFolder(run.path)
+        if not run.finished or not folder.test_predictions.is_file():
+            continue
+        try:
+            task = make_task(run.task)
+        except ValueError:  # a class that is not imported here
+            continue
+        is_regression, target = isinstance(task, Regression), run.data.get("target") or {}
+        if not is_regression and "roc_auc" not in task.metrics and not hasattr(task, "num_classes"):
+            continue
+        test, width = read_outputs(folder.test_predictions, task, target), task.out_channels
+        intervals = None
+        if is_regression and folder.val_predictions.is_file():
+            intervals = Intervals.of([read_outputs(folder.val_predictions, task, target)], [test], COVERAGE)
+        names = UNITLESS if is_regression else ("roc_auc",)
+        for column, title in enumerate(output_columns(task, target, width)[:MAX_DRAWN]):
+            label, color = (row.label, row.color) if width == 1 else (title, (BLUE, *SPARE_COLORS)[column % 5])
+            labels = test.labels[:, min(column, task.num_targets - 1)].double()
+            known = ~labels.isnan()
+            if hasattr(task, "num_classes"):
+                labels = (task.references(labels, task.metric) == column).double()
+            scores, labels = test.values[known, column].double(), labels[known]
+            figures = {title_of(name): METRICS[name].column(scores, labels) for name in names} if len(labels) else {}
+            remarks = [f"{name} {value:.3f}" for name, value in figures.items() if value is not None]
+            if not remarks or not bool(scores.isfinite().all()):
+                continue  # all labels are equal, or there is none
+            half = math.inf if intervals is None else float(intervals.width[column])
+            if intervals is not None and math.isfinite(half):
+                remarks.append(f"± {half:.3g} holds {100 * intervals.reached[column]:.1f} %")
+            drawn.append(Scored(label, color, remarks, scores, labels, half))
+        if width > 1:
+            return is_regression, drawn
+    return is_regression, drawn
