@@ -28,13 +28,14 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-rest test-oldest test-newest sanitize lint docs bench gpu clean
+.PHONY: help setup demo test test-all test-rest test-oldest test-newest wheel sanitize lint docs bench gpu clean
 
 help:
 	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
 	@echo "make test   set up, then run the quick tests, which cover every public promise"
 	@echo "make test-all   these and the rest: theory, fuzzing, packaging, notebooks, more examples, and without compiled parts"
 	@echo "make test-oldest, make test-newest   quick tests with the oldest and newest versions that setup.cfg allows"
+	@echo "make wheel  build a wheel and a source distribution in dist/, and test the wheel in a new environment"
 	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make lint   set up, then ruff, mypy, import-linter and the check of docstrings"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
@@ -69,6 +70,17 @@ test-oldest test-newest: test-%:
 	.venv-$*/bin/python -m pip install -q $(CONSTRAINTS) -e '.[all]' hypothesis networkx pytest pytest-xdist yacs
 	.venv-$*/bin/python -m pip list
 	$(subst $(BIN),.venv-$*/bin,$(PYTEST)) $(COMPATIBILITY_TESTS)
+
+# A wheel and a source distribution in dist/, and the tests with the wheel, beside which the package's files are not.
+# Others run it where glibc is as new as here; the wheels of a release are built by .github/workflows/wheels.yml.
+wheel:
+	"$(PYTHON)" -m venv --clear .venv-wheel
+	.venv-wheel/bin/python -m pip install -q build
+	rm -rf dist && .venv-wheel/bin/python -m build
+	.venv-wheel/bin/python -m pip install -q -c constraints.txt "$$(ls dist/*.whl)[all]" hypothesis networkx pytest pytest-xdist yacs
+	rm -rf .venv-wheel/copy && mkdir .venv-wheel/copy && cp -r tests pyproject.toml .venv-wheel/copy
+	cd .venv-wheel/copy && ../bin/python -c 'import tg_lpe.ops.cpu as c; print(c.__file__, c.is_available())'
+	cd .venv-wheel/copy && $(subst $(BIN),../bin,$(PYTEST)) $(COMPATIBILITY_TESTS)
 
 sanitize: $(DEV_STAMP)
 	$(BIN)/python tests/sanitize.py
