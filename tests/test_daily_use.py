@@ -14,10 +14,11 @@ from rdkit.Chem import Crippen, rdMolDescriptors
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe import GraphTransformer
+from tg_lpe import GraphTransformer, prediction
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits, random_folds
 from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
+from tg_lpe.models import Model, TupleTransformer
 from tg_lpe.training import check_training
 from tg_lpe.training.tasks import Regression
 
@@ -218,3 +219,102 @@ def test_weights_that_do_not_fit() -> None:
     for weight in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="graph_weight must be finite"):
             check_training(model, splits(weight), Regression())
+
+
+def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two columns are read beside the molecule, in training, in predictions and from graphs."""
+    command = ("--extra_columns", "temperature", "weight", "--split_column", "part", "--graphs", "200")
+    runs = [tmp_path / "runs" / name for name in ("s0", "s1")]
+    train(table, *command, "--seeds", "0", "1", "--out", tmp_path / "runs", "--precision", "float32")
+    assert data_of(runs[0])["extra_columns"] == ["temperature", "weight"]
+    again = ("--split_column", "part", "--graphs", "200", "--out", runs[0], "--resume")
+    assert "data.extra_columns was ['temperature', 'weight'], is None" in refused(capsys, table, *again)
+
+    predictor = prediction.load(runs[0])
+    splits = load(table, split_column="part", extra_columns=["temperature", "weight"])
+    training = splits.train.graph_attr[:200].double()
+    embedding = predictor.model.graph_embedding
+    torch.testing.assert_close(embedding.mean.double(), training.mean(0))
+    torch.testing.assert_close(embedding.std.double(), training.std(0, correction=0))
+
+    extra = dict(zip(predictor.extra_columns, splits.test.graph_attr.T.tolist(), strict=True))
+    expected = predictor.predict(splits.smiles["test"], extra=extra).values
+    torch.testing.assert_close(predictor.predict(splits.test).values, expected)
+    colder = {**extra, "temperature": [value - 100 for value in extra["temperature"]]}
+    assert not torch.allclose(predictor.predict(splits.smiles["test"], extra=colder).values, expected)
+    kept = list(csv.DictReader((runs[0] / "predictions_test.csv").open(encoding="utf-8")))
+    assert [float(row["predicted_logp"]) for row in kept] == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
+
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(runs[0]), str(table), str(out), "--quiet", "--threads", "1"]) == 0
+    rows = [row for row in csv.DictReader(out.open(encoding="utf-8")) if row["part"] == "test"]
+    assert [float(row["predicted_logp"]) for row in rows] == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
+    assert main(["predict", *map(str, runs), str(table), str(out), "--quiet", "--threads", "1"]) == 0
+
+    lines = ["smiles;temperature;weight", "CCO;290,5;1", "CC;warm;1", "C1CC(;300;1", "CCN;;2"]
+    (tmp_path / "few.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    listed = tmp_path / "refused.csv"
+    words = [str(runs[0]), str(tmp_path / "few.csv"), str(out), "--refused", str(listed), "--quiet", "--threads", "1"]
+    assert main(["predict", *words]) == 0
+    reasons = {row["smiles"]: row["reason"] for row in csv.DictReader(listed.open(encoding="utf-8"))}
+    assert reasons["CC"] == "'warm' in column 'temperature' must be a number" and set(reasons) == {"CC", "C1CC(", "CCN"}
+    capsys.readouterr()
+    (tmp_path / "few.csv").write_text("smiles,temperature\nCCO,290\n", encoding="utf-8")
+    assert main(["predict", *words]) == 1
+    assert "few.csv has no column 'weight'; there are 'smiles', 'temperature'" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"'weight' beside SMILES, as extra=.* got 'temperature'"):
+        predictor.predict(["CCO"], extra={"temperature": [290]})
+    with pytest.raises(ValueError, match=r"extra\['weight'\] must have a number for each of 1 molecules, got 2"):
+        predictor.predict(["CCO"], extra={"temperature": [290], "weight": [1, 2]})
+    with pytest.raises(ValueError, match="graph_attr must be floating point"):
+        predictor.predict(load(table, split_column="part").test)
+
+
+def test_further_columns_that_cannot_be(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        return refused(capsys, table, "--out", tmp_path / "run", "--extra_columns", *words)
+
+    assert "no column 'dose'" in said("dose")
+    assert "mine.csv:2: 'Train' in column 'part' must be a number" in said("part")
+    assert "--target logp area and --extra_columns area name the same column" in said("area")
+    assert "--extra_columns weight and --weight_column weight name" in said("weight", "--weight_column", "weight")
+    with pytest.raises(TypeError, match=r"extra_columns must be a sequence of names such as \['temperature'\]"):
+        load(table, extra_columns="temperature")
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (GraphTransformer, {}),
+        (GraphTransformer, {"readout": {"pooling": "both"}}),
+        (GraphTransformer, {"readout": {"level": "node"}}),
+        (TupleTransformer, {"readout": {"level": "edge"}}),
+        (TupleTransformer, {"readout": {"level": "node"}}),
+        (TupleTransformer, {}),
+    ],
+)
+def test_a_models_features_of_graphs(model: type[Model], options: dict[str, Any]) -> None:
+    """Each row follows the features of its own graph, whatever the batch; without them the model is as it was."""
+    torch.manual_seed(0)
+    own = model(hidden_channels=8, heads=2, num_layers=1, graph_dim=2, **options).eval()
+    plain = model(hidden_channels=8, heads=2, num_layers=1, **options).eval()
+    plain.load_state_dict({name: v for name, v in own.state_dict().items() if "graph_embedding" not in name})
+    edge_index, batch = torch.tensor([[0, 1, 2, 3, 3, 4], [1, 0, 3, 2, 4, 3]]), torch.tensor([0, 0, 1, 1, 1])
+    values = torch.tensor([[300.0, 1.0], [280.0, 1.0]])
+    own.graph_embedding.fit(values)
+    assert own.graph_embedding.std.tolist() == [10.0, 1.0]
+    first = own(None, edge_index, None, batch, graph_attr=values, num_nodes=5)
+    other = own(None, edge_index, None, batch, graph_attr=values + torch.tensor([[0.0, 0.0], [5.0, 0.0]]), num_nodes=5)
+    of_first = {"graph": 1, "node": 2, "edge": 2}[own.level]
+    assert (
+        torch.equal(first[:of_first], other[:of_first]) and not torch.isclose(first[of_first:], other[of_first:]).all()
+    )
+    alone = own(None, edge_index[:, :2], graph_attr=values[:1], num_nodes=2)
+    torch.testing.assert_close(alone, first[:of_first])
+    own.graph_embedding.fit(values[:1].expand(2, -1))
+    same = own(None, edge_index, None, batch, graph_attr=values[:1].expand(2, -1), num_nodes=5)
+    torch.testing.assert_close(same, plain(None, edge_index, None, batch, num_nodes=5))
+    with pytest.raises(ValueError, match=r"graph_attr must be floating point \[2, 2\]"):
+        own(None, edge_index, None, batch, num_nodes=5)
+    with pytest.raises(ValueError, match="graph_attr= must not be given"):
+        plain(None, edge_index, None, batch, graph_attr=values, num_nodes=5)

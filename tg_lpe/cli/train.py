@@ -101,6 +101,14 @@ def add_target(parser: Parser) -> None:
         "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
     )
     target.add_argument(
+        "--extra_columns",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="columns of numbers that the model reads beside the molecule, such as a temperature; tg-lpe predict then "
+        "needs them too",
+    )
+    target.add_argument(
         "--weight_column",
         metavar="COLUMN",
         help="column with the weight of each molecule in the training loss, at least 0; all figures are unweighted",
@@ -110,7 +118,8 @@ def add_target(parser: Parser) -> None:
 
 def of_target(args: Namespace) -> dict[str, Any]:
     """Return what the options of :func:`add_target` say, as arguments of ``load_molecules``."""
-    return {"targets": args.target, **{name: args[name] for name in ("missing", "computed", "weight_column")}}
+    names = ("missing", "computed", "extra_columns", "weight_column")
+    return {"targets": args.target, **{name: args[name] for name in names}}
 
 
 def run(args: Namespace) -> None:

@@ -28,6 +28,7 @@ class DataSpec:
             without such features.
         edge_dim: width of real edge features; ``None`` without such features.
         max_nodes: nodes of the largest graph; ``None`` if not known.
+        graph_dim: columns of the real features of whole graphs, ``graph_attr`` ``[1, graph_dim]``; ``None`` without.
     """
 
     num_node_types: Categories | None = None
@@ -35,6 +36,7 @@ class DataSpec:
     num_edge_types: Categories | None = None
     edge_dim: int | None = None
     max_nodes: int | None = None
+    graph_dim: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that JSON can hold."""
@@ -67,8 +69,11 @@ class DataSpec:
         stored: list[Data] = [part._data for part in parts]
         types, channels = _sizes("x", [data.get("x") for data in stored])
         edge_types, edge_dim = _sizes("edge_attr", [data.get("edge_attr") for data in stored])
+        graph_types, graph_dim = _sizes("graph_attr", [data.get("graph_attr") for data in stored])
+        if graph_types is not None:
+            raise ValueError("graph_attr must be floating point, [1, num_features] of each graph, got int64")
         largest = max((int(node_slices(part).diff().max()) for part in parts if len(part)), default=0)
-        return cls(types, channels, edge_types, edge_dim, largest)
+        return cls(types, channels, edge_types, edge_dim, largest, graph_dim)
 
 
 def _sizes(name: str, features: Sequence[Any]) -> tuple[Categories | None, int | None]:

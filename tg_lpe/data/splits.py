@@ -22,7 +22,7 @@ from tg_lpe.data.storage import GraphDataset, node_slices, whole
 Level = Literal["graph", "node"]
 LEVELS: tuple[str, ...] = get_args(Level)
 PARTS = ("train", "val", "test")
-DIGESTED = ("edge_index", "x", "edge_attr", "edge_weight", "y", "graph_weight")
+DIGESTED = ("edge_index", "x", "edge_attr", "edge_weight", "y", "graph_attr", "graph_weight")
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class GraphSplits:
         Args:
             train, val, test: PyG datasets without ``transform``, or sequences of ``Data``. Labels are ``y``, per
                 graph ``[1]``, ``[num_columns]`` or ``[1, num_columns]``, per node ``[num_nodes]`` or
-                ``[num_nodes, num_columns]``. ``graph_weight`` ``[1]``, where there is one, is the weight of a graph's
-                labels in the training loss.
+                ``[num_nodes, num_columns]``. Where there are any, ``graph_attr`` ``[1, graph_dim]`` holds real features
+                of the whole graph, and ``graph_weight`` ``[1]`` is the weight of its labels in the training loss.
             level: what a row of ``y`` belongs to; found from its shape if absent.
             columns: names of the columns of ``y``.
             spec: sizes of the features, where other data will have categories that do not occur here;

@@ -33,7 +33,7 @@ class GraphChunk:
         edge_ptr: first edge of each graph, int64 ``[num_graphs + 1]``.
         num_nodes, num_graphs: counts.
         batch: graph of each node, int64 ``[num_nodes]``, from 0.
-        attributes: the requested node and edge attributes, those that the graphs have.
+        attributes: the requested attributes of nodes, edges and graphs, those that the graphs have.
     """
 
     edge_index: Tensor
@@ -74,7 +74,8 @@ def iterate_chunks(
         dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform``, or a
             ``get`` of its own, is read straight from its storage; everything else is collated.
         chunk_size: graphs per batch, the last may have fewer.
-        attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``.
+        attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``, and
+            ``graph_attr``.
         max_pairs: the squared numbers of nodes of a batch's graphs add up to no more, unless it is a single graph:
             bounds what each batch takes where that grows with the square of a graph's size.
         check_edges: whether to look for edges that leave their graph; without, :meth:`GraphChunk.misplaced` does.
@@ -115,7 +116,7 @@ def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs:
             if name == "edge_index":
                 found.append((name, value.dtype, value.dim(), number if value.dim() != 2 or len(value) != 2 else None))
                 continue
-            rows = data.num_nodes if name == "x" else _num_edges(data)
+            rows = data.num_nodes if name == "x" else 1 if name == "graph_attr" else _num_edges(data)
             fits = value.dim() > 0 and value.size(0) == rows
             found.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
         return found

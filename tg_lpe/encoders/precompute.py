@@ -97,6 +97,8 @@ def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
         batch: the graphs.
         options: further arguments.
     """
+    if getattr(module, "reads_graph_attr", False):
+        options["graph_attr"] = batch.get("graph_attr")
     return module(
         batch.get("x"),
         batch.edge_index,

@@ -30,8 +30,8 @@ class Model(CheckpointMixin, nn.Module, ABC):
     that every caller knows; a model has those of them that it can use:
 
     - ``out_channels``, which all have: number of predictions in a row;
-    - ``num_node_types`` or ``in_channels``, ``num_edge_types`` or ``edge_dim``: sizes of the features, as
-      :class:`~tg_lpe.data.DataSpec` describes the data;
+    - ``num_node_types`` or ``in_channels``, ``num_edge_types`` or ``edge_dim``, ``graph_dim``: sizes of the features,
+      as :class:`~tg_lpe.data.DataSpec` describes the data;
     - ``encoder``: an :class:`~tg_lpe.Encoder`, or its class and arguments, or ``None``;
     - ``level``: ``"graph"`` or ``"node"``, what a row stands for; without it the model predicts graphs, unless
       ``"readout"`` in :attr:`options` has a ``level``.
@@ -46,6 +46,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
             with the data and handed to :meth:`forward`.
         level: what a row of predictions stands for, ``"graph"`` or ``"node"``.
         reads_edge_weight: whether :meth:`forward` is handed the ``edge_weight`` of data that has one.
+        reads_graph_attr: whether :meth:`forward` is handed the ``graph_attr`` of data, as a keyword.
         has_penalty: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions and
             a term of the loss.
         head: names of the submodules that belong to one task, which :meth:`start_from` does not take over.
@@ -55,6 +56,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
     encoder: Encoder | None
     level: str = "graph"
     reads_edge_weight: bool = True
+    reads_graph_attr: bool = False
     has_penalty: bool = False
     head: ClassVar[tuple[str, ...]] = ("readout",)
     options: ClassVar[Mapping[str, type[Options]]] = {}

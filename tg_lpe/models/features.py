@@ -14,7 +14,7 @@ from tg_lpe.arguments import check_generator
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
-from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.ops.checks import ValueChecks
 
 
@@ -25,6 +25,7 @@ class FeatureModel(Model):
         encoder: computes the positional encoding; ``None`` if there is none, or it is given.
         node_embedding, edge_embedding: first maps of the features.
         pe_embedding, edge_pe_embedding: those of the encodings; ``None`` without them.
+        graph_embedding: adds features of graphs to the rows that are read out; ``None`` without them.
     """
 
     encoder: Encoder | None
@@ -32,6 +33,8 @@ class FeatureModel(Model):
     edge_embedding: FeatureEmbedding
     pe_embedding: EncodingEmbedding | EncodingChannels | None
     edge_pe_embedding: EncodingEmbedding | EncodingChannels | None
+    graph_embedding: GraphFeatures | None
+    head = ("graph_embedding", "readout")
 
     needs_undirected: ClassVar[bool] = False
     """Whether the model itself reads the undirected edges, as encoders do."""
@@ -40,6 +43,11 @@ class FeatureModel(Model):
     def reads_edge_weight(self) -> bool:  # type: ignore[override]
         """Whether the encoder reads edge weights; nothing else of the model does."""
         return self._encoder_reads("edge_weight")
+
+    @property
+    def reads_graph_attr(self) -> bool:  # type: ignore[override]
+        """Whether the model was made with a ``graph_dim``."""
+        return self.graph_embedding is not None
 
     def forward(
         self,
@@ -51,6 +59,7 @@ class FeatureModel(Model):
         *,
         pe: Tensor | None = None,
         edge_pe: Tensor | None = None,
+        graph_attr: Tensor | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
         num_nodes: int | None = None,
         num_graphs: int | None = None,
@@ -73,6 +82,7 @@ class FeatureModel(Model):
             edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
             pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
             edge_pe: encoding of the edges, ``[num_edges, edge_channels]`` of ``pe_options``, likewise.
+            graph_attr: features of the graphs, ``[num_graphs, graph_dim]``, of a model with ``graph_dim``.
             precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch.
             num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
             num_graphs: number of graphs; found from ``batch`` if absent.
@@ -90,11 +100,11 @@ class FeatureModel(Model):
         if return_penalty and not self.has_penalty:
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
         check_generator(generator)
-        self._refuse_unread(edge_weight, pe, edge_pe, precomputed)
+        self._refuse_unread(edge_weight, pe, edge_pe, graph_attr, precomputed)
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
         n = _given_count(num_nodes, rows)
         is_traced = torch.compiler.is_compiling()
-        checks = None if is_traced else partial(self._check_features, x, edge_attr, pe, edge_pe)
+        checks = None if is_traced else partial(self._check_features, x, edge_attr, pe, edge_pe, graph_attr)
         if self.encoder is None and not self.needs_undirected:
             graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)
         else:
@@ -103,8 +113,10 @@ class FeatureModel(Model):
                 edge_index, n, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, checks=checks
             )
         if is_traced:
-            self._check_features(x, edge_attr, pe, edge_pe, graph, ValueChecks())
-        return self._predict(graph, x, edge_attr, pe, edge_pe, precomputed, generator, return_penalty)
+            self._check_features(x, edge_attr, pe, edge_pe, graph_attr, graph, ValueChecks())
+        if self.graph_embedding is not None:
+            self.graph_embedding.check(graph_attr, graph.num_graphs)
+        return self._predict(graph, x, edge_attr, pe, edge_pe, graph_attr, precomputed, generator, return_penalty)
 
     @abstractmethod
     def _predict(
@@ -114,11 +126,21 @@ class FeatureModel(Model):
         edge_attr: Tensor | None,
         pe: Tensor | None,
         edge_pe: Tensor | None,
+        graph_attr: Tensor | None,
         precomputed: Mapping[str, Tensor] | None,
         generator: torch.Generator | None,
         return_penalty: bool,
     ) -> Any:
         """Predict; the arguments are those of :meth:`forward`, checked."""
+
+    def _with_graph_attr(self, rows: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
+        """Add the features of its graph to each row that is read out."""
+        if self.graph_embedding is None:
+            return rows
+        owner = None if self.level == "graph" else graph.batch
+        if self.level == "edge":
+            owner = graph.batch[graph.edge_index[0].long()]
+        return self.graph_embedding(rows, graph_attr, owner)  # type: ignore[no-any-return]
 
     def _check_features(
         self,
@@ -126,11 +148,12 @@ class FeatureModel(Model):
         edge_attr: Tensor | None,
         pe: Tensor | None,
         edge_pe: Tensor | None,
+        graph_attr: Tensor | None,
         graph: Graph,
         checks: ValueChecks,
     ) -> None:
         """Refuse features that do not fit; their values are left to ``checks``."""
-        for name, encoding in (("pe", pe), ("edge_pe", edge_pe)):
+        for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)
         for embedding, name, feature, num_rows in (
@@ -145,9 +168,12 @@ class FeatureModel(Model):
         edge_weight: Tensor | None,
         pe: Tensor | None,
         edge_pe: Tensor | None,
+        graph_attr: Tensor | None,
         precomputed: Mapping[str, Tensor] | None,
     ) -> None:
         """Refuse arguments that nobody would read."""
+        if self.graph_embedding is None:
+            _refuse("the model was built without graph_dim", graph_attr=graph_attr)
         if self.encoder is None:
             _refuse("the model was built without encoder", precomputed=precomputed)
         else:

@@ -18,7 +18,7 @@ from tg_lpe.models.options import MergedEncodingOptions, Options, ReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import make_attention, shared_of
-from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.segment import RowGroups
 
@@ -77,6 +77,8 @@ class GraphTransformer(FeatureModel):
             map of the encoding to the embedded features; ``"concat"`` puts the encoding itself beside them, and they
             are embedded into as many channels less, as spectral attention does; ``"apart"`` leaves the features of
             nodes as they are: layers alone read the linear map of the encoding, such as ``"hybrid"`` with ``pe_gate``.
+        graph_dim: columns of real features of whole graphs, such as a temperature, that :meth:`forward` is given as
+            ``graph_attr``. Standardised by the training set, a linear map of them is added to what is read out.
 
     Raises:
         ValueError: if arguments exclude each other, a choice or an option is unknown, or a value is out of range.
@@ -111,6 +113,7 @@ class GraphTransformer(FeatureModel):
         attention: str = "edge",
         attention_options: Mapping[str, Any] | None = None,
         pe_options: Mapping[str, Any] | None = None,
+        graph_dim: int | None = None,
     ) -> None:
         super().__init__()
         reading = ReadoutOptions.of("readout", readout)
@@ -122,8 +125,8 @@ class GraphTransformer(FeatureModel):
             "num_layers": num_layers,
             "out_channels": out_channels,
         }
-        if pe_channels is not None:
-            counts["pe_channels"] = pe_channels
+        widths_given = {"pe_channels": pe_channels, "graph_dim": graph_dim}
+        counts |= {name: width for name, width in widths_given.items() if width is not None}
         for name, count in counts.items():
             check_count(name, count)
         encoder = as_encoder(encoder)
@@ -171,11 +174,14 @@ class GraphTransformer(FeatureModel):
                 setattr(self, f"{name}_embedding", EncodingChannels(name, channels, pe.norm))
             elif channels is not None:
                 setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe.norm))
+        read = hidden_channels if reading.level == "node" else pooled
+        self.graph_embedding = None if graph_dim is None else GraphFeatures(graph_dim, read)
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, those of the encoder first, and forget running statistics."""
         first = [self.encoder, self.node_embedding, self.edge_embedding, *self.layers, self.shared]  # as constructed
-        for module in (*first, *self.readout, self.pool_norm, self.pe_embedding, self.edge_pe_embedding):
+        last = (self.pool_norm, self.pe_embedding, self.edge_pe_embedding, self.graph_embedding)
+        for module in (*first, *self.readout, *last):
             if module is not None:
                 reset_all(module)
 
@@ -186,6 +192,7 @@ class GraphTransformer(FeatureModel):
         edge_attr: Tensor | None,
         pe: Tensor | None,
         edge_pe: Tensor | None,
+        graph_attr: Tensor | None,
         precomputed: Mapping[str, Tensor] | None,
         generator: torch.Generator | None,
         return_penalty: bool,
@@ -206,14 +213,19 @@ class GraphTransformer(FeatureModel):
         if self.shared is None:
             for layer in self.layers:
                 h, e = layer(h, e, graph, **given)
-            return self.readout(self._pool(h, graph))  # type: ignore[no-any-return]
+            return self._read_out(h, graph, graph_attr)
         state = self.shared(graph, pairs, e) if self.reads_pairs else self.shared(graph)
         if "needs_penalty" in getattr(state, "_fields", ()):
             state = state._replace(needs_penalty=return_penalty)
         for layer in self.layers:
             h, e, state = layer(h, e, graph, state, **given)
-        out: Tensor = self.readout(self._pool(h, graph))
+        out = self._read_out(h, graph, graph_attr)
         return (out, state.penalty) if return_penalty else out
+
+    def _read_out(self, h: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
+        """Pool, and map to predictions."""
+        out: Tensor = self.readout(self._with_graph_attr(self._pool(h, graph), graph, graph_attr))
+        return out
 
     @property
     def has_penalty(self) -> bool:  # type: ignore[override]

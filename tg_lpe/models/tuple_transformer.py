@@ -20,7 +20,7 @@ from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.options import EncodingOptions, Options, TokenAttentionOptions, TokenReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
-from tg_lpe.nn.features import EncodingEmbedding, FeatureEmbedding
+from tg_lpe.nn.features import EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
 from tg_lpe.nn.tuples import (
     Attention,
@@ -48,7 +48,7 @@ STD = 0.02
 KEPT = ("hidden_channels", "heads", "num_layers")
 """Arguments that the layers depend on."""
 
-OF_NO_WEIGHT = {"out_channels", "readout", "attention_options"}
+OF_NO_WEIGHT = {"out_channels", "readout", "attention_options", "graph_dim"}
 """Arguments that change no weight but the read-out's and the number of random features."""
 
 OF_FEATURES = {
@@ -110,6 +110,7 @@ class TupleTransformer(FeatureModel):
         node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
             and degree beside each other, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1)
             and (2).
+        graph_dim: columns of real features of whole graphs, as for :class:`~tg_lpe.GraphTransformer`.
 
     Raises:
         ValueError: if arguments exclude each other or are out of range.
@@ -151,6 +152,7 @@ class TupleTransformer(FeatureModel):
         attention_options: Mapping[str, Any] | None = None,
         pe_options: Mapping[str, Any] | None = None,
         node_tokens: str = "linear",
+        graph_dim: int | None = None,
     ) -> None:
         super().__init__()
         check_choice("attention", attention, TOKEN_ATTENTIONS)
@@ -159,7 +161,8 @@ class TupleTransformer(FeatureModel):
         pe = EncodingOptions.of("pe_options", pe_options)
         layer_options = TokenAttentionOptions.of("attention_options", attention_options)
         counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
-        counts |= {name: count for name, count in {"s": s, "pe_channels": pe_channels}.items() if count is not None}
+        given = {"s": s, "pe_channels": pe_channels, "graph_dim": graph_dim}
+        counts |= {name: count for name, count in given.items() if count is not None}
         for name, count in counts.items():
             check_count(name, count)
         if s is not None and s > k:
@@ -217,6 +220,7 @@ class TupleTransformer(FeatureModel):
         self.readout = nn.Sequential(
             nn.Linear(channels, channels), nn.GELU(), nn.LayerNorm(channels), OutputLinear(channels, out_channels)
         )
+        self.graph_embedding = None if graph_dim is None else GraphFeatures(graph_dim, channels)
         self._start_small()
 
     def reset_parameters(self) -> None:
@@ -244,6 +248,7 @@ class TupleTransformer(FeatureModel):
         edge_attr: Tensor | None,
         pe: Tensor | None,
         edge_pe: Tensor | None,
+        graph_attr: Tensor | None,
         precomputed: Mapping[str, Tensor] | None,
         generator: torch.Generator | None,
         return_penalty: bool,
@@ -270,7 +275,7 @@ class TupleTransformer(FeatureModel):
             attention = FullAttention(graphs) if self.kernel is None else RandomFeatureAttention(graphs, self.kernel)
         for layer in self.layers:
             h = layer(h, attention, graphs)
-        out: Tensor = self.readout(self._read(graph, tokens, h))
+        out: Tensor = self.readout(self._with_graph_attr(self._read(graph, tokens, h), graph, graph_attr))
         return out
 
     def _attention(self, graph: Graph, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:

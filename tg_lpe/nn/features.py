@@ -222,6 +222,58 @@ class FeatureEmbedding(nn.Module):
         return table.expand(num_rows, -1) if feature is None else self.feature.product(feature, table, self.by_product)
 
 
+class GraphFeatures(nn.Module):
+    """Adds real features of whole graphs to rows: standardised by the training set, then mapped linearly.
+
+    Args:
+        channels: columns of the features.
+        width: width of the rows.
+
+    Attributes:
+        mean, std: of each column, buffers ``[channels]``, which :meth:`fit` sets.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, width, bias=False)
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and forget the statistics."""
+        self.linear.reset_parameters()
+        self.mean.zero_()
+        self.std.fill_(1)
+
+    def fit(self, values: Tensor) -> None:
+        """Take mean and deviation of each column of ``[num_graphs, channels]``; that of equal values is 1."""
+        values = values.double()
+        differ = values.amax(0) > values.amin(0)  # the deviation of equal values is rounding noise
+        self.mean.copy_(values.mean(0))
+        self.std.copy_(torch.where(differ, values.std(0, correction=0), 1.0))
+
+    def check(self, values: Tensor | None, num_graphs: int) -> None:
+        """Raise ``ValueError`` if features are missing, or of another shape or dtype."""
+        shape = [num_graphs, len(self.mean)]
+        if not isinstance(values, Tensor) or list(values.shape) != shape or not values.is_floating_point():
+            got = f"{values.dtype} {list(values.shape)}" if isinstance(values, Tensor) else repr(values)[:80]
+            raise ValueError(f"graph_attr must be floating point {shape}, got {got}")
+
+    def forward(self, rows: Tensor, values: Tensor, graph: Tensor | None) -> Tensor:
+        """Return the rows plus the features of their graphs, ``[num_rows, width]``.
+
+        Args:
+            rows: ``[num_rows, width]``.
+            values: ``[num_graphs, channels]``.
+            graph: graph of each row, int64 ``[num_rows]``; ``None`` where there is a row for each.
+        """
+        added: Tensor = self.linear(((values - self.mean) / self.std).to(self.linear.weight.dtype))
+        return rows + (added if graph is None else added.index_select(0, graph))
+
+
 class EncodingEmbedding(nn.Linear):
     """Linear map of a positional encoding into the hidden width, after normalisation if asked for.
 

@@ -64,6 +64,7 @@ class Ensemble(Predictor):
         self,
         smiles: Iterable[str | None],
         *,
+        extra: Iterable[Sequence[Any]] | None = None,
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
         canonical: bool | None = None,
@@ -76,12 +77,13 @@ class Ensemble(Predictor):
         readers = [reader for place, reader in enumerate(wanted) if reader not in wanted[:place]]
         copies = [smiles] * len(readers) if isinstance(smiles, Sequence) else tee(smiles, len(readers))
         read = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
-        start = 0
+        start, beside = 0, self._beside(extra)
         # The loop alone holds the generators, so that an error ends their worker processes at once.
         for batches in zip(*(of(copy) for of, copy in zip(read, copies, strict=True)), strict=True):
+            rows = beside(len(batches[0].smiles))
             yield _together(
                 [
-                    predictor._of_molecules(batches[readers.index(reader)], start, batch_size)
+                    predictor._of_molecules(batches[readers.index(reader)], start, batch_size, rows)
                     for predictor, reader in zip(self.predictors, wanted, strict=True)
                 ]
             )
@@ -153,6 +155,7 @@ def _described(predictor: Predictor) -> dict[str, Any]:
         "bond_types": tuple(data.get("bond_types") or ()),
         "repair_radicals": bool(data.get("repair_radicals")),
         "canonical": bool(data.get("canonical")),
+        "extra_columns": predictor.extra_columns,
     }
 
 

@@ -72,8 +72,8 @@ def predict_file(
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if two of ``source``, ``out`` and ``refused`` are one file, the source is malformed, which is found
-            before the first prediction, has no molecule, or ``strict`` is set and a molecule is refused, or ``out`` or
-            ``refused`` is a folder; then no file is written.
+            before the first prediction, lacks a column that the model reads, has no molecule, or ``strict`` is set and
+            a molecule is refused, or ``out`` or ``refused`` is a folder; then no file is written.
         OSError: if ``out`` or ``refused`` cannot be written, which is found first.
         ModuleNotFoundError: if RDKit is not installed.
     """
@@ -86,6 +86,7 @@ def predict_file(
         if path != Path(source):
             check_writable(path)
     file = MoleculeFile(source, smiles_column)
+    file.check_columns(predictor.extra_columns)
     total, named = 0, False
     for row in file.rows(None):
         total, named = total + 1, named or any(row.labels)
@@ -93,10 +94,15 @@ def predict_file(
         raise ValueError(f"{source} holds no molecule")
     others = file.label_columns if file.has_columns else ("name",) * named
     rows: deque[Row] = deque()
+    places = [others.index(name) for name in predictor.extra_columns]
+    comma = "," if file.separator not in ("", ",") else "."
+    extra: deque[list[str]] = deque()
 
     def strings() -> Iterator[str]:
         for row in file.rows(None):
             rows.append(row)
+            if places:
+                extra.append([row.labels[place].replace(comma, ".") for place in places])
             yield row.smiles
 
     num_refused = num_outside = 0
@@ -111,7 +117,9 @@ def predict_file(
             listed.writerow(["line", "smiles", "reason"])
         hidden = None if progress else True
         bar = stack.enter_context(tqdm(total=total, desc="predicting", unit="mol", disable=hidden))
-        stream = predictor.stream(strings(), batch_size=batch_size, num_workers=num_workers, canonical=canonical)
+        options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "canonical": canonical}
+        beside = iter(extra.popleft, None) if places else None
+        stream = predictor.stream(strings(), extra=beside, **options)
         for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
             unlike = {other.index: other.reason for other in batch.outside}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -51,6 +52,41 @@ def strings(molecules: Iterable[Any]) -> list[str | None]:
         else:
             raise TypeError(f"predict takes SMILES or graphs, got both: strings and {type(molecule).__name__}")
     return texts
+
+
+def rows_beside(extra: Any, columns: Sequence[str], number: int) -> list[tuple[Any, ...]] | None:
+    """Return the values that a model reads beside each molecule, in the order of its columns; ``None`` without any.
+
+    Args:
+        extra: a dictionary or a table of columns.
+        columns: names of those that the model reads.
+        number: number of the molecules.
+
+    Raises:
+        ValueError: if a column is missing or has another number of values, or the model reads none.
+    """
+    if not columns:
+        if extra is not None:
+            raise ValueError("this model reads nothing beside SMILES, so extra= must not be given")
+        return None
+    if lacking := [name for name in columns if extra is None or name not in extra]:
+        example = f"extra={{{', '.join(f'{name!r}: [...]' for name in columns)}}}"
+        found = "nothing" if extra is None else ", ".join(map(repr, extra))
+        lacks = ", ".join(map(repr, lacking))
+        raise ValueError(f"this model reads {lacks} beside SMILES, as {example}, got {found}")
+    read = [list(extra[name]) for name in columns]
+    for name, values in zip(columns, read, strict=True):
+        if len(values) != number:
+            raise ValueError(f"extra[{name!r}] must have a number for each of {number} molecules, got {len(values)}")
+    return list(zip(*read, strict=True))
+
+
+def number_of(cell: Any) -> float:
+    """Return a cell of a table as a number; NaN if it is none."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 class Graphs(Sequence[Data]):

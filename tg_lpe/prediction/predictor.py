@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,12 +20,20 @@ from tg_lpe.arguments import ArgumentError, check_choice, check_count
 from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
-from tg_lpe.data.storage import GraphChunk, in_halves, is_collated, iterate_chunks
+from tg_lpe.data.storage import GraphChunk, in_halves, is_collated, iterate_chunks, with_attribute
 from tg_lpe.data.units import units_text
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import Model, make_model
-from tg_lpe.prediction.inputs import Graphs, check_collection, is_missing, is_molecule, strings
+from tg_lpe.prediction.inputs import (
+    Graphs,
+    check_collection,
+    is_missing,
+    is_molecule,
+    number_of,
+    rows_beside,
+    strings,
+)
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
 from tg_lpe.training.outputs import class_names, output_columns
 from tg_lpe.training.run_folder import RunFolder
@@ -42,13 +51,23 @@ MAX_PAIRS = 2**22
 
 ON_ERROR = ("raise", "nan")
 SHOWN = 5
-DESCRIBED = ("source", "num_train", "target", "atom_types", "bond_types", "repair_radicals", "canonical", "ranges")
+DESCRIBED = (
+    "source",
+    "num_train",
+    "target",
+    "atom_types",
+    "bond_types",
+    "repair_radicals",
+    "canonical",
+    "extra_columns",
+    "ranges",
+)
 """Keys of a card that describe the training data of a model."""
 
 UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
 """Units of labels that are computed."""
 
-ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge"}
+ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge", "graph_attr": "graph"}
 """Attributes that a model may read, and what their rows are."""
 
 
@@ -138,6 +157,11 @@ class Predictor:
         return tuple(self._target.get("units", ())) if is_regression else ()
 
     @property
+    def extra_columns(self) -> tuple[str, ...]:
+        """Names of the columns that the model reads beside SMILES, such as a temperature; mostly none."""
+        return tuple(self.data.get("extra_columns") or ())
+
+    @property
     def spread_columns(self) -> tuple[str, ...]:
         """Names of the spread of each of :attr:`columns`; none of a single model."""
         return ()
@@ -187,6 +211,7 @@ class Predictor:
         graphs: Sequence[str] | Sequence[Data] | Any,
         *,
         on_error: str = "raise",
+        extra: Mapping[str, Sequence[Any]] | Any = None,
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
         canonical: bool | None = None,
@@ -201,6 +226,8 @@ class Predictor:
             on_error: what becomes of a molecule that is missing (``None``, NaN) or cannot be read, has an atom type
                 that the model does not know, or does not fit the model: ``"raise"`` names it in an error, ``"nan"``
                 makes its row NaN and lists it in ``refused``.
+            extra: for SMILES and a model with :attr:`extra_columns`, these columns: a dictionary or a table with a
+                number for each molecule. Graphs hold the numbers as ``graph_attr``.
             batch_size: graphs of a batch, at most.
             num_workers: processes that read SMILES; 0 for none besides this one, ``None`` to choose.
             canonical: whether to read molecules from RDKit's canonical SMILES of them, so that predictions do not
@@ -227,9 +254,11 @@ class Predictor:
         if first is None or is_molecule(first):
             index = getattr(graphs, "index", None)
             graphs = strings(graphs)
-            parts = self.stream(graphs, batch_size=batch_size, num_workers=num_workers, canonical=canonical)
-        elif canonical is not None:
-            raise ValueError(f"canonical={canonical} is for SMILES, got graphs")
+            beside = rows_beside(extra, self.extra_columns, len(graphs))
+            options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "canonical": canonical}
+            parts = self.stream(graphs, extra=beside, **options)
+        elif canonical is not None or extra is not None:
+            raise ValueError(f"canonical={canonical} and extra={extra!r:.80} are for SMILES, got graphs")
         else:
             parts = self._of_graphs(graphs, batch_size)
         values = [torch.zeros(0, len(self.columns))]
@@ -276,6 +305,7 @@ class Predictor:
         self,
         smiles: Iterable[str | None],
         *,
+        extra: Iterable[Sequence[Any]] | None = None,
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
         canonical: bool | None = None,
@@ -283,16 +313,25 @@ class Predictor:
         """Predict for strings that come one by one; there may be more of them than memory holds.
 
         Args:
+            extra: for each string the values of :attr:`extra_columns`, if there are any.
             smiles, batch_size, num_workers, canonical: as :meth:`predict`; ``num_workers=None`` starts processes only
                 if ``smiles`` has a length.
 
         Raises:
             ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
         """
-        reader, start = self._reader(batch_size, canonical), 0
+        reader, start, beside = self._reader(batch_size, canonical), 0, self._beside(extra)
         for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
-            yield self._of_molecules(batch, start, batch_size)
+            yield self._of_molecules(batch, start, batch_size, beside(len(batch.smiles)))
             start += len(batch.smiles)
+
+    def _beside(self, extra: Iterable[Sequence[Any]] | None) -> Callable[[int], list[Sequence[Any]]]:
+        """Return what takes the next rows of ``extra``, which must be there if the model reads further columns."""
+        if (extra is None) == bool(self.extra_columns):
+            names = ", ".join(self.extra_columns) or "nothing"
+            raise ValueError(f"extra must be rows of what the model reads beside SMILES, {names}, got {extra!r:.80}")
+        rows = iter(extra or ())
+        return lambda number: list(islice(rows, number if self.extra_columns else 0))
 
     def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
         """Check the options of :meth:`stream`, and return the reader that they ask for."""
@@ -302,13 +341,23 @@ class Predictor:
             raise ValueError(f"this model predicts {self._level}s, and takes graphs (Data), not SMILES")
         return self.reader if canonical is None else replace(self.reader, canonical=canonical)
 
-    def _of_molecules(self, batch: MoleculeBatch, start: int, batch_size: int) -> PredictedMolecules:
+    def _of_molecules(
+        self, batch: MoleculeBatch, start: int, batch_size: int, beside: Sequence[Sequence[Any]]
+    ) -> PredictedMolecules:
         usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
         reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
         values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
-        parts = list(self._of_graphs(batch.graphs, batch_size))
+        graphs, wrong = batch.graphs, dict[int, str]()
+        if self.extra_columns:
+            numbers = torch.tensor([[number_of(cell) for cell in beside[place]] for place in usable])
+            numbers = numbers.reshape(len(usable), len(self.extra_columns))
+            graphs = with_attribute(graphs, "graph_attr", "graph", numbers)
+            for row, column in (~numbers.isfinite()).nonzero().tolist():
+                cell, name = beside[usable[row]][column], self.extra_columns[column]
+                wrong.setdefault(usable[row], f"{cell!r} in column {name!r} must be a number")
+        parts = list(self._of_graphs(graphs, batch_size))
         values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
-        reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused}
+        reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused} | wrong
         unlike = {usable[other.index]: other.reason for part in parts for other in part.outside}
         names = [repr(text) for text in batch.smiles]
         refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
@@ -364,6 +413,7 @@ class Predictor:
             raise ValueError(found[1])
         device = next(self.model.parameters()).device
         attributes = {name: values.to(device) for name, values in chunk.attributes.items()}
+        of_graphs = {"graph_attr": attributes.get("graph_attr")} if self.model.reads_graph_attr else {}
         with torch.inference_mode():
             out = self.model(
                 attributes.get("x"),
@@ -373,6 +423,7 @@ class Predictor:
                 attributes.get("edge_weight") if reads_edge_weight(self.model) else None,
                 num_nodes=chunk.num_nodes,
                 num_graphs=chunk.num_graphs,
+                **of_graphs,
             )
             return (out if self.task is None else self.task.predict(out)).float().cpu()
 
@@ -446,13 +497,12 @@ def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
     first, last = torch.searchsorted(chunk.batch, torch.tensor([start, stop], device=chunk.batch.device)).tolist()
     nodes = slice(first, last)
     edges = slice(int(chunk.edge_ptr[start]), int(chunk.edge_ptr[stop]))
+    rows = {"node": nodes, "edge": edges, "graph": slice(start, stop)}
     return GraphChunk(
         edge_index=chunk.edge_index[:, edges] - first,
         edge_ptr=chunk.edge_ptr[start : stop + 1] - chunk.edge_ptr[start],
         num_nodes=last - first,
         num_graphs=stop - start,
         batch=chunk.batch[nodes] - start,
-        attributes={
-            name: v[nodes if ATTRIBUTE_LEVELS[name] == "node" else edges] for name, v in chunk.attributes.items()
-        },
+        attributes={name: values[rows[ATTRIBUTE_LEVELS[name]]] for name, values in chunk.attributes.items()},
     )

@@ -47,6 +47,7 @@ def effective_settings(run: Run) -> dict[str, Any]:
     if (bonds := run.data.get("bond_types")) is not None:
         settings["features"] = "types" if bonds else "ogb"
     settings["weight_column"] = run.data.get("weight_column")
+    settings["extra_columns"] = ", ".join(run.data.get("extra_columns", ())) or None
     if run.precision is not None:
         settings["precision"] = run.precision
     idle = {"seed"} | {name for name, at in READ_BY.items() if settings.get("schedule", at) != at}

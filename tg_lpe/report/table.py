@@ -334,7 +334,8 @@ def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
     digests: dict[str, set[str]] = {}
     for run in runs:
         if (digest := value_in(run.data, "digest", str)) is not None:
-            how = [run.data.get(name) for name in ("split", "atom_types", "bond_types", "target", "weight_column")]
+            names = ("split", "atom_types", "bond_types", "target", "weight_column", "extra_columns")
+            how = [run.data.get(name) for name in names]
             digests.setdefault(json.dumps(how, sort_keys=True), set()).add(digest)
     clash = any(len(same) > 1 for same in digests.values())
     return _grouped(runs, lambda run: str(run.data.get("digest")) if clash else "")

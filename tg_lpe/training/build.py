@@ -65,6 +65,8 @@ def build_model(
         raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")
     if encoder is not None and "encoder" not in known:
         raise ArgumentError("{} takes no encoder: choose {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
+    if spec.graph_dim is not None and "graph_dim" not in known:
+        raise ValueError(f"{cls.__name__} reads no features of graphs, graph_attr, and the data has {spec.graph_dim}")
     arguments = cls.arguments_for(task.level, arguments)
     with seeded(seed):
         with seeded(hash_seed(seed, ENCODER_DRAW)):

@@ -34,7 +34,7 @@ from tg_lpe.training.run_folder import RunFolder, describe_model
 from tg_lpe.training.state import kept_state
 from tg_lpe.training.tasks import Task, task_for
 
-READ = ("x", "edge_index", "edge_attr", "edge_weight", "y")
+READ = ("x", "edge_index", "edge_attr", "edge_weight", "graph_attr", "y")
 """Attributes of the graphs that a training reads."""
 
 RELABELLING = 2
@@ -123,6 +123,8 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
     task.check_model(model)
     task.check_labels(splits)
     _training_weights(splits, task)
+    if model.reads_graph_attr and splits.spec.graph_dim is None:
+        raise ValueError("the model was made with graph_dim and reads graph_attr, which the graphs do not have")
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
     if expects and model.encoder is None:
         raise ValueError(
@@ -154,6 +156,8 @@ class JointTraining(TrainingLoop):
         self.encoder = model.encoder
         if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
             self.encoder.fit(splits.train, generator=torch.Generator().manual_seed(hash_seed(config.seed, FIT)))
+        if (embedding := getattr(model, "graph_embedding", None)) is not None:
+            embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
         self.config, self.task = config, task
         self.train_set, self.val_set, self.test_set = (
@@ -167,6 +171,11 @@ class JointTraining(TrainingLoop):
         is_half = resolved_precision(config.precision, self.device) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_half else None
         self._penalties: list[Tensor] = []
+        if splits.spec.graph_dim is not None and not model.reads_graph_attr:
+            warnings.warn(
+                "graph_attr of the graphs is not read: the model was made without graph_dim, which build_model gives",
+                stacklevel=2,
+            )
         if "edge_weight" in splits.train._data and not reads_edge_weight(model):
             warnings.warn(
                 "edge_weight of the graphs is not read: the model has no encoder that reads it. What the attention is "

@@ -51,6 +51,7 @@ class BuildOptions:
     fold: tuple[int, int] | None = None
     seed: int = 0
     missing: tuple[str, ...] | None = None
+    extra_columns: tuple[str, ...] = ()
     weight_column: str | None = None
     with_commas: frozenset[str] = frozenset()
     num_workers: int | None = None
@@ -75,7 +76,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
     labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
-    weights = _read_weights(flat, len(columns), options)
+    beside = _read_beside(flat, len(columns), options)
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
     usable, report = _sift(flat, molecules, columns, labels)
@@ -99,13 +100,14 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
         split: dataset_of([molecules[position] for position in part], [labels[position] for position in part], widths)
         for split, part in members.items()
     }
-    if weights is not None:
-        for split, part in members.items():
-            values = torch.tensor([weights[position] for position in part])
-            datasets[split] = cast(MoleculeDataset, with_attribute(datasets[split], "graph_weight", "graph", values))
+    datasets = {
+        split: _with_beside(dataset, [beside[position] for position in members[split]], options)
+        for split, dataset in datasets.items()
+    }
+    spec = spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES))))
     return MoleculeSplits(
         **datasets,
-        spec=spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES)))),
+        spec=replace(spec, graph_dim=len(options.extra_columns) or None),
         target=replace(options.target, classes=classes),
         vocabulary=vocabulary,
         normalization=normalization,
@@ -115,16 +117,25 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     )
 
 
-def _read_weights(rows: Sequence[Row], place: int, options: BuildOptions) -> list[float] | None:
-    """The weights of rows in the loss, whose cells are at a place; a ``ValueError`` names a cell that is none."""
-    if options.weight_column is None:
-        return None
-    weights = [weight for (weight,) in read_numbers(rows, (options.weight_column,), place, options.with_commas)]
-    for row, weight in zip(rows, weights, strict=True):
-        if weight < 0:
-            cell, column = row.labels[place], options.weight_column
+def _read_beside(rows: Sequence[Row], place: int, options: BuildOptions) -> list[tuple[float, ...]]:
+    """The numbers of further columns, then the weight, of each row; a ``ValueError`` names a cell that is none."""
+    weight = () if options.weight_column is None else (options.weight_column,)
+    numbers = read_numbers(rows, (*options.extra_columns, *weight), place, options.with_commas)
+    for row, values in zip(rows, numbers, strict=True) if weight else ():
+        if values[-1] < 0:
+            cell, column = row.labels[place + len(values) - 1], options.weight_column
             raise ValueError(f"{row.file}:{row.line}: the weight {cell!r} in column {column!r} must be at least 0")
-    return weights
+    return numbers
+
+
+def _with_beside(dataset: MoleculeDataset, numbers: list[tuple[float, ...]], options: BuildOptions) -> MoleculeDataset:
+    """A dataset with the numbers of :func:`_read_beside` as attributes of its graphs."""
+    values, width = torch.tensor(numbers), len(options.extra_columns)
+    if width:
+        dataset = cast(MoleculeDataset, with_attribute(dataset, "graph_attr", "graph", values[:, :width].contiguous()))
+    if options.weight_column is not None:
+        dataset = cast(MoleculeDataset, with_attribute(dataset, "graph_weight", "graph", values[:, width].contiguous()))
+    return dataset
 
 
 def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:

@@ -28,7 +28,7 @@ FORMAT_VERSION = 6
 _DIGEST = "sha256"
 _SPLITS = ("train", "val", "test")
 _KEYS = ("x", "edge_index", "edge_attr", "y")
-_OPTIONAL = ("graph_weight",)
+_OPTIONAL = ("graph_attr", "graph_weight")
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -55,6 +55,7 @@ def load_molecules(
     name: DatasetName | None = None,
     targets: Sequence[str] | None = None,
     missing: Sequence[str] | None = None,
+    extra_columns: Sequence[str] = (),
     weight_column: str | None = None,
     computed: ComputedTarget | None = None,
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
@@ -93,6 +94,8 @@ def load_molecules(
             which is enough for pretraining. By default `y`, if it is the only column besides the SMILES. A column of
             words holds classes, numbered in the order of their names, which `splits.target.classes` lists.
         missing: Cells that mean a missing label, such as `("n/a", "-")`, besides empty ones.
+        extra_columns: Columns of numbers that the model reads beside the molecule, such as a temperature, in the order
+            of the columns of `graph_attr`.
         weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
             training loss, relative to the mean of the training set. Figures are not weighted.
         computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
@@ -124,12 +127,12 @@ def load_molecules(
     Raises:
         FileNotFoundError: If the source or one of its files is missing; the message lists what was looked for.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
-        TypeError: If `targets`, `missing` or `train_files` is one string.
+        TypeError: If `targets`, `extra_columns`, `missing` or `train_files` is one string.
         ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
             differs from `atom_dict.txt` or comes with ogb's features, `split`, `split_column` or `fold` is for a
             folder or `train_files` for a single file, a file is malformed, a label is neither a number nor the name of
-            a class, a weight is no number of at least 0, a cell of `split_column` names no part, a split has no usable
-            molecule, or `strict` is set and a molecule is unusable.
+            a class, an extra cell is no number or a weight none of at least 0, a cell of `split_column` names no part,
+            a split has no usable molecule, or `strict` is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     check_flags(canonical=canonical)
@@ -156,8 +159,11 @@ def load_molecules(
     every = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
-    beside = {"weight_column": weight_column, "split_column": split_column}
-    others = {option: column for option, column in beside.items() if column is not None}
+    if isinstance(extra_columns, str):
+        raise TypeError(f"extra_columns must be a sequence of names such as [{extra_columns!r}], got one string")
+    beside = [("weight_column", weight_column), ("split_column", split_column)]
+    others = [("extra_columns", column) for column in extra_columns or ()]
+    others += [(option, column) for option, column in beside if column is not None]
     target = _choose_target(every, source, name, targets, computed, normalization, others)
     wanted = normalization or _NORMALIZATIONS.get(name or "")
     constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
@@ -169,6 +175,7 @@ def load_molecules(
         features=features,
         canonical=canonical,
         missing=None if missing is None else tuple(missing),
+        extra_columns=tuple(extra_columns or ()),
         weight_column=weight_column,
         with_commas=frozenset(file.name for file in every if file.separator not in ("", ",")),
         split=split or "random",
@@ -181,7 +188,7 @@ def load_molecules(
     splits = _cache.load(path)
     if splits is None:
         labels = target.columns if target.computed is None else ()
-        columns = [*labels, *others.values()]
+        columns = [*labels, *(column for _, column in others)]
         rows = {part: [row for file in listed for row in file.rows(columns)] for part, listed in files.items()}
         if split_column is not None:
             rows = divide_by_column(rows["all"], split_column)
@@ -198,7 +205,7 @@ def load_molecules(
         how = {"kind": options.split, **({} if options.split == "scaffold" else {"seed": seed})}
         how |= {} if fold is None else {"fold": fold[0], "folds": fold[1]}
     splits = replace(splits, repair_radicals=options.repair_radicals, canonical=canonical)
-    return replace(splits, split=how, weight_column=weight_column)
+    return replace(splits, split=how, weight_column=weight_column, extra_columns=options.extra_columns)
 
 
 def _choose_target(
@@ -208,7 +215,7 @@ def _choose_target(
     targets: Sequence[str] | None,
     computed: ComputedTarget | None,
     normalization: object | None,
-    others: Mapping[str, str],
+    others: Sequence[tuple[str, str]],
 ) -> TargetSpec:
     """Choose the target from the arguments and the columns of the files that no other argument, of ``others``, names.
 
@@ -216,17 +223,16 @@ def _choose_target(
         ValueError: If neither decides, or a column is missing or named twice.
     """
     named: dict[str, tuple[str, object]] = {column: ("targets", targets) for column in targets or ()}
-    for option, column in others.items():
+    for option, column in others:
         if column in named:
             first, value = named[column]
             both = f"{{{first}}} and {{{option}}} name the same column"
             raise ArgumentError(both, **{first: value, option: column})
         named[column] = option, column
     for file in files:
-        file.check_columns((*(targets or ()), *others.values()))
-    columns = {
-        file.name: tuple(column for column in file.label_columns if column not in others.values()) for file in files
-    }
+        file.check_columns(tuple(named))
+    taken = {column for _, column in others}
+    columns = {file.name: tuple(column for column in file.label_columns if column not in taken) for file in files}
     if targets is not None:
         return TargetSpec(tuple(targets), units=tuple(QM9_UNITS[column] for column in targets) if name == "qm9" else ())
     solubility = TargetSpec(("solubility",), computed="solubility")
@@ -426,7 +432,7 @@ def _cache_path(
     files: dict[str, list[MoleculeFile]],
     options: BuildOptions,
     smiles_column: str | None,
-    others: Mapping[str, str],
+    others: Sequence[tuple[str, str]],
 ) -> Path:
     single = "all" in files
     key = _cache.cache_key(
@@ -445,7 +451,7 @@ def _cache_path(
             **({} if options.missing is None else {"missing": sorted(options.missing)}),
             "split": options.split if single else None,
             "seed": options.seed if single and options.split != "scaffold" else None,
-            **others,
+            **({"others": others} if others else {}),
             **({} if options.fold is None else {"fold": options.fold}),
             # Another release may read a string, or score it, differently.
             "rdkit": rdBase.rdkitVersion,

@@ -124,6 +124,7 @@ class MoleculeSplits(GraphSplits):
         repair_radicals: Whether SMILES were read with QM9's clean-up.
         canonical: Whether rings were kekulised as in canonical SMILES.
         weight_column: The column that `graph_weight` was read from, if there is one.
+        extra_columns: Those that `graph_attr` was read from.
     """
 
     train: MoleculeDataset
@@ -136,6 +137,7 @@ class MoleculeSplits(GraphSplits):
     repair_radicals: bool = False
     canonical: bool = False
     weight_column: str | None = None
+    extra_columns: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """Return :meth:`GraphSplits.describe` with types, ranges, constants and the molecules left out."""
@@ -144,6 +146,7 @@ class MoleculeSplits(GraphSplits):
             **({"repair_radicals": True} if self.repair_radicals else {}),
             **({"canonical": True} if self.canonical else {}),
             **({} if self.weight_column is None else {"weight_column": self.weight_column}),
+            **({"extra_columns": list(self.extra_columns)} if self.extra_columns else {}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
             "bond_types": list(self.bond_types),
             "ranges": self.ranges().to_dict(),
