@@ -41,6 +41,13 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_import(parser)
     add_reading(parser)
     parser.add_argument("--refused", metavar="FILE", help="csv file to list the refused molecules in, with the reasons")
+    parser.add_argument(
+        "--coverage",
+        type=float,
+        metavar="SHARE",
+        help="add NAME_low and NAME_high: intervals that hold this share of labels, such as 0.9, by the errors on the "
+        "validation set; of run folders that predict values, several of them of one split",
+    )
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules that are predicted at once")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
@@ -80,11 +87,21 @@ def run(args: Namespace) -> None:
         num_workers=workers,
         canonical=args.canonical or None,
         progress=not args.quiet,
+        coverage=args.coverage,
     )
     out = sys.stderr if args.output == "-" else sys.stdout
     print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}", file=out)
     if predictor.spread_columns:
         names = ", ".join(predictor.spread_columns)
         print(f"  means of {len(args.model)} models; their standard deviation, no error bar: {names}", file=out)
+    if args.coverage is not None:
+        intervals = predictor.intervals(args.coverage)
+        for name, number, share in zip(predictor.columns, intervals.num_labels, intervals.reached, strict=True):
+            held = "no label" if share != share else f"{100 * share:.1f} % of the labels"
+            print(
+                f"  {name}_low to {name}_high: {100 * args.coverage:g} % by {number:,} validation labels; of the "
+                f"test set they hold {held}",
+                file=out,
+            )
     if predictor.units:
         print(f"  {units_text(predictor.columns, predictor.units)}", file=out)

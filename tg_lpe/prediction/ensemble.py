@@ -13,6 +13,7 @@ import torch
 from tg_lpe.data.storage import GraphChunk
 from tg_lpe.prediction.predictions import Outside, Refusal
 from tg_lpe.prediction.predictor import BATCH_SIZE, PredictedMolecules, Predictor, _Part, load
+from tg_lpe.training.outputs import Outputs
 
 Part = TypeVar("Part", _Part, PredictedMolecules)
 
@@ -56,6 +57,18 @@ class Ensemble(Predictor):
         while any(name + end in self.columns for name in self.columns):
             end += "_spread"
         return tuple(name + end for name in self.columns)
+
+    def _kept(self, part: str) -> list[Outputs]:
+        kept = [predictor._kept(part)[0] for predictor in self.predictors]
+        for predictor, other in zip(self.predictors, kept, strict=True):
+            same = other.rows == kept[0].rows and other.smiles == kept[0].smiles
+            if not same or not torch.allclose(other.labels, kept[0].labels, equal_nan=True):
+                runs = [one.run.path for one in (self.predictors[0], predictor) if one.run is not None]
+                raise ValueError(
+                    f"coverage needs models of one split, and {runs[0]} and {runs[1]} have other {part} rows: "
+                    "tg-lpe train --seeds 0 1 2 trains on one split"
+                )
+        return kept
 
     def __repr__(self) -> str:
         return f"Ensemble of {len(self.predictors)} models:\n" + "\n".join(map(repr, self.predictors))

@@ -45,6 +45,7 @@ def predict_file(
     num_workers: int = 0,
     canonical: bool | None = None,
     progress: bool = True,
+    coverage: float | None = None,
 ) -> FilePredictions:
     """Predict for the molecules of a file, in bounded memory. Files are written under a temporary name and renamed.
 
@@ -54,15 +55,16 @@ def predict_file(
         out: csv file to write, or ``"-"`` for standard output, with one row for each molecule in the order of
             ``source``: ``line`` (of ``source``, from 1), ``smiles``, the other columns of ``source`` (of a list,
             ``name``), the predictor's columns, which are empty where a molecule is refused, of an ensemble the
-            spread of each, for several classes
-            ``class``, the most probable, and ``outside``: how a molecule is unlike those that the model was trained
-            on. A new column whose name ``source`` has already begins with ``predicted_``.
+            spread of each, with a ``coverage`` the ends of an interval around each, for several classes ``class``,
+            the most probable, and ``outside``: how a molecule is unlike those that the model was trained on. A new
+            column whose name ``source`` has already begins with ``predicted_``.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
         strict: whether to stop at the first refused molecule.
         batch_size: molecules of a batch, at most.
         num_workers: processes that read SMILES besides this one.
         canonical: as :meth:`Predictor.predict`.
+        coverage: as :meth:`Predictor.predict`.
         progress: whether to show a progress bar; where stderr is no terminal, a line for each tenth of the file.
 
     Returns:
@@ -85,6 +87,7 @@ def predict_file(
     for path in paths:
         if path != Path(source):
             check_writable(path)
+    intervals = None if coverage is None else predictor.intervals(coverage)
     file = MoleculeFile(source, smiles_column)
     file.check_columns(predictor.extra_columns)
     total, named = 0, False
@@ -108,7 +111,8 @@ def predict_file(
     num_refused = num_outside = 0
     with ExitStack() as stack:
         table = _table(stack, out)
-        predicted = [*predictor.columns, *predictor.spread_columns, *["class"] * bool(predictor.classes)]
+        ends = () if intervals is None else predictor.interval_columns
+        predicted = [*predictor.columns, *predictor.spread_columns, *ends, *["class"] * bool(predictor.classes)]
         names = ["line", "smiles", *predicted, "outside"]
         line, smiles_name, *added = new_names(names, others)
         table.writerow([line, smiles_name, *others, *added])
@@ -125,6 +129,9 @@ def predict_file(
             unlike = {other.index: other.reason for other in batch.outside}
             classes = most_probable(batch.values, predictor.classes)
             numbers = batch.values if batch.spread is None else torch.cat([batch.values, batch.spread], 1)
+            if intervals is not None:
+                pair = torch.stack(intervals.around(batch.values, batch.spread), 2)
+                numbers = torch.cat([numbers, pair.flatten(1)], 1)
             for place, values in enumerate(numbers.tolist(), batch.start):
                 row, reason = rows.popleft(), reasons.get(place)
                 if reason is not None and strict:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Predictions:
         spread: of an :class:`Ensemble`, the standard deviation over its models, shaped as ``values``, which are then
             means; ``None`` of a single model.
         spread_columns: names of the columns of ``spread``.
+        low, high: ends of the intervals, shaped as ``values``, where a coverage was asked for, else ``None``.
+        interval_columns: names of both for each of ``columns``.
     """
 
     values: Tensor
@@ -73,6 +76,9 @@ class Predictions:
     units: tuple[str, ...] = ()
     spread: Tensor | None = None
     spread_columns: tuple[str, ...] = ()
+    low: Tensor | None = None
+    high: Tensor | None = None
+    interval_columns: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str | None]:
@@ -95,8 +101,8 @@ class Predictions:
     def to_frame(self) -> Any:
         """Make a ``pandas.DataFrame`` with a column for each of ``columns`` and the index of the series that was given.
 
-        Of an ensemble ``spread_columns`` follow, and of several classes a column ``class``, the most probable. Columns
-        ``outside`` and ``refused`` hold the reasons, and are empty without one.
+        Of an ensemble ``spread_columns`` follow, with a coverage ``interval_columns``, and of several classes a column
+        ``class``, the most probable. Columns ``outside`` and ``refused`` hold the reasons, and are empty without one.
 
         Raises:
             ModuleNotFoundError: if pandas is not installed.
@@ -108,6 +114,8 @@ class Predictions:
         frame = DataFrame(self.numpy(), columns=list(self.columns), index=self.index)
         if self.spread is not None:
             frame[list(self.spread_columns)] = self.spread.numpy()
+        if self.low is not None and self.high is not None:
+            frame[list(self.interval_columns)] = torch.stack([self.low, self.high], 2).flatten(1).numpy()
         if self.classes:
             frame["class"] = self.names
         for name, remarks in (("outside", self.outside), ("refused", self.refused)):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from tg_lpe.arguments import ArgumentError, check_choice, check_count
+from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_positive, check_share
 from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
@@ -34,10 +34,11 @@ from tg_lpe.prediction.inputs import (
     rows_beside,
     strings,
 )
+from tg_lpe.prediction.intervals import Intervals
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
-from tg_lpe.training.outputs import class_names, output_columns
+from tg_lpe.training.outputs import Outputs, class_names, output_columns, read_outputs
 from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.tasks import Task, make_task
+from tg_lpe.training.tasks import Regression, Task, make_task
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader
@@ -126,6 +127,7 @@ class Predictor:
         if task is not None:
             task.check_model(model)
         self.model, self.task = model, task
+        self.run: RunFolder | None = None
         self.data = {name: value for name, value in (data or {}).items() if name in DESCRIBED}
 
     @cached_property
@@ -165,6 +167,40 @@ class Predictor:
     def spread_columns(self) -> tuple[str, ...]:
         """Names of the spread of each of :attr:`columns`; none of a single model."""
         return ()
+
+    @property
+    def interval_columns(self) -> tuple[str, ...]:
+        """Names of the ends of an interval around each of :attr:`columns`: ``COLUMN_low``, ``COLUMN_high``, ..."""
+        ends = ("_low", "_high")
+        while any(name + end in self.columns for name in self.columns for end in ends):
+            ends = (f"_interval{ends[0]}", f"_interval{ends[1]}")
+        return tuple(name + end for name in self.columns for end in ends)
+
+    def intervals(self, coverage: float) -> Intervals:
+        """Calibrate intervals on the predictions that the run folder holds of its validation set.
+
+        Args:
+            coverage: the share of labels to hold, between 0 and 1, such as 0.9.
+
+        Raises:
+            ValueError: if ``coverage`` is out of range, the model predicts no values, it was not loaded from a run
+                folder that holds predictions, or several models were validated on different rows.
+        """
+        check_positive("coverage", coverage)
+        check_share("coverage", coverage)
+        if not isinstance(self.task, Regression):
+            what = "outputs as they are" if self.task is None else f"those of {self.task.name}"
+            raise ArgumentError("{coverage} is for predictions of a regression, got " + what, coverage=coverage)
+        return Intervals.of(self._kept("val"), self._kept("test"), coverage)
+
+    def _kept(self, part: str) -> list[Outputs]:
+        """Read what the run predicted for its validation or test set."""
+        if self.run is None or self.task is None:
+            raise ValueError("coverage needs a run folder, whose training kept its predictions; got a model without")
+        path = {"val": self.run.val_predictions, "test": self.run.test_predictions}[part]
+        if not path.is_file():
+            raise ValueError(f"coverage needs {path}, which trainings of an earlier version did not write: train again")
+        return [read_outputs(path, self.task, self._target)]
 
     @property
     def _width(self) -> int:
@@ -216,6 +252,7 @@ class Predictor:
         num_workers: int | None = None,
         canonical: bool | None = None,
         progress: bool = False,
+        coverage: float | None = None,
     ) -> Predictions:
         """Predict for molecules or graphs, in batches of bounded memory; batching changes a row by rounding only.
 
@@ -233,6 +270,8 @@ class Predictor:
             canonical: whether to read molecules from RDKit's canonical SMILES of them, so that predictions do not
                 depend on how a string is spelled; as in training if absent.
             progress: whether to show a progress bar.
+            coverage: the share of labels that intervals around the predictions, ``low`` and ``high``, are to hold; see
+                :meth:`intervals`. None are made if absent.
 
         Warns:
             UserWarning: once, if graphs lie outside of what the model was trained on; ``outside`` lists them.
@@ -247,6 +286,7 @@ class Predictor:
         check_choice("on_error", on_error, ON_ERROR)
         check_choice("canonical", canonical, (None, True, False))
         check_collection(graphs)
+        intervals = None if coverage is None else self.intervals(coverage)
         index = None
         parts: Generator[_Part | PredictedMolecules, None, None]
         # By iteration: the first row of a pandas.Series need not be number 0.
@@ -289,16 +329,21 @@ class Predictor:
                 stacklevel=2,
             )
         index = None if callable(index) else index  # of a list, a method
+        means, deviations = torch.cat(values), torch.cat(spread) if self.spread_columns else None
+        low, high = (None, None) if intervals is None else intervals.around(means, deviations)
         return Predictions(
-            torch.cat(values),
+            means,
             self.columns,
             tuple(refused),
             self.classes,
             tuple(outside),
             index,
             self.units,
-            torch.cat(spread) if self.spread_columns else None,
+            deviations,
             self.spread_columns,
+            low,
+            high,
+            () if intervals is None else self.interval_columns,
         )
 
     def stream(
@@ -487,7 +532,9 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
     with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
         model = make_model(described)
     model.load_state_dict(tensors)
-    return Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
+    predictor = Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
+    predictor.run = run
+    return predictor
 
 
 def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
