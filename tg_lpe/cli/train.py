@@ -32,6 +32,7 @@ from tg_lpe.data.units import common_unit, in_mev
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
+from tg_lpe.training.loggers import LOGGERS, import_logger
 from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.processes import join
 from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
@@ -73,6 +74,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
+    parser.add_argument(
+        "--logger", choices=tuple(LOGGERS), help="log every epoch there as well; its package must be installed"
+    )
     parser.add_argument(
         "--seeds",
         nargs="+",
@@ -125,6 +129,8 @@ def of_target(args: Namespace) -> dict[str, Any]:
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
     check_out(args)
+    if args.logger is not None:
+        import_logger(args.logger)
     chosen = encoder_to_train(args)
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
@@ -196,7 +202,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
         if "mean" in (scale := task.to_dict()):
             mean, std = (", ".join(f"{value:.4g}" for value in scale[name]) for name in ("mean", "std"))
             print(f"labels are learned less their mean, {mean}, over their standard deviation, {std}", file=sys.stderr)
-        return JointTraining(config, model, splits, task, folder, device, progress=not args.quiet)
+        return JointTraining(config, model, splits, task, folder, device, not args.quiet, args.logger)
 
     done = run_training(args, label, "train", settings, begin)
     if done is None:

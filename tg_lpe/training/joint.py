@@ -27,6 +27,7 @@ from tg_lpe.models.base import Model
 from tg_lpe.nn import parallel
 from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import Precision, TrainConfig
+from tg_lpe.training.loggers import import_logger, opened
 from tg_lpe.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.training.outputs import write_outputs
 from tg_lpe.training.processes import Parts, join
@@ -54,6 +55,7 @@ def train(
     resume: bool = False,
     device: str | torch.device = "cpu",
     progress: bool = True,
+    logger: str | None = None,
 ) -> dict[str, Any]:
     """Train a model on your own graphs; neither RDKit nor ogb is needed::
 
@@ -76,6 +78,8 @@ def train(
         resume: whether to go on with the run in the folder.
         device: where to train; in processes that ``torchrun`` started, ``"cuda"`` is a GPU for each.
         progress: whether to show a progress bar.
+        logger: ``"tensorboard"``, whose files go into ``folder``, or ``"wandb"``, for the figures of every epoch and of
+            the result.
 
     Returns:
         The result, as in ``result.json``: ``test_<metric>`` for each figure of the task, ``val_<metric>``,
@@ -89,7 +93,8 @@ def train(
         TypeError: if an argument is of another class.
         ValueError: if the model or the labels do not belong to the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), no parameter of the model is trained, the folder holds another run, or training
-            diverges.
+            diverges, or a logger has no folder.
+        ModuleNotFoundError: if the package of the logger is not installed.
     """
     if isinstance(model, Encoder):
         raise TypeError(
@@ -105,6 +110,10 @@ def train(
     asked, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
     if folder is None and resume:
         raise ValueError("resume=True goes on with the run in a folder: folder is missing")
+    if logger is not None:
+        import_logger(logger)
+        if folder is None:
+            raise ValueError(f"logger={logger!r} is for the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
     run, model, loop = RunFolder(folder), model.to(device), config.to_dict()
@@ -113,7 +122,7 @@ def train(
     settings = {**describe_model(model), "task": task.to_dict(), "loop": loop, "data": splits.describe()}
 
     def make() -> JointTraining:
-        return JointTraining(config, model, splits, task, run, device, progress)
+        return JointTraining(config, model, splits, task, run, device, progress, logger)
 
     return run_in_folder(make, run, "train", settings, resume, model)
 
@@ -149,6 +158,7 @@ class JointTraining(TrainingLoop):
         folder: RunFolder | None = None,
         device: str | torch.device = "cpu",
         progress: bool = True,
+        logger: str | None = None,
     ) -> None:
         check_training(model, splits, task)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
@@ -159,7 +169,7 @@ class JointTraining(TrainingLoop):
         if (embedding := getattr(model, "graph_embedding", None)) is not None:
             embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
-        self.config, self.task = config, task
+        self.config, self.task, self.logger = config, task, logger
         self.train_set, self.val_set, self.test_set = (
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
@@ -185,7 +195,8 @@ class JointTraining(TrainingLoop):
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train, see :meth:`TrainingLoop.fit`; without a learning rate, the encoder is frozen meanwhile."""
-        with nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen():
+        frozen = nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen()
+        with frozen, opened(self.logger, self.folder) as self.write:
             return super().fit(resume)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:

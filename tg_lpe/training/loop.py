@@ -22,6 +22,7 @@ from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed, seeded
 from tg_lpe.training.config import LoopConfig
+from tg_lpe.training.loggers import Write
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import MetricsLog, copy_state, pack_optimizer, unpack_optimizer, with_prefix
 
@@ -75,6 +76,7 @@ class TrainingLoop(ABC):
         self.best_value = -math.inf if self.larger_is_better else math.inf
         processes.copy_from_first(model)
         self.best_state = copy_state(model)
+        self.write: Write = lambda row: None
         self.plateau: ReduceLROnPlateau | None = None
         if config.schedule == "plateau":
             for group in optimizer.param_groups:
@@ -109,6 +111,8 @@ class TrainingLoop(ABC):
         if self.folder is not None and self.epoch == 0:
             self.folder.save_initial(getattr(self, "encoder", None))
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
+        for row in [] if log is None else log.rows:
+            self.write(row)
         while self.epoch < self.loop_config.epochs and not self._at_smallest_rate():
             number = [process_number()] if process_number() else []  # each process drops other values
             with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT, *number), self.device):
@@ -133,6 +137,7 @@ class TrainingLoop(ABC):
             if log is not None:
                 log.append(row)
                 self._checkpoint()
+            self.write(row)
         self.model.load_state_dict(self.best_state)
         result = {
             **self.result(),
@@ -141,6 +146,7 @@ class TrainingLoop(ABC):
             "epochs": self.epoch,
             "num_parameters": count_parameters(self.model),
         }
+        self.write({**result, "epoch": self.epoch})
         if self.folder is not None:
             self.folder.save_result(result, self.model)
         return result
