@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from rdkit import Chem, RDConfig
-from rdkit.Chem import Crippen, rdMolDescriptors
+from rdkit import Chem, DataStructs, RDConfig
+from rdkit.Chem import Crippen, rdFingerprintGenerator, rdMolDescriptors
+from rdkit.ML.Cluster import Butina
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -18,6 +19,7 @@ from tg_lpe import GraphTransformer, prediction
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits, random_folds
 from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
+from tg_lpe.datasets.molecules._butina import butina_clusters
 from tg_lpe.models import Model, TupleTransformer
 from tg_lpe.training import check_training
 from tg_lpe.training.tasks import Regression
@@ -318,3 +320,25 @@ def test_a_models_features_of_graphs(model: type[Model], options: dict[str, Any]
         own(None, edge_index, None, batch, num_nodes=5)
     with pytest.raises(ValueError, match="graph_attr= must not be given"):
         plain(None, edge_index, None, batch, graph_attr=values, num_nodes=5)
+
+
+def test_butinas_clusters_are_rdkits_and_stay_whole(table: Path, tmp_path: Path) -> None:
+    splits = load(table, split="butina")
+    assert splits.describe()["split"] == {"kind": "butina"}
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [800, 100, 100]
+    rows = list(csv.DictReader(table.open(encoding="utf-8")))[:400]
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
+    prints = [generator.GetFingerprint(Chem.MolFromSmiles(row["smiles"])) for row in rows]
+    pairs = (1 - s for i in range(1, 400) for s in DataStructs.BulkTanimotoSimilarity(prints[i], prints[:i]))
+    expected = Butina.ClusterData(list(pairs), 400, 0.6, isDistData=True)
+    found: dict[int, list[int]] = {}
+    for place, cluster in enumerate(butina_clusters([list(bits.GetOnBits()) for bits in prints])):
+        found.setdefault(cluster, []).append(place)
+    assert list(found.values()) == sorted(map(sorted, expected), key=lambda own: own[0]) and len(found) < 300
+
+    alike = "".join(f"CC{'C' * n}O,{n}.5\n" for n in range(9, 20))
+    (tmp_path / "few.csv").write_text(f"smiles,y\n{alike}", encoding="utf-8")
+    with pytest.raises(ValueError, match="split='butina' leaves no molecule for train, val: 11 of the 11"):
+        load(tmp_path / "few.csv", targets=["y"], split="butina")
+    with pytest.raises(ValueError, match=r"split='butina' compares all pairs .* 50,000, got 50,001"):
+        butina_clusters([[0]] * 50_001)

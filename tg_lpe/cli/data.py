@@ -50,9 +50,9 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
     )
     group.add_argument(
         "--split",
-        choices=("random", "scaffold", "standard"),
-        help="how a single file is divided: 80/10/10 at random (default) or by scaffold; standard is QM9's 100,000 / "
-        "17,748 / 13,083, drawn from --seed",
+        choices=("random", "scaffold", "butina", "standard"),
+        help="how a single file is divided: 80/10/10 at random (default), by scaffold, or by Butina's clusters of "
+        "similar molecules; standard is QM9's 100,000 / 17,748 / 13,083, drawn from --seed",
     )
     group.add_argument(
         "--split_column",

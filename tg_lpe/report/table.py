@@ -313,7 +313,7 @@ def _data_key(run: Run) -> str:
         key += [*(run.task.get(name) for name in RANKED_BY), _target_of(run.data)]
     if run.source == UNNAMED:
         key.append(run.data.get("spec"))  # no path tells data from Python apart
-    if split.get("kind") in ("scaffold", "column"):
+    if split.get("kind") in ("scaffold", "butina", "column"):
         key.append(split)  # a harder split of the same file, perhaps
     return json.dumps(key, sort_keys=True)
 

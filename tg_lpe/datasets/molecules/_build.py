@@ -16,6 +16,7 @@ from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import PARTS, fold_indices, split_indices
 from tg_lpe.data.storage import with_attribute
 from tg_lpe.datasets.molecules import _molecule, _pool
+from tg_lpe.datasets.molecules._butina import butina_clusters
 from tg_lpe.datasets.molecules._labels import read_labels, read_numbers
 from tg_lpe.datasets.molecules.files import Row
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
@@ -26,7 +27,10 @@ from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 
 Features = Literal["types", "ogb"]
-Split = Literal["random", "scaffold", "standard"]
+Split = Literal["random", "scaffold", "butina", "standard"]
+
+OF_KIN = ("scaffold", "butina")
+"""Splits that keep related molecules together, and draw nothing."""
 
 PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """Parts by the cells that name them."""
@@ -78,7 +82,8 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
     beside = _read_beside(flat, len(columns), options)
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
-    names, molecules = _read(flat, options, with_scaffolds="all" in rows and options.split == "scaffold")
+    kinship = options.split if "all" in rows and options.split in OF_KIN else None
+    names, molecules = _read(flat, options, kinship)
     usable, report = _sift(flat, molecules, columns, labels)
     members = _members(rows, usable, molecules, options, report)
 
@@ -181,7 +186,7 @@ def build_list(
     return dataset, vocabulary, report, [rows[position] for position in usable]
 
 
-def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = False) -> tuple[list[str], Entries]:
+def _read(rows: Sequence[Row], options: BuildOptions, kinship: str | None = None) -> tuple[list[str], Entries]:
     """Atom type names by code, and per row the molecule or the reason why there is none.
 
     The atoms are numbers of the vocabulary if the options have one, codes otherwise.
@@ -192,7 +197,7 @@ def _read(rows: Sequence[Row], options: BuildOptions, with_scaffolds: bool = Fal
         [row.smiles for row in rows],
         repair_radicals=options.repair_radicals,
         with_terms=options.target.computed is not None,
-        with_scaffolds=with_scaffolds,
+        kinship=kinship,
         features=options.features,
         canonical=options.canonical,
         num_workers=options.num_workers,
@@ -244,7 +249,7 @@ def _members(
     report: LoadReport,
 ) -> dict[str, list[int]]:
     """Positions of the usable rows of each split."""
-    scaffolds: list[str] = []
+    kin: list[str] = []
     if "all" not in rows:
         members, start, is_usable = {}, 0, set(usable)
         for split, part in rows.items():
@@ -253,25 +258,28 @@ def _members(
     elif len(usable) < 3:
         members = {"train": [], "val": list(usable[:1]), "test": list(usable[1:])}
     else:
-        if options.split == "scaffold":
+        if options.split in OF_KIN:
             entries = [molecules[position] for position in usable]
-            scaffolds = [entry.scaffold or "" for entry in entries if not isinstance(entry, str)]
-            parts = scaffold_split(scaffolds)
+            kin = [entry.kinship or "" for entry in entries if not isinstance(entry, str)]
+            if options.split == "butina":
+                kin = list(map(str, butina_clusters([list(map(int, bits.split())) for bits in kin])))
+            parts = scaffold_split(kin)
         else:
             parts = dict(zip(PARTS, _drawn(len(usable), options), strict=True))
         members = {split: [usable[place] for place in part] for split, part in parts.items()}
     empty = [split for split, part in members.items() if not part]
-    if empty and options.split == "scaffold" and "all" in rows and len(usable) >= 3:
-        scaffold, count = Counter(scaffolds).most_common(1)[0]
+    if empty and kin:
+        scaffold, count = Counter(kin).most_common(1)[0]
         what = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
         raise ArgumentError(
-            "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}, and a scaffold is in one part "
-            "alone; a random split divides these",
+            "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}, and a {} is in one part alone; a "
+            "random split divides these",
             ", ".join(empty),
             count,
             len(usable),
-            what,
-            split="scaffold",
+            what if options.split == "scaffold" else "are one cluster",
+            "scaffold" if options.split == "scaffold" else "cluster",
+            split=options.split,
         )
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
@@ -295,7 +303,7 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
     largest first, to training until that is full, then to validation, then to test. Nothing is drawn.
 
     Args:
-        scaffolds: The scaffold of each molecule.
+        scaffolds: The scaffold of each molecule, or its cluster.
 
     Returns:
         Positions per part, each in ascending order.

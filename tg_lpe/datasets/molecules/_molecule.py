@@ -421,11 +421,26 @@ def scaffold(molecule: Any) -> str:
         return name
 
 
+def fingerprint(molecule: Any) -> str:
+    """The bits that are set in the Morgan fingerprint of radius 2 with 1,024 bits, separated by blanks."""
+    return " ".join(map(str, _morgan().GetFingerprint(molecule).GetOnBits()))
+
+
+@functools.cache
+def _morgan() -> Any:
+    from rdkit.Chem import rdFingerprintGenerator
+
+    return rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
+
+
+_KINSHIPS: Mapping[str | None, Any] = {None: lambda molecule: None, "scaffold": scaffold, "butina": fingerprint}
+
+
 def process(
     smiles: Sequence[str | None],
     repair_radicals: bool,
     with_terms: bool = False,
-    with_scaffolds: bool = False,
+    kinship: str | None = None,
     features: str = "types",
     canonical: bool = False,
 ) -> dict[str, Any]:
@@ -435,13 +450,13 @@ def process(
         smiles: The strings; `None` is unusable.
         repair_radicals: As in :func:`parse`.
         with_terms: Whether to compute the solubility terms.
-        with_scaffolds: Whether to compute the scaffolds.
+        kinship: What to compute by which molecules are related: `"scaffold"`, or the fingerprint for `"butina"`.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
         canonical: As in :func:`graph` and :func:`ogb_graph`.
 
     Returns:
         `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
-        or `[atoms, bonds, terms, scaffold]`. With types, atoms are indices into `types`, and bonds are flat as atom,
+        or `[atoms, bonds, terms, kinship]`. With types, atoms are indices into `types`, and bonds are flat as atom,
         atom, code, atom, ...; with ogb's features, both are as :func:`ogb_graph` gives them.
     """
     codes: dict[str, int] = {}
@@ -461,7 +476,7 @@ def process(
             terms = solubility_terms(molecule, bonds) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
-            murcko = scaffold(molecule) if with_scaffolds else None
+            relation = _KINSHIPS[kinship](molecule)
         except ImportError:
             raise
         except UnusableMoleculeError as error:
@@ -471,7 +486,7 @@ def process(
         else:
             if features == "types":
                 atoms = [codes.setdefault(name, len(codes)) for name in atom_types]
-            molecules.append([atoms, flat, terms, murcko])
+            molecules.append([atoms, flat, terms, relation])
     return {"types": list(codes), "molecules": molecules}
 
 

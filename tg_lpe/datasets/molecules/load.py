@@ -17,6 +17,7 @@ from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import (
+    OF_KIN,
     BuildOptions,
     Features,
     Split,
@@ -109,7 +110,9 @@ def load_molecules(
         vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
-            MoleculeNet does, which draws nothing; with `name="qm9"` also `"standard"`, see :func:`qm9_split`.
+            MoleculeNet does, which draws nothing, or `"butina"`, likewise by Butina's clusters of Morgan fingerprints
+            (radius 2, 1,024 bits, Tanimoto distance 0.6, as in DeepChem; at most 50,000 molecules); with `name="qm9"`
+            also `"standard"`, see :func:`qm9_split`.
         split_column: A column of one file that says where each molecule belongs: `train`, `val` (or `valid`,
             `validation`) or `test`, in any case; in place of `split`.
         fold: `(number, folds)` for one fold of a cross-validation of one file, such as `(0, 5)`: each molecule is in
@@ -202,7 +205,7 @@ def load_molecules(
     elif split_column is not None:
         how = {"kind": "column", "column": split_column}
     else:
-        how = {"kind": options.split, **({} if options.split == "scaffold" else {"seed": seed})}
+        how = {"kind": options.split, **({} if options.split in OF_KIN else {"seed": seed})}
         how |= {} if fold is None else {"fold": fold[0], "folds": fold[1]}
     splits = replace(splits, repair_radicals=options.repair_radicals, canonical=canonical)
     return replace(splits, split=how, weight_column=weight_column, extra_columns=options.extra_columns)
@@ -450,7 +453,7 @@ def _cache_path(
             **({"canonical": True} if options.canonical else {}),
             **({} if options.missing is None else {"missing": sorted(options.missing)}),
             "split": options.split if single else None,
-            "seed": options.seed if single and options.split != "scaffold" else None,
+            "seed": options.seed if single and options.split not in OF_KIN else None,
             **({"others": others} if others else {}),
             **({} if options.fold is None else {"fold": options.fold}),
             # Another release may read a string, or score it, differently.

@@ -21,7 +21,8 @@ class Molecule(NamedTuple):
     """Atom, atom and type (or features) of each bond, one after the other."""
     terms: tuple[float, float, float] | None = None
     """The terms of its solubility, if they are asked for."""
-    scaffold: str | None = None
+    kinship: str | None = None
+    """Its scaffold, or the bits of its fingerprint, if one is asked for."""
 
 
 def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:
