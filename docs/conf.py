@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import importlib
+import json
 import re
 import sys
 import urllib.request
@@ -13,6 +15,7 @@ from typing import Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.addnodes import desc_signature, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -85,10 +88,53 @@ html_theme = "furo"
 html_title = "tg_lpe"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
+html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
 html_math_renderer = "mathml"
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+class NotebookParser(MystParser):
+    """A notebook as a page, with the outputs that it holds."""
+
+    supported = ("ipynb",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        """Parse the Markdown that the notebook's cells make."""
+        parts = []
+        for cell in json.loads(inputstring)["cells"]:
+            source = "".join(cell["source"])
+            parts.append(
+                f"````python\n{source}\n````" if cell["cell_type"] == "code" else source
+            )
+            parts += map(output_markdown, cell.get("outputs", []))
+        super().parse("\n\n".join(parts), document)
+
+
+def output_markdown(output: dict[str, Any]) -> str:
+    """A cell's output: a picture, HTML or text."""
+    data = output.get("data", {"text/plain": output.get("text", "")})
+    if "image/png" in data:
+        return f"![output](data:image/png;base64,{''.join(data['image/png'].split())})"
+    if "text/html" in data:
+        return f"````{{raw}} html\n{''.join(data['text/html'])}\n````"
+    text = "".join(data["text/plain"]).rstrip()
+    return f"````{{code-block}} text\n:class: output\n\n{text}\n````"
+
+
+def describe_page(
+    app: Sphinx,
+    page: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """What search engines show of a page: its first paragraph."""
+    paragraph = next(iter(doctree.findall(nodes.paragraph)), None) if doctree else None
+    if paragraph is not None:
+        text = html.escape(" ".join(paragraph.astext().split())[:300])
+        context["metatags"] += f'<meta name="description" content="{text}" />'
 
 
 def visit_math(translator: Any, node: nodes.math) -> None:
@@ -203,6 +249,9 @@ def check_public_names(app: Sphinx, env: BuildEnvironment) -> None:
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
+    app.add_source_suffix(".ipynb", "ipynb")
+    app.add_source_parser(NotebookParser)
+    app.connect("html-page-context", describe_page)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("missing-reference", resolve_reference)
     app.connect("env-check-consistency", check_public_names)
