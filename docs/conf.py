@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import sys
+import textwrap
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,7 +134,7 @@ def describe_page(
     """What search engines show of a page: its first paragraph."""
     paragraph = next(iter(doctree.findall(nodes.paragraph)), None) if doctree else None
     if paragraph is not None:
-        text = html.escape(" ".join(paragraph.astext().split())[:300])
+        text = html.escape(textwrap.shorten(paragraph.astext(), 200, placeholder=" ..."))
         context["metatags"] += f'<meta name="description" content="{text}" />'
 
 
