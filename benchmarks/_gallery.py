@@ -84,7 +84,7 @@ def main() -> None:
             axes.set_title(title)
             axes.axis("off")
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=100)
+        figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", pad_inches=0.05)
         with replacing(FOLDER / f"{name}.png") as temporary:  # few colours: a third of the size
             Image.open(buffer).convert("RGB").quantize(96).save(temporary, format="png", optimize=True)
     print(FOLDER)
