@@ -243,7 +243,9 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     expected = predictor.predict(splits.smiles["test"], extra=extra).values
     torch.testing.assert_close(predictor.predict(splits.test).values, expected)
     colder = {**extra, "temperature": [value - 100 for value in extra["temperature"]]}
-    assert not torch.allclose(predictor.predict(splits.smiles["test"], extra=colder).values, expected)
+    far = predictor.predict(splits.smiles["test"], extra=colder)
+    assert not torch.allclose(far.values, expected)
+    assert "temperature 187, 280 to 329 in training" in far.outside[0].reason and len(far.outside) == 100
     kept = list(csv.DictReader((runs[0] / "predictions_test.csv").open(encoding="utf-8")))
     assert [float(row["predicted_logp"]) for row in kept] == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
 

@@ -26,6 +26,7 @@ class MoleculeRanges:
         atoms, bonds, rings: least and most of a molecule; rings are those of a cycle basis.
         atom_types: for each type of atom by number, how many there are and the most in one molecule.
         labels: least and largest label of each column that has any.
+        extra: least and largest of each column of ``graph_attr``, by name.
     """
 
     atoms: tuple[int, int]
@@ -33,9 +34,17 @@ class MoleculeRanges:
     rings: tuple[int, int]
     atom_types: Mapping[str, tuple[int, int]]
     labels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    extra: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: Any, types: Sequence[str], labels: Tensor, columns: Sequence[str]) -> MoleculeRanges:
+    def of(
+        cls,
+        dataset: Any,
+        types: Sequence[str],
+        labels: Tensor,
+        columns: Sequence[str],
+        extra_columns: Sequence[str] = (),
+    ) -> MoleculeRanges:
         """Measure the molecules of a training set.
 
         Args:
@@ -43,6 +52,7 @@ class MoleculeRanges:
             types: names of the atom types by number.
             labels: ``[num_molecules, num_columns]``, NaN where missing.
             columns: names of the columns.
+            extra_columns: names of the columns of ``graph_attr``.
         """
         counts, kinds = [], []
         for chunk in iterate_chunks(dataset, CHUNK_SIZE, ("x",)):
@@ -52,10 +62,12 @@ class MoleculeRanges:
         bounds = torch.stack([sizes.amin(0), sizes.amax(0)], 1).tolist()
         totals = zip(types, atoms.sum(0).tolist(), atoms.amax(0).tolist(), strict=True)
         labelled = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
+        beside = zip(extra_columns, dataset._data.graph_attr.T, strict=True) if extra_columns else ()
         return cls(
             **{name: (low, high) for name, (low, high) in zip(COUNTED, bounds, strict=True)},
             atom_types={name: (total, most) for name, total, most in totals},
             labels={name: (float(known.min()), float(known.max())) for name, known in labelled if known.numel()},
+            extra={name: (float(column.min()), float(column.max())) for name, column in beside},
         )
 
     @classmethod
@@ -63,8 +75,11 @@ class MoleculeRanges:
         """Read what :meth:`to_dict` wrote."""
         bounds = {name: (int(values[name][0]), int(values[name][1])) for name in COUNTED}
         types = {name: (int(total), int(most)) for name, (total, most) in values["atom_types"].items()}
-        labels = {name: (float(low), float(high)) for name, (low, high) in values["labels"].items()}
-        return cls(**bounds, atom_types=types, labels=labels)
+        labels, extra = (
+            {name: (float(low), float(high)) for name, (low, high) in values.get(key, {}).items()}
+            for key in ("labels", "extra")
+        )
+        return cls(**bounds, atom_types=types, labels=labels, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that JSON can hold."""
@@ -72,12 +87,13 @@ class MoleculeRanges:
             **{name: list(getattr(self, name)) for name in COUNTED},
             "atom_types": {name: list(counts) for name, counts in self.atom_types.items()},
             "labels": {name: list(bounds) for name, bounds in self.labels.items()},
+            **({"extra": {name: list(bounds) for name, bounds in self.extra.items()}} if self.extra else {}),
         }
 
     def __str__(self) -> str:
         sizes = ", ".join("{} to {} {}".format(*getattr(self, name), name) for name in COUNTED)
-        labels = "".join(f"; {name} {low:.4g} to {high:.4g}" for name, (low, high) in self.labels.items())
-        return sizes + labels
+        bounds = (*self.labels.items(), *self.extra.items())
+        return sizes + "".join(f"; {name} {low:.4g} to {high:.4g}" for name, (low, high) in bounds)
 
     def outside(self, chunk: GraphChunk) -> list[list[str]]:
         """List for each molecule of a batch what lies outside of the training set; empty for one that lies inside."""
@@ -100,18 +116,26 @@ class MoleculeRanges:
             else:
                 seen = f"at most {int(most[kind])} in training" if most[kind] else "none in training"
                 reasons[graph].append(f"{what}type {names[kind]!r}, {seen}")
+        if self.extra and "graph_attr" in chunk.attributes:
+            beside = _outside_of(self.extra, chunk.attributes["graph_attr"], tuple(self.extra))
+            reasons = [own + more for own, more in zip(reasons, beside, strict=True)]
         return reasons
 
     def outside_labels(self, values: Tensor, columns: Sequence[str]) -> list[list[str]]:
         """Which predictions, ``[num_molecules, num_columns]``, lie outside of the labels of the training set."""
-        reasons: list[list[str]] = [[] for _ in range(len(values))]
-        for number, name in enumerate(columns):
-            if name in self.labels:
-                low, high = self.labels[name]
-                column = values[:, number]
-                for row in ((column < low) | (column > high)).nonzero().flatten().tolist():
-                    reasons[row].append(f"{name} {float(column[row]):.4g}, {low:.4g} to {high:.4g} in training")
-        return reasons
+        return _outside_of(self.labels, values, columns)
+
+
+def _outside_of(bounds: Mapping[str, tuple[float, float]], values: Tensor, columns: Sequence[str]) -> list[list[str]]:
+    """List for each row of ``[num_rows, num_columns]`` the values that are outside of the bounds of their columns."""
+    reasons: list[list[str]] = [[] for _ in range(len(values))]
+    for number, name in enumerate(columns):
+        if name in bounds:
+            low, high = bounds[name]
+            column = values[:, number]
+            for row in ((column < low) | (column > high)).nonzero().flatten().tolist():
+                reasons[row].append(f"{name} {float(column[row]):.4g}, {low:.4g} to {high:.4g} in training")
+    return reasons
 
 
 def _counts(chunk: GraphChunk) -> Tensor:

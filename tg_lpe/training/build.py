@@ -66,7 +66,10 @@ def build_model(
     if encoder is not None and "encoder" not in known:
         raise ArgumentError("{} takes no encoder: choose {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
     if spec.graph_dim is not None and "graph_dim" not in known:
-        raise ValueError(f"{cls.__name__} reads no features of graphs, graph_attr, and the data has {spec.graph_dim}")
+        raise ValueError(
+            f"{cls.__name__} has no argument graph_dim and cannot read the {spec.graph_dim} columns of graph_attr: "
+            "leave them out, or choose another model"
+        )
     arguments = cls.arguments_for(task.level, arguments)
     with seeded(seed):
         with seeded(hash_seed(seed, ENCODER_DRAW)):

@@ -159,7 +159,7 @@ class MoleculeSplits(GraphSplits):
         """Sizes, atom types and labels of the training set."""
         elements = range(1, int(self.train.x[:, 0].max()) + 2)
         names = self.vocabulary.types if self.vocabulary is not None else [_molecule.symbol(n) for n in elements]
-        return MoleculeRanges.of(self.train, names, self.labels("train"), self.target.columns)
+        return MoleculeRanges.of(self.train, names, self.labels("train"), self.target.columns, self.extra_columns)
 
 
 def spec_of(
