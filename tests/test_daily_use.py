@@ -17,11 +17,12 @@ from torch_geometric.data import Data
 
 from tg_lpe import GraphTransformer, prediction
 from tg_lpe.cli import main
-from tg_lpe.data import GraphSplits, random_folds
+from tg_lpe.data import DataSpec, GraphSplits, random_folds
 from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
 from tg_lpe.datasets.molecules._butina import butina_clusters
 from tg_lpe.models import Model, TupleTransformer
-from tg_lpe.training import check_training
+from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
+from tg_lpe.training import train as train_model
 from tg_lpe.training.tasks import Regression
 
 TINY = "--target logp area --encoder none --epochs 1 --threads 1 --quiet --model.hidden_channels 8 --model.heads 2"
@@ -344,3 +345,45 @@ def test_butinas_clusters_are_rdkits_and_stay_whole(table: Path, tmp_path: Path)
         load(tmp_path / "few.csv", targets=["y"], split="butina")
     with pytest.raises(ValueError, match=r"split='butina' compares all pairs .* 50,000, got 50,001"):
         butina_clusters([[0]] * 50_001)
+
+
+def test_features_and_weights_of_your_own_graphs() -> None:
+    """The label is in the features of the graph alone; graphs of weight 0 contradict it, and do not count."""
+    generator = torch.Generator().manual_seed(0)
+
+    def rings(number: int, right: bool = True) -> list[Data]:
+        edges = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+        values = 300 + 10 * torch.randn(number, 1, generator=generator)
+        labels = values[:, 0] / 10 if right else 60 - values[:, 0] / 10
+        weight = torch.tensor([float(right)])
+        return [
+            Data(torch.randn(3, 2, generator=generator), edges, graph_attr=value[None], y=label, graph_weight=weight)
+            for value, label in zip(values, labels, strict=True)
+        ]
+
+    splits = GraphSplits.of(rings(60) + rings(120, right=False), rings(20), rings(20), level="graph")
+    assert splits.spec.graph_dim == 1
+    task, options = task_for(splits), {"hidden_channels": 16, "heads": 2, "num_layers": 1}
+    config = TrainConfig(epochs=10, batch_size=16, lr=1e-2, precision="float32")
+    result = train_model(build_model(splits.spec, task, **options), splits, task, config, progress=False)
+    assert result["test_mae"] < 0.4 * result["test_mae_constant"]
+    with pytest.warns(UserWarning, match="graph_attr of the graphs is not read"):
+        JointTraining(config, GraphTransformer(in_channels=2, **options), splits, task, progress=False)
+
+    plain = [Data(edge_index=graph.edge_index, num_nodes=3, y=graph.y) for graph in splits.val]
+    with pytest.raises(ValueError, match="graph_dim"):
+        check_training(
+            GraphTransformer(graph_dim=1, **options), GraphSplits.of(plain, plain, plain, level="graph"), task
+        )
+    with pytest.raises(ValueError, match="graph_attr must be floating point"):
+        DataSpec.of([Data(edge_index=plain[0].edge_index, num_nodes=3, graph_attr=torch.tensor([[1]]))])
+
+    class Bare(Model):
+        def __init__(self, out_channels: int = 1) -> None:
+            super().__init__()
+
+        def forward(self, *args: Any, **options: Any) -> None:
+            return None
+
+    with pytest.raises(ValueError, match="Bare has no argument graph_dim"):
+        build_model(splits.spec, task, model=Bare)
