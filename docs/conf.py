@@ -191,6 +191,8 @@ def check_signature(
         return "()", None
     if signature is not None and "*args" in signature:
         logging.getLogger(__name__).warning("%s shows %s for its arguments", name, signature)
+    if signature is not None and "<factory>" in signature:  # which is no Python
+        return signature.replace("<factory>", "..."), None
     return None
 
 
@@ -198,6 +200,8 @@ def separate_attributes(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
     """An entry ``a, b: text`` under ``Attributes:``, which Napoleon misreads, once for each."""
+    if lines and lines[0].startswith("Alias for field number"):  # of a named tuple: no news
+        lines.clear()
     if "Attributes:" not in lines:
         return
     begin = lines.index("Attributes:") + 1
@@ -213,6 +217,16 @@ def separate_attributes(
         for own in listed:
             separate += f"    {own.strip()}{colon}{text}".rstrip("\n").split("\n")
     lines[begin:end] = [*separate, ""]
+
+
+def join_sentence(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """A sentence with a colon whose beginning Napoleon took for the type of an attribute."""
+    types = [line for line in lines if line.startswith(":type: ")]
+    if what in ("attribute", "data", "property") and types:
+        at = lines.index(types[0])
+        lines[:] = [f"{types[0].removeprefix(':type: ')}: {lines[0]}", *lines[1:at]]
 
 
 def is_in_signature(node: nodes.Node) -> bool:
@@ -260,3 +274,4 @@ def setup(app: Sphinx) -> None:
     app.connect(
         "autodoc-process-docstring", separate_attributes, priority=400
     )  # before Napoleon
+    app.connect("autodoc-process-docstring", join_sentence, priority=600)  # after it
