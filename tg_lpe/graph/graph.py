@@ -18,8 +18,8 @@ from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.lazy import lazy
-from tg_lpe.ops.operator import large_empty
-from tg_lpe.ops.segment import RowGroups, along_rows, group_pointers, scatter_sum
+from tg_lpe.ops.operator import is_exporting, large_empty
+from tg_lpe.ops.segment import RowGroups, along_rows, group_pointers, scatter_sum, sorted_with_order
 from tg_lpe.ops.structures import ScaledLaplacian
 
 _INT_DTYPES = (torch.int64, torch.int32)
@@ -114,7 +114,10 @@ class Graph:
             if num_nodes is None:
                 num_nodes = int(edge_index.max()) + 1 if batch is None else batch.size(0)
             self.num_nodes = num_nodes
-            self.num_graphs = 1 if batch is None else int(batch[-1]) + 1 if num_graphs is None else num_graphs
+            last: Any = batch[-1].item() if batch is not None and num_graphs is None else 0  # int() cannot be exported
+            self.num_graphs = last + 1 if batch is None or num_graphs is None else num_graphs
+            if is_exporting():  # of which the exporter could know nothing
+                torch._check(self.num_graphs > 0)
             return
         check_choice("reduce", reduce, REDUCTIONS)
         check_edge_index(edge_index)
@@ -402,7 +405,7 @@ class Graph:
 
     @lazy
     def _target_order(self) -> Tensor:
-        return torch.argsort(self._edge_index[1], stable=True)
+        return sorted_with_order(self._edge_index[1])[1]
 
     @lazy
     def edges_by_target(self) -> Tensor:

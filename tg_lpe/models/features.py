@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_generator
-from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.base import Encoder, copy_tensors
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.ops.checks import ValueChecks
+
+M = TypeVar("M", bound="FeatureModel")
 
 
 class FeatureModel(Model):
@@ -117,6 +119,27 @@ class FeatureModel(Model):
         if self.graph_embedding is not None:
             self.graph_embedding.check(graph_attr, graph.num_graphs)
         return self._predict(graph, x, edge_attr, pe, edge_pe, graph_attr, precomputed, generator, return_penalty)
+
+    def without_encoder(self: M) -> M:
+        """Copy the network behind the encoder: the same weights, and encodings are given, as ``pe`` and ``edge_pe``.
+
+        It runs where the encoder does not, such as in a program that ``torch.export`` makes.
+
+        Raises:
+            ValueError: if there is no encoder, or layers read its encodings of pairs of nodes.
+        """
+        encoder = self.encoder
+        if encoder is None or getattr(self, "reads_pairs", False):
+            what = "has none" if encoder is None else "has layers that read pairs of nodes, which are no argument"
+            raise ValueError(f"without_encoder is for a model with an encoder, and this {type(self).__name__} {what}")
+        config = {**self.config_dict(), "encoder": None, "pe_channels": encoder.out_channels or None}
+        options = type(self).options["pe_options"].mapping_of("pe_options", config.get("pe_options"))
+        config["pe_options"] = {**options, "edge_channels": encoder.edge_out_channels or None}
+        del config["class"]
+        with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
+            model = type(self)(**config)
+        copy_tensors(model, self)
+        return model
 
     @abstractmethod
     def _predict(

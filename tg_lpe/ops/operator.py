@@ -97,6 +97,11 @@ def signature(fields: type[tuple[Any, ...]], stop: int | None = None) -> str:
     return ", ".join(f"{SCHEMA_TYPES[kind]} {name}" for name, kind in hints[:stop])
 
 
+def is_exporting() -> bool:
+    """Whether ``torch.export`` traces, for a program that runs without this package; never before torch 2.7."""
+    return bool(getattr(torch.compiler, "is_exporting", bool)())
+
+
 def is_transforming() -> bool:
     """Whether derivatives are taken forwards or by ``torch.func``, which see operations of torch alone."""
     if torch.compiler.is_compiling():

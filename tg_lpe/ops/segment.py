@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tg_lpe.ops.operator import Operator, is_transforming
+from tg_lpe.ops.operator import Operator, is_exporting, is_transforming
 
 torch_scatter: Any = None
 if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
@@ -48,7 +48,9 @@ def without_torch_scatter() -> Iterator[None]:
 def _by_torch_scatter(src: Tensor) -> bool:
     narrow = src.dim() != 2 or src.size(1) < NARROW
     known = not src.is_cuda and src.dtype in (torch.float32, torch.float64)
-    return torch_scatter is not None and narrow and known and not is_transforming()
+    # An exported program runs where neither torch-scatter nor this package is.
+    apart = is_transforming() or is_exporting()
+    return torch_scatter is not None and narrow and known and not apart
 
 
 def along_rows(values: Tensor, like: Tensor) -> Tensor:
@@ -66,8 +68,21 @@ def group_pointers(group: Tensor, num_groups: int) -> Tensor:
     Returns:
         int64 ``[num_groups + 1]``; group ``g`` is rows ``ptr[g]`` to ``ptr[g + 1] - 1``.
     """
+    if is_exporting():  # ONNX has no searchsorted
+        return group.new_zeros(num_groups + 1).index_add(0, group + 1, torch.ones_like(group)).cumsum(0)
     bounds = torch.arange(num_groups + 1, device=group.device, dtype=group.dtype)
     return torch.searchsorted(group, bounds)
+
+
+def sorted_with_order(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort a vector; equal entries keep their order, but in an exported program, since ONNX has no such sort.
+
+    Returns:
+        The sorted entries, and where each of them was.
+    """
+    if is_exporting():
+        return torch.sort(index)
+    return torch.sort(index, stable=True)
 
 
 def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
@@ -226,7 +241,7 @@ class RowGroups:
             traced = torch.compiler.is_compiling() or type(index) is not Tensor
             is_sorted = not traced and bool((index[1:] >= index[:-1]).all())
         if not is_sorted:
-            self.sorted_index, self.order = torch.sort(index, stable=True)
+            self.sorted_index, self.order = sorted_with_order(index)
         self.ptr = group_pointers(self.sorted_index, num_groups)
 
     def gather(self, x: Tensor) -> Tensor:
