@@ -35,6 +35,7 @@ from tg_lpe.checkpoints.files import load_tensors, read_json, save_tensors, writ
 from tg_lpe.datasets.synthetic import random_incidences
 from tg_lpe.theory.efficient import Weights, efficient_layer
 from tg_lpe.theory.full import full_layer, normalize_phi, normalize_rows, unit
+from tg_lpe.theory.subspace import top_eigenvectors
 from tg_lpe.training.run_folder import environment
 
 N = 10
@@ -58,6 +59,7 @@ class Settings:
         identity: added to the diagonals of the initial ``W^Q`` and ``W^K``.
         first: factor on ``init``, ``identity`` and ``alpha`` in the first layer, whose ``B`` is not normalised.
         alpha: mean of the initial ``alpha^Q`` and ``alpha^K`` of eq. (7).
+        muon: whether the matrices of eq. (3) start in the blocks of Lemma 9 and are trained by Muon.
         lr_by_depth: the learning rate of ``L`` layers is ``lr * L ** -lr_by_depth``.
         warmup: share of the steps in which the learning rate rises; it falls to zero along a cosine after that.
     """
@@ -70,6 +72,7 @@ class Settings:
     identity: float
     first: float = 0.3
     alpha: float = 1.0
+    muon: bool = False
     lr_by_depth: float = 0.5
     warmup: float = 0.1
 
@@ -109,6 +112,8 @@ class Experiment:
     @property
     def depths(self) -> list[int]:
         """Of its models, unless others are asked for."""
+        if self.eigenvectors and not self.efficient:
+            return [1, 3, 6]
         return [1, 2, 3, 4, 5, 6, 8] if self.efficient else [1, 2, 3, 4, 5, 6]
 
     @property
@@ -121,7 +126,8 @@ class Experiment:
             lr = 6e-2 if self.problem == "heat" else 1e-1
             return Settings(1500, graphs=16, lr=lr, init=0.5, residual=1.0, identity=0.0)
         if self.eigenvectors:
-            return Settings(3500 if complete else 4500, graphs=32, lr=1e-2, init=0.1, residual=3.0, identity=1.0)
+            steps = 1500 if complete else 2000
+            return Settings(steps, graphs=32, lr=2.5e-2, init=0.2, residual=1.0, identity=0.0, alpha=2.5, muon=True)
         lr = 1e-2 if self.problem == "heat" else 2e-2
         return Settings(2000 if complete else 2500, graphs=32, lr=lr, init=0.1, residual=5.0, identity=1.5)
 
@@ -182,7 +188,8 @@ class Stack:
     def _draw(self, depth: int, seed: int, settings: Settings) -> dict[str, Tensor]:
         """Initial weights of a model: Gaussian, plus what the settings say."""
         generator = torch.Generator().manual_seed(1000 * seed + depth)
-        height = WIDTH if self.experiment.efficient else self.experiment.num_edges + WIDTH
+        blocks = self.experiment.efficient or settings.muon
+        height = WIDTH if blocks else self.experiment.num_edges + WIDTH
         tensors = {}
         for layer in range(depth):
             first = settings.first if layer == 0 else 1.0
@@ -193,6 +200,11 @@ class Stack:
                 tensors[f"{layer}.{role}"] = factor / math.sqrt(height) * draw
                 if role in ("w_q", "w_k"):
                     tensors[f"{layer}.{role}"] += settings.identity * first * torch.eye(height)
+            if settings.muon:
+                for role in ROLES:
+                    alpha = settings.alpha * first if role in ("w_q", "w_k") else 0.0
+                    scaled = alpha * torch.eye(self.experiment.num_edges)
+                    tensors[f"{layer}.{role}"] = torch.block_diag(scaled, tensors[f"{layer}.{role}"])
             if self.experiment.efficient:
                 for name in ("alpha_v", "alpha_q", "alpha_k", "alpha_r"):
                     draw = torch.randn((), generator=generator)
@@ -253,17 +265,32 @@ def column_losses(experiment: Experiment, output: Tensor, target: Tensor) -> Ten
     return torch.minimum(loss, (output + target).square().sum(-2)) if experiment.eigenvectors else loss
 
 
-class Adam:
-    """Adam with a learning rate, and gradient clipping, per model.
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Approximate ``U V^T`` of each ``U S V^T``, ``[..., h, h]``, by the five Newton-Schulz steps of Muon."""
+    x = unit(matrices, (-2, -1))
+    for _ in range(5):
+        square = x @ x.mT
+        x = 3.4445 * x + (2.0315 * square @ square - 4.775 * square) @ x
+    return x
 
-    A model's gradient is clipped to twice the running mean of its norm.
+
+class Optimizer:
+    """Adam, or Muon for the matrices, with a learning rate, and gradient clipping, per model.
+
+    A model's gradient is clipped to twice the running mean of its norm. Under Muon the blocks that add ``Phi`` to ``B``
+    stay zero, as in Lemma 9: with a little of ``Phi`` in it, ``B`` is another graph.
+
+    Args:
+        stack: the models.
+        muon: whether matrices follow :func:`orthogonal` momentum.
     """
 
     betas = (0.9, 0.99)
     epsilon = 1e-12
 
-    def __init__(self, stack: Stack) -> None:
-        self.parameters = stack.parameters
+    def __init__(self, stack: Stack, muon: bool) -> None:
+        self.parameters, self.num_edges = stack.parameters, stack.experiment.num_edges
+        self.matrices = {name for name in stack.parameters if muon and name != "phi"}
         self.state = {
             f"{moment}.{name}": torch.zeros_like(p) for moment in ("m", "v") for name, p in stack.parameters.items()
         }
@@ -287,8 +314,12 @@ class Adam:
             gradient.mul_(clip[: len(gradient)].view(shape))
             m.lerp_(gradient, 1 - first)
             v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-            root = (v / (1 - second**number)).sqrt_().add_(self.epsilon)
-            self.parameters[name].sub_(m / root * (lr[: len(m)] / (1 - first**number)).view(shape))
+            if name in self.matrices:
+                update = 0.2 * math.sqrt(m.size(-1)) * orthogonal(m)
+                update[:, : self.num_edges, self.num_edges :] = 0.0
+            else:
+                update = m / (v / (1 - second**number)).sqrt_().add_(self.epsilon) / (1 - first**number)
+            self.parameters[name].sub_(update * lr[: len(m)].view(shape))
             self.parameters[name].grad = None
 
 
@@ -340,7 +371,7 @@ def train(
         return
 
     stack = Stack(experiment, depths, seeds, settings)
-    optimizer = Adam(stack)
+    optimizer = Optimizer(stack, settings.muon)
     generators = [torch.Generator().manual_seed(DATA_SEED + seed) for seed in range(seeds)]
     done, before = 0, 0.0
     checkpoint = folder / "checkpoint.safetensors"
@@ -389,7 +420,7 @@ def by_depth(stack: Stack, values: Tensor) -> tuple[list[int], list[float]]:
 
 
 def save(
-    path: Path, stack: Stack, optimizer: Adam, generators: list[torch.Generator], step: int, seconds: float
+    path: Path, stack: Stack, optimizer: Optimizer, generators: list[torch.Generator], step: int, seconds: float
 ) -> None:
     """Write everything that resuming needs."""
     tensors = {f"parameter.{name}": p for name, p in stack.parameters.items()}
@@ -398,7 +429,7 @@ def save(
     save_tensors(path, tensors, {"step": step, "seconds": seconds})
 
 
-def restore(path: Path, stack: Stack, optimizer: Adam, generators: list[torch.Generator]) -> tuple[int, float]:
+def restore(path: Path, stack: Stack, optimizer: Optimizer, generators: list[torch.Generator]) -> tuple[int, float]:
     """Read what :func:`save` wrote; returns the steps done and the seconds they took."""
     tensors, metadata = load_tensors(path)
     with torch.no_grad():
@@ -469,6 +500,18 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["panel"])
 
 
+@torch.no_grad()
+def construction(kind: str, num_graphs: int) -> dict[str, Any]:
+    """Loss 1-10 of the weights of Lemma 6 themselves, by layers: eleven are one step of subspace iteration."""
+    experiment = EXPERIMENTS[f"eigen10-{kind}"]
+    b, _, target = sample(experiment, num_graphs, torch.Generator().manual_seed(TEST_SEED))
+    phi = torch.randn(N, N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    states = top_eigenvectors(N, 20, shift=1.0).trace(b, phi.expand(num_graphs, -1, -1))
+    losses = [float(column_losses(experiment, phi, target).mean()) for _, phi in states]
+    layers = [1, 3, 6, 11, 22, 44, 66, 110, 220]
+    return {"graphs": kind, "layers": layers, "loss": [losses[layer] for layer in layers]}
+
+
 def report(rows: list[dict[str, Any]]) -> None:
     """Print the curves."""
     print("slope: least squares of ln(loss) against layers over depths and seeds, with its 95 % t interval")
@@ -485,7 +528,7 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="few steps, two depths and seeds, in a temporary folder")
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--depths", type=int, nargs="+", help="(default: 1 to 6, and 8 for eq. 7)")
+    parser.add_argument("--depths", type=int, nargs="+", help="(default: those of each experiment)")
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
     parser.add_argument("--steps", type=int, help="in place of those of each experiment")
     parser.add_argument("--threads", type=int, help="of torch (default: all cores)")
@@ -522,7 +565,10 @@ def run(args: argparse.Namespace) -> None:
     machine = environment()
     settings = {name: read_json(runs / name / "settings.json") for name in EXPERIMENTS if name not in missing}
     path = Path(args.json)
-    write_json(path, {"settings": settings, "missing": missing, "results": rows, "machine": machine})
+    lemma = [construction(kind, 50 if args.quick else 500) for kind in KINDS]
+    write_json(
+        path, {"settings": settings, "missing": missing, "results": rows, "construction": lemma, "machine": machine}
+    )
     draw(rows, path.with_suffix(".png"))
 
 
