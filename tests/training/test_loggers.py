@@ -56,10 +56,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Rows, dic
                 opened["open"] -= 1
 
             def add_scalar(self, key: str, value: float, step: int) -> None:
-                rows.setdefault(step, {})[key] = value
+                self.log({key: value}, step)
 
             def log(self, row: dict[str, float], step: int) -> None:
-                rows.setdefault(step, {}).update(row)
+                known = rows.setdefault(step, {})
+                assert not (set(row) & set(known)) - {"epoch"}, "a second value at one step is a point beside the curve"
+                known.update(row)
 
         module = ModuleType(name)
         module.SummaryWriter = module.init = Fake  # type: ignore[attr-defined]
