@@ -19,6 +19,7 @@ from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import make_attention, shared_of
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
+from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.segment import RowGroups
 
@@ -164,7 +165,7 @@ class GraphTransformer(FeatureModel):
         maps: list[nn.Module] = []
         for before, width in pairwise(widths):
             # One hidden unit behind a ReLU starts dead with probability one half; the paper's net has none.
-            maps += [nn.Linear(before, width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
+            maps += [Linear(before, width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
         self.readout = nn.Sequential(*maps, OutputLinear(widths[-1], out_channels))
         pool_norm = reading.norm or ("batch" if reading.pooling == "both" else None)
         self.pool_norm = None if pool_norm is None else make_norm(pool_norm, pooled)

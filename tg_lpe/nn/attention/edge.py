@@ -14,6 +14,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all, reset_parts
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.segment import RowGroups
 
@@ -50,9 +51,9 @@ class EdgeAttention(nn.Module):
         check_heads(hidden_channels, heads)
         self.hidden_channels = hidden_channels
         self.heads = heads
-        self.query = nn.Linear(hidden_channels, hidden_channels)
-        self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels)
-        self.edge = nn.Linear(hidden_channels, hidden_channels)
+        self.query = Linear(hidden_channels, hidden_channels)
+        self.key_value = Linear(hidden_channels, 2 * hidden_channels)
+        self.edge = Linear(hidden_channels, hidden_channels)
         self.dropout = nn.Dropout(dropout)
         # Which head a channel belongs to, for sums within heads in half precision, see _by_products.
         membership = torch.eye(heads).repeat_interleave(hidden_channels // heads, dim=1)
@@ -217,7 +218,7 @@ class FeatureUpdate(nn.Module):
     def __init__(self, channels: int, dropout: float, norm: str, residual: bool, drop_path: float) -> None:
         super().__init__()
         self.residual = residual
-        self.out = nn.Linear(channels, channels)
+        self.out = Linear(channels, channels)
         self.norm_attention = make_norm(norm, channels)
         self.feed_forward = _FeedForward(channels)
         self.norm_feed_forward = make_norm(norm, channels)
@@ -248,7 +249,7 @@ class _FeedForward(nn.Sequential):
     """Two linear maps with a ReLU between them."""
 
     def __init__(self, channels: int) -> None:
-        super().__init__(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
+        super().__init__(Linear(channels, channels), nn.ReLU(), Linear(channels, channels))
 
     def forward(self, x: Tensor, dropout: nn.Module | None = None) -> Tensor:
         """Apply the maps in turn, with a dropout before the second."""

@@ -14,6 +14,7 @@ from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.dot_product import dot_product_attention
+from tg_lpe.nn.linear import Linear
 
 L = TypeVar("L", bound=type[nn.Module])
 
@@ -53,8 +54,8 @@ class SoftmaxAttention(nn.Module):
         super().__init__()
         check_heads(hidden_channels, heads)
         self.heads = heads
-        self.query_key_value = nn.Linear(hidden_channels, 3 * hidden_channels)
-        self.out = nn.Linear(hidden_channels, hidden_channels)
+        self.query_key_value = Linear(hidden_channels, 3 * hidden_channels)
+        self.out = Linear(hidden_channels, hidden_channels)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""

@@ -12,6 +12,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all, reset_parts
 from tg_lpe.nn.attention.bias import PairState, checked_keys
 from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.operator import is_transforming, reference_gradients
 
@@ -31,7 +32,7 @@ class PairEmbedding(nn.Module):
     def __init__(self, channels: int, pair_channels: int, max_nodes: int) -> None:
         super().__init__()
         self.max_nodes = max_nodes
-        self.linear = nn.Linear(pair_channels, channels) if pair_channels else None
+        self.linear = Linear(pair_channels, channels) if pair_channels else None
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -74,10 +75,10 @@ class PairAttention(nn.Module):
         super().__init__()
         check_heads(hidden_channels, heads)
         self.heads, width = heads, hidden_channels // heads
-        self.query = nn.Linear(hidden_channels, hidden_channels)
-        self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels, bias=False)
-        self.pair_scale = nn.Linear(hidden_channels, hidden_channels)
-        self.pair_shift = nn.Linear(hidden_channels, hidden_channels)
+        self.query = Linear(hidden_channels, hidden_channels)
+        self.key_value = Linear(hidden_channels, 2 * hidden_channels, bias=False)
+        self.pair_scale = Linear(hidden_channels, hidden_channels)
+        self.pair_shift = Linear(hidden_channels, hidden_channels)
         self.score = nn.Parameter(torch.empty(heads, width))
         self.pair_value = nn.Parameter(torch.empty(heads, width, width))
         self.dropout = nn.Dropout(dropout)
@@ -213,12 +214,12 @@ class PairAttentionLayer(nn.Module):
         self.channels, self.pair_channels, self.max_nodes = channels, pair_channels, max_nodes
         self.attention = PairAttention(channels, heads, attention_dropout)
         self.scale, self.degree_scale = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
-        self.out = nn.Linear(channels, channels)
+        self.out = Linear(channels, channels)
         self.norm_attention = make_norm(norm, channels)
-        self.pair_out = nn.Linear(channels, channels) if update_edges else None
+        self.pair_out = Linear(channels, channels) if update_edges else None
         self.pair_norm = make_norm(norm, channels) if update_edges else None
         self.feed_forward = nn.Sequential(
-            nn.Linear(channels, 2 * channels), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * channels, channels)
+            Linear(channels, 2 * channels), nn.ReLU(), nn.Dropout(dropout), Linear(2 * channels, channels)
         )
         self.norm_feed_forward = make_norm(norm, channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual

@@ -15,6 +15,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.operator import is_transforming
 
@@ -255,7 +256,7 @@ def _product(weight: Tensor, values: Tensor) -> Tensor:
 
 
 def _linear(channels: int) -> nn.Linear:
-    return nn.Linear(channels, channels, bias=False)
+    return Linear(channels, channels, bias=False)
 
 
 def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
@@ -367,13 +368,13 @@ class SpectralAttentionLayer(nn.Module):
         check_flags(residual=residual)
         check_share("dropout", dropout)
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
-        self.out = nn.Linear(hidden_channels, hidden_channels)
+        self.out = Linear(hidden_channels, hidden_channels)
         self.norm_attention = make_norm(norm, hidden_channels)
         self.feed_forward = nn.Sequential(
-            nn.Linear(hidden_channels, 2 * hidden_channels),
+            Linear(hidden_channels, 2 * hidden_channels),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(2 * hidden_channels, hidden_channels),
+            Linear(2 * hidden_channels, hidden_channels),
         )
         self.norm_feed_forward = make_norm(norm, hidden_channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tg_lpe.ops.operator import is_transforming
 
-INTERFACE = 12
+INTERFACE = 13
 """Version of the structures; a library left over from another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}

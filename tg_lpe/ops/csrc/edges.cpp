@@ -13,7 +13,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int INTERFACE = 12;  // of all structures, as tg_lpe/ops/cpu/ fills them in
+constexpr int INTERFACE = 13;  // of all structures, as tg_lpe/ops/cpu/ fills them in
 
 constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
 constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and what they point at, are fetched ahead

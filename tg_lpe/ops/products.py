@@ -1,0 +1,61 @@
+"""Linear maps of many rows in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import products as cpu_products
+from tg_lpe.ops.operator import differentiable
+
+FEW_ROWS = 64
+"""Below, to call the operation takes longer than the product."""
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute ``x @ weight.mT + bias``, compiled where that is faster than torch.
+
+    Args:
+        x: ``[num_rows, in_channels]``, or of more dimensions.
+        weight: ``[out_channels, in_channels]``.
+        bias: ``[out_channels]``, or ``None``.
+    """
+    if not is_faster(x, weight):
+        return functional.linear(x, weight, bias)
+    out: Tensor = _product(x, weight.mT, bias)
+    return out
+
+
+def is_faster(x: Tensor, weight: Tensor) -> bool:
+    """Whether the compiled product is, where a processor has AVX-512 and torch's library leaves it unused."""
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.dim() == 2
+        and x.size(0) >= FEW_ROWS
+        and type(x) is Tensor
+        and not (torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch.is_autocast_enabled(x.device.type))
+        and cpu.supports(x)
+        and cpu_products.is_faster()
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Products again, so that they can be differentiated."""
+    a, b = ctx.saved_tensors
+    of_a, of_b, of_bias = ctx.needs_input_grad
+    return (
+        _product(grad, b.mT, None) if of_a else None,
+        _product(a.mT, grad, None) if of_b else None,
+        grad.sum(0) if of_bias else None,
+    )
+
+
+_product = differentiable(cpu_products.product, _keep, _product_backward)
