@@ -9,7 +9,17 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-OPERATIONS = "edges", "polynomials", "estimates", "balls", "triangles", "layers", "eigenvectors", "products"
+OPERATIONS = (
+    "edges",
+    "polynomials",
+    "estimates",
+    "balls",
+    "triangles",
+    "layers",
+    "eigenvectors",
+    "products",
+    "attention",
+)
 
 # A plain shared library, which tg_lpe/ops/cpu/__init__.py finds beside itself; it needs only the compiler's headers.
 # Versions for newer processors are inside it and chosen when it runs, so no flag names a processor.

@@ -102,6 +102,11 @@ def is_exporting() -> bool:
     return bool(getattr(torch.compiler, "is_exporting", bool)())
 
 
+def is_traced() -> bool:
+    """Whether operations are recorded to be run elsewhere: those of torch alone can be."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
 def is_transforming() -> bool:
     """Whether derivatives are taken forwards or by ``torch.func``, which see operations of torch alone."""
     if torch.compiler.is_compiling():

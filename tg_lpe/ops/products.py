@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import products as cpu_products
-from tg_lpe.ops.operator import differentiable
+from tg_lpe.ops.operator import differentiable, is_traced
 
 FEW_ROWS = 64
 """Below, to call the operation takes longer than the product."""
@@ -32,15 +32,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def is_faster(x: Tensor, weight: Tensor) -> bool:
     """Whether the compiled product is, where a processor has AVX-512 and torch's library leaves it unused."""
-    return (
-        x.dtype == weight.dtype == torch.float32
-        and x.dim() == 2
-        and x.size(0) >= FEW_ROWS
-        and type(x) is Tensor
-        and not (torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch.is_autocast_enabled(x.device.type))
-        and cpu.supports(x)
-        and cpu_products.is_faster()
-    )
+    if not x.dtype == weight.dtype == torch.float32 or x.dim() != 2 or x.size(0) < FEW_ROWS or type(x) is not Tensor:
+        return False
+    if is_traced() or torch.is_autocast_enabled(x.device.type):
+        return False
+    return cpu.supports(x) and cpu_products.is_faster()
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:

@@ -244,6 +244,11 @@ class RowGroups:
             self.sorted_index, self.order = sorted_with_order(index)
         self.ptr = group_pointers(self.sorted_index, num_groups)
 
+    @property
+    def sorted_order(self) -> Tensor:
+        """Rows in the order of their groups, int64 ``[num_rows]``."""
+        return torch.arange(len(self.index), device=self.index.device) if self.order is None else self.order
+
     def gather(self, x: Tensor) -> Tensor:
         """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over groups."""
         if not (x.requires_grad and _by_torch_scatter(x)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,10 +15,8 @@ from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
+from tg_lpe.ops.attention import edge_attention
 from tg_lpe.ops.segment import RowGroups
-
-SCORE_BOUND = 5.0
-"""Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
 
 
 class EdgeAttention(nn.Module):
@@ -44,8 +41,6 @@ class EdgeAttention(nn.Module):
         ValueError: if ``heads`` does not divide ``hidden_channels``, or ``dropout`` is out of range.
     """
 
-    membership: Tensor
-
     def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
@@ -55,9 +50,6 @@ class EdgeAttention(nn.Module):
         self.key_value = Linear(hidden_channels, 2 * hidden_channels)
         self.edge = Linear(hidden_channels, hidden_channels)
         self.dropout = nn.Dropout(dropout)
-        # Which head a channel belongs to, for sums within heads in half precision, see _by_products.
-        membership = torch.eye(heads).repeat_interleave(hidden_channels // heads, dim=1)
-        self.register_buffer("membership", membership, persistent=False)
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -75,35 +67,9 @@ class EdgeAttention(nn.Module):
         Returns:
             Node update ``[num_nodes, hidden_channels]`` and edge scores ``[num_edges, hidden_channels]``.
         """
-        source, target = graph.source, graph.target
-        # Split before they are gathered: the backward pass then joins gradients of nodes, not of edges.
-        key, value = (source.gather(part) for part in self.key_value(h).split(self.hidden_channels, dim=-1))
-        query = target.gather(self.query(h) * (1.0 / math.sqrt(self.hidden_channels // self.heads)))
-        score = query * key * self.edge(e)
-        logits = self._sum_within_heads(score)
-        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        weight = precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp().to(value.dtype)
-        # At least exp(-5) wherever there is an edge; the floor serves nodes without one, and float16 can invert it.
-        total = target.sum(weight).clamp(min=1e-3)
-        weighted = target.sum(self._scale_heads(value, self.dropout(weight)))
-        return self._scale_heads(weighted, total.reciprocal()), score
-
-    def _sum_within_heads(self, x: Tensor) -> Tensor:
-        """Sums over the channels of each head: ``[num_rows, hidden_channels]`` to ``[num_rows, heads]``."""
-        if _by_products(x):
-            return x @ self.membership.mT.to(x.dtype)
-        return x.unflatten(1, (self.heads, -1)).sum(2)
-
-    def _scale_heads(self, x: Tensor, factor: Tensor) -> Tensor:
-        """``x``, ``[num_rows, hidden_channels]``, times a factor per head, ``[num_rows, heads]``."""
-        if _by_products(x):
-            return x * (factor @ self.membership.to(factor.dtype))
-        return (x.unflatten(1, (self.heads, -1)) * factor.unsqueeze(2)).flatten(1)
-
-
-def _by_products(x: Tensor) -> bool:
-    """Whether sums within heads are matrix products: what broadcasts is ten times slower in half precision on CPU."""
-    return x.dtype in (torch.bfloat16, torch.float16)
+        dropout = self.dropout.p if self.training else 0.0
+        rows = self.query(h), self.key_value(h), self.edge(e)
+        return edge_attention(*rows, graph.source, graph.target, self.heads, dropout)
 
 
 @register_attention("edge")

@@ -13,10 +13,10 @@ from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_ef
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
-from tg_lpe.nn.attention.edge import SCORE_BOUND
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
+from tg_lpe.ops.cpu.attention import SCORE_BOUND
 from tg_lpe.ops.operator import is_transforming
 
 SOFTMAXES = ("joint", "separate")

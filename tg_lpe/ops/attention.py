@@ -1,0 +1,100 @@
+"""Attention of each node over its in-neighbours, modulated by features of the edges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tg_lpe.ops.cpu import attention as cpu_attention
+from tg_lpe.ops.cpu.attention import SCORE_BOUND, SMALLEST_TOTAL
+from tg_lpe.ops.operator import differentiable, is_traced, reference_gradients
+from tg_lpe.ops.segment import RowGroups
+
+
+def edge_attention(
+    query: Tensor,
+    key_value: Tensor,
+    edge: Tensor,
+    source: RowGroups,
+    target: RowGroups,
+    heads: int,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Attend over edges, see :class:`tg_lpe.nn.attention.EdgeAttention`.
+
+    Args:
+        query: ``[num_nodes, channels]``.
+        key_value: keys, and values beside them, ``[num_nodes, 2 * channels]``.
+        edge: ``[num_edges, channels]``, in the order of the targets.
+        source, target: the ends of the edges, sorted by target.
+        heads: number of heads; divides ``channels``.
+        dropout: share of the weights that is dropped.
+
+    Returns:
+        Sums of values ``[num_nodes, channels]`` and scores ``[num_edges, channels]``.
+    """
+    if dropout or is_traced() or not cpu_attention.supports(heads, query, key_value, edge):
+        return _reference(query, key_value, edge, source, target, heads, dropout)
+    out, score, _ = _compiled(query, key_value, edge, source, target, heads)
+    return out, score
+
+
+def _reference(
+    query: Tensor, key_value: Tensor, edge: Tensor, source: RowGroups, target: RowGroups, heads: int, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Compute it by operations of torch."""
+    if edge.dtype in (torch.bfloat16, torch.float16) and edge.device.type == "cpu":  # slow at what broadcasts
+        out, score = _reference(query.float(), key_value.float(), edge.float(), source, target, heads, dropout)
+        return out.to(edge.dtype), score.to(edge.dtype)
+    # Split before they are gathered: the backward pass then joins gradients of nodes, not of edges.
+    key, value = (source.gather(part) for part in key_value.chunk(2, dim=-1))
+    score = target.gather(query * (1.0 / math.sqrt(query.size(1) // heads))) * key * edge
+    logits = score.unflatten(1, (heads, -1)).sum(2)
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    weight = precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp().to(value.dtype)
+    total = target.sum(weight).clamp(min=SMALLEST_TOTAL)
+    weighted = target.sum(_scale_heads(value, functional.dropout(weight, dropout, training=dropout > 0)))
+    return _scale_heads(weighted, total.reciprocal()), score
+
+
+def _scale_heads(x: Tensor, factor: Tensor) -> Tensor:
+    """``x``, ``[num_rows, channels]``, times a factor per head, ``[num_rows, heads]``."""
+    return (x.unflatten(1, (factor.size(1), -1)) * factor.unsqueeze(2)).flatten(1)
+
+
+def _run(
+    query: Tensor, key_value: Tensor, edge: Tensor, source: RowGroups, target: RowGroups, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    return cpu_attention.edge_attention(query, key_value, edge, source.index, target.ptr, heads)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    out, _, weight = output
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(weight)
+    ctx.save_for_backward(*inputs[:3], out, weight)
+    ctx.source, ctx.target, ctx.heads = inputs[3:]
+
+
+def _backward(ctx: Any, grad_out: Tensor | None, grad_score: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    query, key_value, edge, out, weight = ctx.saved_tensors
+    source, target = ctx.source, ctx.target
+    if torch.is_grad_enabled():
+
+        def again(query: Tensor, key_value: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
+            return _reference(query, key_value, edge, source, target, ctx.heads, 0.0)
+
+        return *reference_gradients(again, (query, key_value, edge), (grad_out, grad_score)), None, None, None
+    by_source = {"ccol": source.ptr, "order": source.sorted_order, "target": target.index}
+    grad_out = torch.zeros_like(query) if grad_out is None else grad_out
+    grads = cpu_attention.edge_attention_backward(
+        query, key_value, edge, source.index, target.ptr, out, weight, grad_out, grad_score, by_source
+    )
+    return *grads, None, None, None
+
+
+_compiled = differentiable(_run, _keep, _backward)
