@@ -38,6 +38,7 @@ from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_po
 
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.ops import cpu
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, resolved_precision
@@ -256,7 +257,7 @@ def forward_gflop(training: Any, batch: Batch) -> float:
     flash = {
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
     }
-    with FlopCounterMode(display=False, custom_mapping=flash) as counter:
+    with cpu.switched_off(), FlopCounterMode(display=False, custom_mapping=flash) as counter:
         training.loss(batch, torch.Generator().manual_seed(0))
     encoder = counter.get_flop_counts().get(f"{type(training.model).__name__}.encoder", {})
     return (counter.get_total_flops() - sum(encoder.values())) / 1e9
