@@ -57,7 +57,8 @@ def _reference(
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     weight = precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp().to(value.dtype)
     total = target.sum(weight).clamp(min=SMALLEST_TOTAL)
-    weighted = target.sum(_scale_heads(value, functional.dropout(weight, dropout, training=dropout > 0)))
+    kept = functional.dropout(weight, dropout) if dropout else weight
+    weighted = target.sum(_scale_heads(value, kept))
     return _scale_heads(weighted, total.reciprocal()), score
 
 
