@@ -32,9 +32,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def is_faster(x: Tensor, weight: Tensor) -> bool:
     """Whether the compiled product is, where a processor has AVX-512 and torch's library leaves it unused."""
-    if not x.dtype == weight.dtype == torch.float32 or x.dim() != 2 or x.size(0) < FEW_ROWS or type(x) is not Tensor:
+    if is_traced() or type(x) is not Tensor or torch.is_autocast_enabled(x.device.type):
         return False
-    if is_traced() or torch.is_autocast_enabled(x.device.type):
+    if not x.dtype == weight.dtype == torch.float32 or x.dim() != 2 or x.size(0) < FEW_ROWS:
         return False
     return cpu.supports(x) and cpu_products.is_faster()
 
