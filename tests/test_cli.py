@@ -646,6 +646,16 @@ def test_published_splits_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFix
         assert data["split"] == {"kind": "published", "number": number} and data["num_labelled_val"] == 10
 
 
+def test_seeds_on_one_graph_share_the_split_that_is_drawn(tmp_path: Path) -> None:
+    ring = np.array([np.arange(30), (np.arange(30) + 1) % 30])
+    np.savez(tmp_path / "ring.npz", edge_index=ring, y=np.arange(30) % 2, x=np.ones((30, 1)))
+    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", "--epochs", "1"]
+    command += ["--out", str(tmp_path / "run"), "--seeds", "5", "6", "--threads", "1", "--quiet"]
+    assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0
+    rows = [(tmp_path / "run" / seed / "predictions_test.csv").read_text().splitlines() for seed in ("s5", "s6")]
+    assert [line.split(",")[:2] for line in rows[0]] == [line.split(",")[:2] for line in rows[1]]
+
+
 def test_directions_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first, middle and last nodes of paths of three; in both directions first and last are alike."""
     first = 3 * np.arange(40)

@@ -185,6 +185,8 @@ def _load_node_graph(
     if not args.directed and name in ENCODERS and ENCODERS[name].reads_directions(config):
         raise ValueError(f"the encoder {name} reads the directions of edges: add --directed, or choose another")
     data = load_node_graph(args.source, undirected=not args.directed)
+    if args.split_seed is None and "train_mask" in data:
+        seed = args.seed  # each of several seeds picks its own of the published splits
     return node_splits(data, seed)
 
 

@@ -83,7 +83,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         type=int,
         metavar="SEED",
         help="train once with each, into OUT/sSEED, and print mean and spread. All have one split, of --split_seed or "
-        "--seed; but each picks its own of the published splits of an .npz file",
+        "--seed; but of several published splits of an .npz file each picks its own, unless --split_seed does",
     )
     parser.add_argument(
         "--folds",
@@ -160,9 +160,9 @@ def _each_run(args: Namespace) -> list[Namespace]:
             check_seed(seed)
         if len(set(args.seeds)) < len(args.seeds):
             raise ValueError(f"--seeds must be different, got {' '.join(map(str, args.seeds))}")
-        of_data = {} if args.source.endswith(".npz") else {"data_seed": args.seed}
+        shared = {"data_seed": args.seed}
         changes = [
-            {"seed": seed, **of_data, **({} if args.out is None else {"inside": f"s{seed}"})} for seed in args.seeds
+            {"seed": seed, **shared, **({} if args.out is None else {"inside": f"s{seed}"})} for seed in args.seeds
         ]
     return [Namespace({**vars(args), **change}) for change in changes]  # type: ignore[no-untyped-call]
 
