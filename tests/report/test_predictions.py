@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from tg_lpe.data import GraphSplits
 from tg_lpe.report import compare, read_run, write_report
-from tg_lpe.report.predictions import scored
+from tg_lpe.report.predictions import Scored, scored
 from tg_lpe.training import TrainConfig, build_model, task_for, train
 
 NAN = math.nan
@@ -67,6 +67,15 @@ def test_a_regression_has_parity_and_the_coverage_of_its_intervals(tmp_path: Pat
     assert one.remarks[0] == f"R² {r2:.3f}" and one.remarks[-1].endswith(f"holds {held:.1f} %")
     html = page(tmp_path, folder)
     assert "predictions over labels" in html and f"holds {held:.1f} %" in html and "ROC" not in html
+
+
+def test_three_panels_leave_no_fourth_of_empty_axes() -> None:
+    pytest.importorskip("matplotlib")
+    from tg_lpe.report.figures import parity_svg
+
+    values = torch.arange(30.0)
+    one = Scored("a", "#0072b2", ["R² 1", "Spearman 1"], values, values, 1.0)
+    assert [parity_svg([one] * number, "three").count("<clipPath") for number in (2, 3)] == [2, 3]
 
 
 def test_a_row_a_panel_or_a_column_of_the_best_row(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def parity_svg(drawn: Sequence[Scored], description: str) -> str:
     across = min(2, len(drawn))
     down = math.ceil(len(drawn) / across)
     with _figure(5.2, (3.1 if across > 1 else 4.6) * down) as figure:
-        panels = figure.subplots(down, across, squeeze=False).flat
+        panels = list(figure.subplots(down, across, squeeze=False).flat)
         for axes, one in zip(panels, drawn, strict=False):
             step = max(1, len(one.labels) // MAX_POINTS)
             low, high = (float(edge) for edge in torch.cat([one.labels, one.scores]).aminmax())
@@ -156,7 +156,7 @@ def parity_svg(drawn: Sequence[Scored], description: str) -> str:
             axes.set_title(
                 "\n".join([*textwrap.wrap(one.label, 32), ", ".join(one.remarks[:2]), *one.remarks[2:]]), fontsize=9
             )
-        for axes in list(panels)[len(drawn) :]:
+        for axes in panels[len(drawn) :]:
             axes.set_axis_off()
         figure.supxlabel("label", fontsize=10)
         figure.supylabel("prediction", fontsize=10)
