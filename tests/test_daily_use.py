@@ -271,6 +271,9 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         predictor.predict(["CCO"], extra={"temperature": [290]})
     with pytest.raises(ValueError, match=r"extra\['weight'\] must have a number for each of 1 molecules, got 2"):
         predictor.predict(["CCO"], extra={"temperature": [290], "weight": [1, 2]})
+    with pytest.raises(ValueError, match="extra must have a row for each molecule"):
+        list(predictor.stream(["CCO", "CC"], extra=[[290, 1]]))
+    assert predictor.predict([], extra={"temperature": [], "weight": []}).values.shape == (0, 2)
     with pytest.raises(ValueError, match="graph_attr must be floating point"):
         predictor.predict(load(table, split_column="part").test)
 

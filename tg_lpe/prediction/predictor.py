@@ -297,7 +297,7 @@ class Predictor:
             beside = rows_beside(extra, self.extra_columns, len(graphs))
             options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "canonical": canonical}
             parts = self.stream(graphs, extra=beside, **options)
-        elif canonical is not None or extra is not None:
+        elif len(graphs) and (canonical is not None or extra is not None):
             raise ValueError(f"canonical={canonical} and extra={extra!r:.80} are for SMILES, got graphs")
         else:
             parts = self._of_graphs(graphs, batch_size)
@@ -376,7 +376,14 @@ class Predictor:
             names = ", ".join(self.extra_columns) or "nothing"
             raise ValueError(f"extra must be rows of what the model reads beside SMILES, {names}, got {extra!r:.80}")
         rows = iter(extra or ())
-        return lambda number: list(islice(rows, number if self.extra_columns else 0))
+
+        def taken(number: int) -> list[Sequence[Any]]:
+            found = list(islice(rows, number if self.extra_columns else 0))
+            if self.extra_columns and len(found) < number:
+                raise ValueError("extra must have a row for each molecule, and ends before the molecules do")
+            return found
+
+        return taken
 
     def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
         """Check the options of :meth:`stream`, and return the reader that they ask for."""
