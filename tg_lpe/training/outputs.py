@@ -104,7 +104,8 @@ def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
         with path.open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
         if not 1 <= len(header) + first <= 2 or any(len(row) != len(header) for row in rows):
-            raise ValueError(f"it has {len(header)} columns in its header, {', '.join(header)}")
+            widths = ", ".join(map(str, sorted({len(header), *map(len, rows)})))
+            raise ValueError(f"its rows have {widths} cells, its header is {', '.join(header)}")
         has_smiles = len(header) + first == 2
         labels = [
             [float(known.get(cell, cell) or "nan") for cell, known in zip(row[first:-width], numbers, strict=True)]
