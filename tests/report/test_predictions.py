@@ -53,7 +53,8 @@ def page(tmp_path: Path, *folders: Path) -> str:
 
 
 def test_a_regression_has_parity_and_the_coverage_of_its_intervals(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", "regression", lambda size: size**1.5)
+    noise = torch.Generator().manual_seed(0)  # without, many errors are the width itself, give or take rounding
+    folder = run(tmp_path / "run", "regression", lambda size: size**1.5 + float(torch.rand((), generator=noise)))
     is_regression, (one,) = scored(compare([read_run(folder)])[0])
     labels, values = cells(folder).T
     assert is_regression
