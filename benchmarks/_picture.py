@@ -33,7 +33,7 @@ def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
 
 
 def main() -> None:
-    structure, position = load_encoder("gram-k16"), load_encoder("positions-k16")
+    structure, position = (load_encoder(name).without_edges() for name in ("gram-k16", "positions-k16"))
     club, blocks = KarateClub()[0], from_networkx(nx.random_partition_graph([14] * 4, 0.5, 0.02, seed=3))
     pictures = {
         "structure: paracetamol": plot.molecule(PARACETAMOL, structure, channels=[2]),
@@ -45,7 +45,7 @@ def main() -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(pictures))
     for axes, (title, picture) in zip(panels, pictures.items(), strict=True):
-        axes.imshow(drawing(picture, *((0.12, 0.8) if "paracetamol" in title else (0.1, 0.72))))
+        axes.imshow(drawing(picture, *((0.12, 0.8) if "paracetamol" in title else (0.1, 0.85))))
         axes.set_title(title)
     for axes in panels:
         axes.axis("off")
