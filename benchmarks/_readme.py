@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def table(name: str, form: str = "") -> str:
         entries = sorted(entries, key=lambda entry: -entry[figure_of(entry)])
     if name in NODE_COLUMNS and not form:
         entries = nodes_by_figure(entries)
+    if name + form == "grid, shares":
+        entries = with_shares(entries)
+    elif name == "grid":
+        there = [column for column in GRID_COLUMNS if any(entry["column"] == column for entry in entries)]
+        head, row = ["encoding", *(GRID_COLUMNS[column] for column in there)], partial(grid_row, there)
+        entries = grouped(entries, "row", lambda entry: str(entry["column"]))
     if name == "primal":
         entries = grouped(entries, "attention", sizes_of)
     if name == "encoding_costs":
@@ -492,6 +499,67 @@ def nodes_cell(row: dict[str, Any], figure: str, best: float) -> str:
     return f"**{text}**" if row[figure] == best else text
 
 
+GRID_COLUMNS = {
+    "zinc12k": "ZINC-12k",
+    "qm9, gap": "QM9, gap",
+    "molhiv": "molhiv",
+    "peptides-func": "peptides",
+    "PATTERN": "PATTERN",
+    "CLUSTER": "CLUSTER",
+    "email": "email",
+    "cora, no features": "Cora",
+    "squirrel": "squirrel",
+    "5-cycles": "5-cycles",
+    "6-cycles": "6-cycles",
+    "BREC": "BREC",
+}
+
+
+def grid_row(columns: Iterable[str], entry: dict[str, Any]) -> list[str]:
+    """An encoding of benchmarks/grid.py on each kind of data; what was not run is empty."""
+    return [entry["row"], *(grid_cell(entry[name]) if name in entry else "" for name in columns)]
+
+
+def grid_cell(cell: dict[str, Any]) -> str:
+    """The figure of a cell: of what is better the more in hundredths, of an energy in meV; and + or - against walks."""
+    mean, unit = cell["test"]["mean"], QM9_UNITS["gap"] if cell["column"] == "qm9, gap" else ""
+    if unit:
+        text = f"{MEV_IN[unit] * mean:.0f}"
+    else:
+        text = f"{100 * mean:.1f}" if cell["direction"] == "max" else f"{mean:.3f}"
+    pair = cell["differences"].get("walks")
+    if len(cell["seeds"]) > 1 and pair is not None and abs(pair["mean"]) > 3 * (pair["error"] or 0.0):
+        text += " +" if (pair["mean"] > 0) == (cell["direction"] == "max") else " −"
+    return text if len(cell["seeds"]) > 1 else f"({text})"
+
+
+def with_shares(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The encodings of benchmarks/grid.py with the share of the others that each beats, best first.
+
+    BREC, where nothing is trained, and encodings of fewer than half of the columns are left out.
+    """
+    columns = grouped(
+        [entry for entry in entries if entry["column"] != "BREC"], "column", lambda cell: str(cell["row"])
+    )
+    shares: dict[str, list[float]] = {}
+    for column in columns:
+        cells = {row: cell for row, cell in column.items() if row != "column"}
+        for row, cell in cells.items():
+            sign = 1 if cell["direction"] == "max" else -1
+            gains = [sign * (cell["test"]["mean"] - other["test"]["mean"]) for other in cells.values()]
+            beaten = sum(gain > 0 for gain in gains) + (sum(gain == 0 for gain in gains) - 1) / 2
+            shares.setdefault(row, []).append(beaten / (len(cells) - 1))
+    rows = [{"row": row, "shares": values} for row, values in shares.items() if 2 * len(values) >= len(columns)]
+    return sorted(rows, key=lambda row: -statistics.fmean(row["shares"]))
+
+
+def shares_row(entry: dict[str, Any]) -> list[str]:
+    """The mean share over kinds of data, with its standard error."""
+    shares = entry["shares"]
+    error = f" ± {100 * statistics.stdev(shares) / math.sqrt(len(shares)):.0f}" if len(shares) > 1 else ""
+    return [entry["row"], f"{100 * statistics.fmean(shares):.0f}{error} %", str(len(shares))]
+
+
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
     "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
     **dict.fromkeys(
@@ -604,6 +672,8 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     ),
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
+FORMATS["grid"] = (["encoding", *GRID_COLUMNS.values()], partial(grid_row, GRID_COLUMNS))
+FORMATS["grid, shares"] = (["encoding", "others that it beats", "kinds of data"], shares_row)
 FORMATS["encoding_costs, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
 FORMATS["encoding_costs, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
 FORMATS["encoding_costs, step"] = (["encoder", "ms"], step_row)

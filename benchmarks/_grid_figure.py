@@ -1,0 +1,75 @@
+"""Draw the reference grid from benchmarks/results/grid.json.
+
+    python benchmarks/_grid_figure.py
+
+A row is an encoding, a column a kind of data, and a colour the paired difference to random walks in standard errors:
+green where the encoding is better. What lies within two standard errors is nearly white, what was not run is empty.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from tg_lpe.checkpoints.files import read_json, replacing
+
+RESULTS = Path(__file__).parent / "results"
+REFERENCE = "walks"
+LIMIT = 10
+"""Standard errors of the strongest colours."""
+
+COLOURS = LinearSegmentedColormap.from_list("difference", ["#b04a5a", "#f3e3e5", "#ffffff", "#e0efe7", "#1f8a5b"])
+"""From worse to better."""
+
+SHARES = ("accuracy", "balanced_accuracy", "average_precision", "roc_auc", "share")
+"""Figures that are shown in hundredths."""
+
+
+def main() -> None:
+    cells = read_json(RESULTS / "grid.json")["results"]
+    columns, rows = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("column", "row"))
+    rows.sort(key=lambda row: -mean_gain([cell for cell in cells if cell["row"] == row]))
+    figure = Figure(figsize=(1.1 + 0.78 * len(columns), 0.9 + 0.27 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for cell in cells:
+        draw(axes, cell, columns.index(cell["column"]), rows.index(cell["row"]))
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    axes.set_xticks(range(len(columns)), [column.replace(", ", "\n") for column in columns], fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    with replacing(RESULTS / "grid.png") as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+
+
+def gain(cell: dict[str, Any]) -> float:
+    """How much better than random walks, in standard errors, within the limit; zero for random walks themselves."""
+    pair = cell["differences"].get(REFERENCE)
+    if pair is None:
+        return 0.0
+    better = pair["mean"] if cell["direction"] == "max" else -pair["mean"]
+    error = pair["error"] or 1e-12  # all parts differ alike
+    return max(-LIMIT, min(LIMIT, better / error))
+
+
+def mean_gain(cells: list[dict[str, Any]]) -> float:
+    return sum(map(gain, cells)) / len(cells)
+
+
+def draw(axes: Any, cell: dict[str, Any], x: int, y: int) -> None:
+    """One cell: its colour and its figure."""
+    shade = 0.5 + 0.5 * gain(cell) / LIMIT
+    axes.fill([x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5], color=COLOURS(shade))
+    value = cell["test"]["mean"]
+    text = f"{100 * value:.1f}" if cell["metric"] in SHARES else f"{value:.3g}"
+    colour = "white" if abs(gain(cell)) > 0.8 * LIMIT else "black"
+    axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+
+
+if __name__ == "__main__":
+    main()
