@@ -63,7 +63,7 @@ def test_a_regression_has_parity_and_the_coverage_of_its_intervals(tmp_path: Pat
     validation = np.loadtxt(folder / "predictions_val.csv", delimiter=",", skiprows=1)
     errors = np.sort(np.abs(validation[:, 1] - validation[:, 2]))
     assert one.width == pytest.approx(errors[math.ceil(41 * 0.9) - 1], rel=1e-5)
-    held = 100 * np.mean(np.abs(labels - values) <= one.width)
+    held = 100 * np.mean(np.abs(labels - values) <= one.width * (1 + 1e-6))  # graphs of one size are alike
     r2 = 1 - np.mean((labels - values) ** 2) / labels.var()
     assert one.remarks[0] == f"R² {r2:.3f}" and one.remarks[-1].endswith(f"holds {held:.1f} %")
     html = page(tmp_path, folder)
