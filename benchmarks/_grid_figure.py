@@ -25,6 +25,16 @@ LIMIT = 10
 COLOURS = LinearSegmentedColormap.from_list("difference", ["#b04a5a", "#f3e3e5", "#ffffff", "#e0efe7", "#1f8a5b"])
 """From worse to better."""
 
+NAMES = {
+    "walks": "random walks",
+    "whitened-walks": "random walks, whitened",
+    "gram-k16": "LinearTransformerPE(k=16)",
+    "heat": "heat kernels",
+    "resistance": "resistances",
+    "cycles": "cycle counts",
+}
+"""Rows that the reader of the README knows by another name."""
+
 SHARES = ("accuracy", "balanced_accuracy", "average_precision", "roc_auc", "share")
 """Figures that are shown in hundredths."""
 
@@ -33,14 +43,19 @@ def main() -> None:
     cells = read_json(RESULTS / "grid.json")["results"]
     columns, rows = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("column", "row"))
     rows.sort(key=lambda row: -mean_gain([cell for cell in cells if cell["row"] == row]))
-    figure = Figure(figsize=(1.1 + 0.78 * len(columns), 0.9 + 0.27 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(1.9 + 1.12 * len(columns), 0.9 + 0.27 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for cell in cells:
         draw(axes, cell, columns.index(cell["column"]), rows.index(cell["row"]))
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_xticks(range(len(columns)), [column.replace(", ", "\n") for column in columns], fontsize=8)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    metrics = {
+        cell["column"]: "%, higher is better" if cell["metric"] in SHARES else "error, lower is better"
+        for cell in cells
+    }
+    labels = [f"{column.replace(', no features', '').replace(', ', ' ')}\n{metrics[column]}" for column in columns]
+    axes.set_xticks(range(len(columns)), labels, fontsize=7.5)
+    axes.set_yticks(range(len(rows)), [NAMES.get(row, row) for row in rows], fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     with replacing(RESULTS / "grid.png") as temporary:
