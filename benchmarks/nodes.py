@@ -15,7 +15,7 @@ length one, columns of variance one of tolokers, one-hot of CLUSTER and PATTERN,
 degree. Their columns are divided by their root mean square, after their mean is taken away unless their sign is
 arbitrary. "size" is one column, n^-1/2 for a graph of n nodes, where there are many graphs. "positions, edges" reads
 also inner products and squared distances at the edges. "positions, trained" are those of two loops from the weights of
-positions-k16, trained with the model; not for links. "gram-k8 and positions" has eight columns of each, where there is
+positions-k16, trained with the model. "gram-k8 and positions" has eight columns of each, where there is
 one graph. Signs are drawn anew in each step where there are many graphs; on one graph, whose nodes are those of the
 test, they stay as they are.
 
@@ -101,7 +101,7 @@ class Task(NamedTuple):
             return not self.is_directed and (self.kind == "graphs") == (encoding == "size")
         if self.is_directed:
             return encoding != "positions, edges"  # of edges one way, where messages go both
-        return encoding not in DIRECTED and not (encoding == TRAINED and self.kind == "links")
+        return encoding not in DIRECTED
 
 
 TASKS = {
@@ -275,15 +275,18 @@ def nodes(data: Data, task: Task, seed: int, encoder: Positions | None) -> dict[
     return fit(model, task.epochs, losses, evaluate)
 
 
-def links(splits: tuple[Data, Data, Data], task: Task, seed: int) -> dict[str, Any]:
+def links(splits: tuple[Data, Data, Data], task: Task, seed: int, encoder: Positions | None) -> dict[str, Any]:
     """Tell pairs with a hidden edge from pairs without; only the first graph, which is encoded, is read."""
     data, pairs = splits[0], dict(zip(("train", "val", "test"), splits, strict=True))
     x, neighbours = features_of(data, task.has_features), neighbours_of(data)
-    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.0, 1)
+    width, graph = data.pe.size(1) if encoder is None else K, Graph.from_data(data)
+    model = Model((x.size(1), width), len(neighbours[0]), 2, 0.0, 1)
+    model.encoder = encoder
     generator = torch.Generator().manual_seed(seed)
 
     def score(ends: Tensor) -> Tensor:
-        h = model(x, data.pe, neighbours)
+        pe = data.pe if encoder is None else encoder.encode(graph).node / K**0.5
+        h = model(x, pe, neighbours)
         return model.head(h[ends[0]] * h[ends[1]]).squeeze(1)
 
     def losses() -> Iterator[Tensor]:
@@ -361,7 +364,7 @@ def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) 
             train, val, test = random_link_split(graph, seed)
             (train,), encoding_seconds = encode([train.sort()], encoding)
             start = time.process_time()
-            figures = links((train, val, test), task, seed)
+            figures = links((train, val, test), task, seed, encoder)
         yield figures | {"seed": seed, "seconds": time.process_time() - start, "encoding_seconds": encoding_seconds}
 
 
