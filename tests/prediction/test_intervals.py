@@ -44,6 +44,14 @@ def test_the_share_of_new_labels_is_the_coverage(models: int, coverage: float) -
     )
 
 
+def test_models_that_agree_have_the_interval_of_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    values, labels = (torch.randn(30, 1, generator=generator) for _ in range(2))
+    one, both = ([outputs(values, labels)] * models for models in (1, 2))
+    alone, together = (Intervals.of(models, models, 0.8).around(values, torch.zeros(30, 1)) for models in (one, both))
+    torch.testing.assert_close(torch.stack(together), torch.stack(alone))
+
+
 def test_missing_labels_and_too_few_of_them() -> None:
     values, labels = torch.zeros(12, 2), torch.arange(12.0).repeat(2, 1).T.clone()
     labels[3:, 1] = NAN

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from tg_lpe.training.outputs import Outputs
 
+SMALLEST_SCALE = 1e-12
+"""Scale where all models agree, such as two copies of one: the interval is then that of a single model."""
+
 
 class Intervals(NamedTuple):
     """Intervals of one model or of several together; those of several are wider where the models differ more."""
@@ -58,7 +61,9 @@ class Intervals(NamedTuple):
         return values - half, values + half
 
     def _scale(self, spread: Tensor | None) -> Tensor:
-        return torch.ones(()) if spread is None or self.floor is None else spread + self.floor
+        if spread is None or self.floor is None:
+            return torch.ones(())
+        return (spread + self.floor).clamp(min=SMALLEST_SCALE)
 
 
 def together(models: Sequence[Outputs]) -> tuple[Tensor, Tensor | None]:
