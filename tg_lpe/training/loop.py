@@ -146,10 +146,10 @@ class TrainingLoop(ABC):
             "epochs": self.epoch,
             "num_parameters": count_parameters(self.model),
         }
-        # Without the best value of the metric, which the rows have at its own epoch.
-        self.write({**result, self.metric: None, "epoch": self.epoch})
         if self.folder is not None:
             self.folder.save_result(result, self.model)
+        # Without the best value of the metric, which the rows have at its own epoch.
+        self.write({**result, self.metric: None, "epoch": self.epoch})
         return result
 
     @contextmanager
