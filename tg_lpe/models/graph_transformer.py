@@ -67,7 +67,7 @@ class GraphTransformer(FeatureModel):
             that reads the encoder's pairs, as Graphormer's and GRIT's; or one of your own, see
             :func:`~tg_lpe.nn.attention.register_attention`.
         attention_options: further arguments of the attention layers, such as ``dropout``, the share of values that is
-            dropped in training, and ``norm``: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"`` or
+            dropped in training, and ``norm``: ``"bounded"``, ``"batch"``, ``"running"``, ``"layer"``, ``"graph"`` or
             ``"none"``, see :mod:`tg_lpe.nn.norms`. ``"edge"`` has ``residual``, ``local="gine"``,
             ``attention_dropout`` and ``drop_path`` besides, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`. With
             ``local="GATv2Conv"``, or another convolution of PyTorch Geometric, this is the local part of a layer.

@@ -143,7 +143,7 @@ class BiasAttentionLayer(nn.Module):
         heads: int,
         pair_channels: int = 0,
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
         residual: bool = True,
         local: Local = "none",
         local_options: Mapping[str, Any] | None = None,

@@ -84,9 +84,8 @@ class EdgeAttentionLayer(nn.Module):
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
         local: ``"gine"`` adds a net of ``h_i + sum_j relu(h_j + e_ij)`` to what attention adds to the nodes, see
-            :class:`LocalPart`; ``"none"`` adds nothing. Take ``norm="bounded"`` with it: graphs unlike the training set
-            may overflow otherwise. Anything else is a convolution, see
-            :func:`~tg_lpe.nn.attention.local.make_convolution`.
+            :class:`LocalPart`; ``"none"`` adds nothing. With ``norm="batch"`` graphs unlike the training set may
+            overflow. Anything else is a convolution, see :func:`~tg_lpe.nn.attention.local.make_convolution`.
         local_options: further arguments of its constructor.
         attention_dropout: share of the attention weights that is dropped in training.
         drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
@@ -102,7 +101,7 @@ class EdgeAttentionLayer(nn.Module):
         heads: int,
         update_edges: bool = True,
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
         residual: bool = True,
         local: Local = "none",
         local_options: Mapping[str, Any] | None = None,

@@ -46,7 +46,7 @@ class GatedGCN(nn.Module):
         hidden_channels: int,
         update_edges: bool = True,
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
         pe_gate: bool = False,
     ) -> None:
         super().__init__()

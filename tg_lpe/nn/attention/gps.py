@@ -42,7 +42,7 @@ class GPSLayer(nn.Module):
         hidden_channels: int,
         heads: int,
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
         local: Local = "GINEConv",
         local_options: Mapping[str, Any] | None = None,
     ) -> None:

@@ -87,7 +87,7 @@ class HybridLayer(nn.Module):
         pe_gate: bool = False,
         update_edges: bool = True,
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
     ) -> None:
         super().__init__()
         check_options("global_options", global_options)

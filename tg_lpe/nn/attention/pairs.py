@@ -184,7 +184,7 @@ class PairAttentionLayer(nn.Module):
         pair_channels: width of the encoding of pairs, 0 for none; the model gives its encoder's.
         update_edges: whether features of pairs are updated; ``False`` for the last layer, whose pairs nobody reads.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
-        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; published is ``"batch"``.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; published is ``"batch"``, the same but for outliers.
         residual: whether input is added to output around attention and feed-forward net.
         attention_dropout: share of the attention weights that is dropped in training.
         max_nodes: nodes of the largest graph that is accepted.
@@ -202,7 +202,7 @@ class PairAttentionLayer(nn.Module):
         pair_channels: int = 0,
         update_edges: bool = True,
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
         residual: bool = True,
         attention_dropout: float = 0.0,
         max_nodes: int = MAX_NODES,

@@ -361,7 +361,7 @@ class SpectralAttentionLayer(nn.Module):
         learn_gamma: bool = False,
         softmax: str = "joint",
         dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "bounded",
         residual: bool = True,
     ) -> None:
         super().__init__()
