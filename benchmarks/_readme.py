@@ -508,6 +508,8 @@ GRID_COLUMNS = {
     "CLUSTER": "CLUSTER",
     "email": "email",
     "cora, no features": "Cora",
+    "email, links": "email, links",
+    "cora, links": "Cora, links",
     "squirrel": "squirrel",
     "5-cycles": "5-cycles",
     "6-cycles": "6-cycles",

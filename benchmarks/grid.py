@@ -8,6 +8,7 @@ DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides, nodes (.npz
 cycles are drawn. Every column has the model of tg-lpe compare, one budget and one split. What is complete is not
 repeated, and what was stopped goes on. Start the command again, or several times at once, for more rows and seeds.
 
+The columns of links hide edges of email, without features, and of Cora, with them (_links.py).
 BREC alone trains nothing: its figure is the share of pairs of graphs that a model with random weights tells apart, by
 the protocol of brec.py; what depends on the basis of eigenvectors is unreliable there, and counts as not apart.
 
@@ -34,6 +35,7 @@ from typing import Any
 import brec
 import torch
 from _arguments import Parser
+from _links import Links
 from torch_geometric.data import Data
 
 from tg_lpe.checkpoints.files import read_json, write_json
@@ -201,6 +203,12 @@ NOT_BREC = [*PLAIN, "cycles", *(row for row in ROWS if row.startswith("whitened"
 """Rows that read features, take too long on dense graphs, or tell apart what another row does."""
 
 
+LINKS = {"email, links": ("email", False), "cora, links": ("cora", True)}
+"""Graphs with hidden edges, and whether their features are read; the model and the loop are those of _links.py."""
+
+NOT_LINKS = [*LARGE, *PLAIN]
+
+
 def network(candidate: Candidate) -> torch.nn.Module:
     """The model of brec.py with the encoder of a row."""
     encoder = start_encoder(candidate.encoder, DataSpec())
@@ -228,36 +236,77 @@ def told_apart(row: str, pairs: list[brec.Pair], seed: int, file: Path) -> list[
 
 def fill_brec(rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
     """Judge what is missing of BREC, and return all of its cells."""
-    told, pairs = dict[str, dict[int, list[float]]](), brec.read_pairs(args.data / "brec")
-    for row in (row for row in ROWS if row not in NOT_BREC):
-        files = {seed: out / f"{row.replace(', ', '-')}-s{seed}.json" for seed in args.seeds}
+    pairs = brec.read_pairs(args.data / "brec")
+
+    def judge(row: str, seed: int, file: Path) -> list[float]:
+        return told_apart(row, pairs, seed, file.with_suffix(".json"))
+
+    return cells(BREC, "share", [row for row in ROWS if row not in NOT_BREC], rows, args, out, judge)
+
+
+def fill_links(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
+    """Train what is missing of a column of links, and return all of its cells."""
+    file, has_features = LINKS[name]
+    links = Links(args.data / "nodes" / f"{file}.npz", has_features)
+
+    def train(row: str, seed: int, folder: Path) -> list[float]:
+        print(f"{row}, seed {seed}", file=sys.stderr)
+        return links.train(ROWS[row], seed, folder)
+
+    return cells(name, "roc_auc", [row for row in ROWS if row not in NOT_LINKS], rows, args, out, train)
+
+
+def cells(
+    column: str,
+    metric: str,
+    every: list[str],
+    rows: list[str],
+    args: argparse.Namespace,
+    out: Path,
+    values: Callable[[str, int, Path], list[float]],
+) -> list[dict[str, Any]]:
+    """The cells of a column whose figure is the mean of one value for each pair of graphs or nodes."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for row in every:
+        paths = {seed: out / f"{row.replace(', ', '-')}-s{seed}" for seed in args.seeds}
         is_asked = row in rows and not args.collect
-        told[row] = {
-            seed: told_apart(row, pairs, seed, file) for seed, file in files.items() if is_asked or file.exists()
+        found[row] = {
+            seed: values(row, seed, path)
+            for seed, path in paths.items()
+            if is_asked or path.with_suffix(".json").exists() or (path / "result.json").exists()
         }
-    return [brec_cell(row, told) for row in told if told[row]]
+    return [cell(column, metric, row, found) for row in found if found[row]]
 
 
-def brec_cell(row: str, told: Mapping[str, Mapping[int, list[float]]]) -> dict[str, Any]:
-    """A cell of BREC in the form of the others."""
-    shares, differences = [statistics.fmean(pairs) for pairs in told[row].values()], {}
+def cell(column: str, metric: str, row: str, found: Mapping[str, Mapping[int, list[float]]]) -> dict[str, Any]:
+    """A cell of such a column in the form of the others."""
+    means, differences = [statistics.fmean(values) for values in found[row].values()], {}
     for reference in REFERENCES:
-        seeds = [seed for seed in told[row] if seed in told.get(reference, {})]
+        seeds = [seed for seed in found[row] if seed in found.get(reference, {})]
         if seeds and row != reference:
-            pair = paired_difference(*([told[name][seed] for seed in seeds] for name in (row, reference)))
+            pair = paired_difference(*([found[name][seed] for seed in seeds] for name in (row, reference)))
             differences[reference] = {**pair._asdict(), "error": pair.error, "seeds": seeds}
-    std = statistics.stdev(shares) if len(shares) > 1 else None
+    std = statistics.stdev(means) if len(means) > 1 else None
     return {
-        **{"column": BREC, "metric": "share", "direction": "max", "row": row, "name": row, "seeds": list(told[row])},
-        "test": {"mean": statistics.fmean(shares), "std": std, "by_seed": shares},
+        **{"column": column, "metric": metric, "direction": "max", "row": row, "name": row, "seeds": list(found[row])},
+        "test": {"mean": statistics.fmean(means), "std": std, "by_seed": means},
         "differences": differences,
     }
+
+
+EVERY = [*COLUMNS, *LINKS, BREC]
+NOT_FOR = {
+    **{name: column.without for name, column in COLUMNS.items()},
+    **dict.fromkeys(LINKS, NOT_LINKS),
+    BREC: NOT_BREC,
+}
+"""Rows that a column has not."""
 
 
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of all data")
-    parser.add_argument("--columns", nargs="+", choices=[*COLUMNS, BREC], default=[*COLUMNS, BREC], metavar="NAME")
+    parser.add_argument("--columns", nargs="+", choices=EVERY, default=EVERY, metavar="NAME")
     parser.add_argument("--rows", nargs="+", choices=["first", "all", *ROWS], default=["all"], metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="(default: 0 1)")
     parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
@@ -285,10 +334,11 @@ def run(args: argparse.Namespace, out: Path) -> None:
     for name in args.columns:
         print(f"column {name}", file=sys.stderr)
         folder = out / name.replace(", ", "-")
-        results += fill_brec(list(rows), args, folder) if name == BREC else fill(name, list(rows), args, folder)
-    wanted = sum(
-        row not in (NOT_BREC if name == BREC else COLUMNS[name].without) for name in args.columns for row in ROWS
-    )
+        if name == BREC:
+            results += fill_brec(list(rows), args, folder)
+        else:
+            results += (fill_links if name in LINKS else fill)(name, list(rows), args, folder)
+    wanted = sum(row not in NOT_FOR[name] for name in args.columns for row in ROWS)
     missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
     print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
     write_json(Path(args.json), {"results": results, "missing": missing, "machine": environment()})

@@ -184,7 +184,7 @@ class PairAttentionLayer(nn.Module):
         pair_channels: width of the encoding of pairs, 0 for none; the model gives its encoder's.
         update_edges: whether features of pairs are updated; ``False`` for the last layer, whose pairs nobody reads.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
-        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; published is ``"batch"``, the same but for outliers.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; published is ``"batch"``.
         residual: whether input is added to output around attention and feed-forward net.
         attention_dropout: share of the attention weights that is dropped in training.
         max_nodes: nodes of the largest graph that is accepted.

@@ -1,0 +1,105 @@
+"""Links: hidden edges of one graph told from pairs without an edge, by the model and the loop of tg_lpe.compare.
+
+The model gives each node 64 numbers, and a pair scores the inner product of those of its ends. Encoding, attention and
+training see what is left of the edges alone; 5 % are hidden for validation, which chooses the step, and 10 % for test.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import RemoveSelfLoops
+
+from tg_lpe.comparison import Candidate
+from tg_lpe.comparison.grid import MODEL, ONE_GRAPH
+from tg_lpe.data import GraphSplits, random_link_split
+from tg_lpe.datasets.nodes import load_node_graph
+from tg_lpe.training import task_for
+from tg_lpe.training.build import build_model
+from tg_lpe.training.joint import JointTraining
+from tg_lpe.training.loop import run_in_folder
+from tg_lpe.training.run_folder import RunFolder, describe_model
+
+WIDTH = 64
+"""Numbers that a node has."""
+
+
+class LinkTraining(JointTraining):
+    """Training on the edges of one graph, evaluated on hidden ones."""
+
+    def __init__(self, pairs: dict[str, Data], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.pairs, self.metric = pairs, "val_roc_auc"
+        self.larger_is_better, self.best_value = True, -math.inf
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Cross-entropy of the edges and of as many pairs of any nodes."""
+        ends = batch.edge_index
+        others = torch.randint(batch.num_nodes, ends.shape, generator=generator)
+        labels = (torch.arange(2 * ends.size(1)) < ends.size(1)).float()
+        scores = self.scores(self.predict(batch, generator), torch.cat([ends, others], dim=1))
+        return F.binary_cross_entropy_with_logits(scores, labels)
+
+    @staticmethod
+    def scores(h: Tensor, ends: Tensor) -> Tensor:
+        """The inner products of the numbers of two nodes."""
+        return (h[ends[0]] * h[ends[1]]).sum(dim=1)
+
+    @torch.no_grad()
+    def shares(self, part: str) -> Tensor:
+        """For each hidden edge the share of pairs without one that score less; ROC-AUC is the mean."""
+        self.model.eval()
+        batch, pairs = Batch.from_data_list([self.train_set[0]]), self.pairs[part]
+        scores, is_edge = self.scores(self.predict(batch), pairs.edge_label_index), pairs.edge_label == 1
+        hidden, others = scores[is_edge].unsqueeze(1), scores[~is_edge]
+        return ((hidden > others).float() + (hidden == others).float() / 2).mean(dim=1)
+
+    def validate(self) -> dict[str, Any]:
+        """ROC-AUC on the edges hidden for validation."""
+        return {self.metric: float(self.shares("val").mean())}
+
+    def result(self) -> dict[str, Any]:
+        """ROC-AUC on the edges hidden for test, and the share of each."""
+        shares = self.shares("test")
+        return {"test_roc_auc": float(shares.mean()), "shares": shares.tolist()}
+
+
+class Links:
+    """Hidden edges of a graph, always the same ones.
+
+    Args:
+        file: the graph, ``.npz``.
+        has_features: whether its features are read.
+    """
+
+    def __init__(self, file: Path, has_features: bool) -> None:
+        graph = RemoveSelfLoops()(load_node_graph(file, undirected=True))
+        graph.num_nodes = graph.num_nodes  # PyG would guess it from the edges where there are no features
+        if not has_features:
+            del graph.x
+        train, val, test = random_link_split(graph, 0)
+        self.pairs = {"val": val, "test": test}
+        known = Data(train.get("x"), train.edge_index, y=torch.zeros(graph.num_nodes, WIDTH), num_nodes=graph.num_nodes)
+        self.splits = GraphSplits.of([known], [known], [known], level="node")
+        self.task = task_for(self.splits, name="regression")
+
+    def train(self, candidate: Candidate, seed: int, folder: Path) -> list[float]:
+        """Train with an encoding, or go on; the shares of the hidden edges of the test."""
+        rate = candidate.encoder_lr
+        config = replace(ONE_GRAPH, seed=seed, **({} if rate is None else {"encoder_lr": rate}))
+        options = {"seed": seed, "edge_encoding": candidate.edge_encoding, **MODEL, **(candidate.model or {})}
+        model, run_folder = build_model(self.splits.spec, self.task, candidate.encoder, **options), RunFolder(folder)
+
+        def make() -> LinkTraining:
+            return LinkTraining(self.pairs, config, model, self.splits, self.task, run_folder, progress=False)
+
+        settings = {**describe_model(model), "loop": config.to_dict()}
+        result = run_in_folder(make, run_folder, "train", settings, resume=True, model=model)
+        return list(result["shares"])
