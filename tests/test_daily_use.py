@@ -99,6 +99,26 @@ def test_a_column_that_does_not_divide(table: Path, tmp_path: Path, capsys: pyte
         load(tmp_path / "two.csv", targets=None, split_column="part")
 
 
+def test_molecules_of_training_and_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In whatever spelling, also where the split comes from the cache; not within one part."""
+    parts = {
+        "train": ["CCO", "CCCl", "CCBr", "CCO", "c1ccccc1"],
+        "val": ["CCN", "OCC"],
+        "test": ["CCI", "C1=CC=CC=C1", "C1CCCCC1"],
+    }
+    rows = [f"{smiles},{len(smiles)}.5,{part}" for part, members in parts.items() for smiles in members]
+    (tmp_path / "twice.csv").write_text("\n".join(["smiles,y,part", *rows]) + "\n", encoding="utf-8")
+    for _ in range(2):
+        caplog.clear()
+        report = load(tmp_path / "twice.csv", targets=["y"], split_column="part").report
+        assert report.num_repeated == 2 and report.repeated == "twice.csv:8 (OCC) is twice.csv:2"
+        assert "holds 2 of the 5 molecules of val and test too" in caplog.text
+    (tmp_path / "once.csv").write_text("\n".join(["smiles,y,part", *rows[:6], rows[7]]) + "\n", encoding="utf-8")
+    caplog.clear()
+    assert load(tmp_path / "once.csv", targets=["y"], split_column="part").report.num_repeated == 0
+    assert "of val and test too" not in caplog.text
+
+
 def test_the_split_has_a_seed_of_its_own(table: Path, tmp_path: Path) -> None:
     runs = {}
     for seed, words in {"0": (), "3": ("--split_seed", "0"), "4": ("--split_seed", "7")}.items():

@@ -83,9 +83,10 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> Mo
     beside = _read_beside(flat, len(columns), options)
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     kinship = options.split if "all" in rows and options.split in OF_KIN else None
-    names, molecules = _read(flat, options, kinship)
+    names, molecules = _read(flat, options, kinship, with_names=True)
     usable, report = _sift(flat, molecules, columns, labels)
     members = _members(rows, usable, molecules, options, report)
+    report = _with_repeated(report, flat, molecules, members)
 
     normalization = options.normalization
     if options.target.computed is not None:
@@ -186,7 +187,24 @@ def build_list(
     return dataset, vocabulary, report, [rows[position] for position in usable]
 
 
-def _read(rows: Sequence[Row], options: BuildOptions, kinship: str | None = None) -> tuple[list[str], Entries]:
+def _with_repeated(
+    report: LoadReport, rows: Sequence[Row], molecules: Entries, members: Mapping[str, Sequence[int]]
+) -> LoadReport:
+    """The report with the molecules of validation and test that training has too."""
+    names = [None if isinstance(molecule, str) else molecule.name for molecule in molecules]
+    trained = {names[position]: rows[position] for position in reversed(members["train"])}
+    again = [position for part in PARTS[1:] for position in members[part] if names[position] in trained]
+    if not again:
+        return report
+    row, twin = rows[again[0]], trained[names[again[0]]]
+    return replace(
+        report, num_repeated=len(again), repeated=f"{row.file}:{row.line} ({row.smiles}) is {twin.file}:{twin.line}"
+    )
+
+
+def _read(
+    rows: Sequence[Row], options: BuildOptions, kinship: str | None = None, with_names: bool = False
+) -> tuple[list[str], Entries]:
     """Atom type names by code, and per row the molecule or the reason why there is none.
 
     The atoms are numbers of the vocabulary if the options have one, codes otherwise.
@@ -200,6 +218,7 @@ def _read(rows: Sequence[Row], options: BuildOptions, kinship: str | None = None
         kinship=kinship,
         features=options.features,
         canonical=options.canonical,
+        with_names=with_names,
         num_workers=options.num_workers,
     )
     with tqdm(total=len(rows), desc="molecules", unit="mol", disable=None if options.progress else True) as bar:

@@ -23,7 +23,7 @@ from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 # Raise it whenever the same files and options would give other tensors or metadata.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 _DIGEST = "sha256"
 _SPLITS = ("train", "val", "test")
@@ -66,6 +66,7 @@ def store(splits: MoleculeSplits, path: Path) -> None:
         "files": splits.report.files,
         "skipped": splits.report.skipped,
         "missing_labels": splits.report.missing_labels,
+        "repeated": [splits.report.num_repeated, splits.report.repeated],
     }
     try:
         save_tensors(path, tensors, {**document, _DIGEST: digest_of_tensors(tensors, document)})
@@ -106,5 +107,7 @@ def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> Molec
             files=tuple(FileCount(*count) for count in document["files"]),
             skipped=tuple(SkippedMolecule(*entry) for entry in document["skipped"]),
             missing_labels=tuple(MissingLabels(*entry) for entry in document["missing_labels"]),
+            num_repeated=document["repeated"][0],
+            repeated=document["repeated"][1],
         ),
     )

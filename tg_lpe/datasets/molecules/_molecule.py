@@ -443,6 +443,7 @@ def process(
     kinship: str | None = None,
     features: str = "types",
     canonical: bool = False,
+    with_names: bool = False,
 ) -> dict[str, Any]:
     """Reads many SMILES strings into plain lists, fit for JSON.
 
@@ -453,11 +454,12 @@ def process(
         kinship: What to compute by which molecules are related: `"scaffold"`, or the fingerprint for `"butina"`.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
         canonical: As in :func:`graph` and :func:`ogb_graph`.
+        with_names: Whether to write the canonical SMILES, by which one molecule is known in all its spellings.
 
     Returns:
         `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
-        or `[atoms, bonds, terms, kinship]`. With types, atoms are indices into `types`, and bonds are flat as atom,
-        atom, code, atom, ...; with ogb's features, both are as :func:`ogb_graph` gives them.
+        or `[atoms, bonds, terms, kinship, name]`. With types, atoms are indices into `types`, and bonds are flat as
+        atom, atom, code, atom, ...; with ogb's features, both are as :func:`ogb_graph` gives them.
     """
     codes: dict[str, int] = {}
     molecules: list[Any] = []
@@ -477,6 +479,7 @@ def process(
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
             relation = _KINSHIPS[kinship](molecule)
+            name = smiles_of(molecule) if with_names else None
         except ImportError:
             raise
         except UnusableMoleculeError as error:
@@ -486,7 +489,7 @@ def process(
         else:
             if features == "types":
                 atoms = [codes.setdefault(name, len(codes)) for name in atom_types]
-            molecules.append([atoms, flat, terms, relation])
+            molecules.append([atoms, flat, terms, relation, name])
     return {"types": list(codes), "molecules": molecules}
 
 

@@ -200,6 +200,13 @@ def load_molecules(
         _cache.store(splits, path)
     _announce(source, splits.report, strict)
     _name_untrained(source, splits)
+    if splits.report.num_repeated:
+        _LOGGER.warning(
+            "%s: the training set holds %s of the %s molecules of val and test too, so their figures say little of new "
+            "ones: the first, %s; the splits scaffold and butina keep equal molecules together",
+            *(source, f"{splits.report.num_repeated:,}", f"{len(splits.val) + len(splits.test):,}"),
+            splits.report.repeated,
+        )
     if "all" not in files:
         how: dict[str, object] = {"kind": "given"}
     elif split_column is not None:
@@ -343,7 +350,8 @@ def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
     if strict and report.skipped:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         raise ValueError(f"{source} holds unusable molecules, and strict is set: {lines}")
-    _LOGGER.log(logging.WARNING if report.skipped else logging.INFO, "%s: %s", source, report.summary())
+    first = f"; the first: {report.skipped[0]}" if report.skipped else ""
+    _LOGGER.log(logging.WARNING if first else logging.INFO, "%s: %s%s", source, report.summary(), first)
 
 
 def _name_untrained(source: str | Path, splits: MoleculeSplits) -> None:

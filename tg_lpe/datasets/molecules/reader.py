@@ -23,6 +23,8 @@ class Molecule(NamedTuple):
     """The terms of its solubility, if they are asked for."""
     kinship: str | None = None
     """Its scaffold, or the bits of its fingerprint, if one is asked for."""
+    name: str | None = None
+    """Its canonical SMILES, if that is asked for."""
 
 
 def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:

@@ -52,11 +52,15 @@ class LoadReport:
         files: Counts per file, without blank lines, comments of .smi files and headers.
         skipped: Every molecule that was left out, in the order of the files.
         missing_labels: Counts of missing labels among the molecules in the dataset, for each column that has any.
+        num_repeated: Molecules of the validation and the test set that the training set has too, in whatever spelling.
+        repeated: Where the first of them stands, here and there; empty if there is none.
     """
 
     files: tuple[FileCount, ...]
     skipped: tuple[SkippedMolecule, ...] = ()
     missing_labels: tuple[MissingLabels, ...] = ()
+    num_repeated: int = 0
+    repeated: str = ""
 
     @property
     def num_read(self) -> int:
