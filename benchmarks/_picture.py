@@ -34,12 +34,12 @@ def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
 
 def main() -> None:
     structure, position = (load_encoder(name).without_edges() for name in ("gram-k16", "positions-k16"))
-    club, blocks = KarateClub()[0], from_networkx(nx.random_partition_graph([14] * 4, 0.5, 0.02, seed=3))
+    club, blocks = KarateClub()[0], from_networkx(nx.random_partition_graph([20] * 2, 0.3, 0.02, seed=3))
     pictures = {
         "structure: paracetamol": plot.molecule(PARACETAMOL, structure, channels=[2]),
         "structure: Zachary's karate club": plot.graph(club, structure, channels=[2]),
         "position: Zachary's karate club": plot.graph(club, position, channels=[0]),
-        "position: four communities": plot.graph(blocks, position, channels=[1]),
+        "position: two communities": plot.graph(blocks, position, channels=[0]),
     }
     figure = Figure(figsize=(13, 2.9), layout="constrained")
     FigureCanvasAgg(figure)

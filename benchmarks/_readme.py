@@ -59,11 +59,6 @@ def table(name: str, form: str = "") -> str:
         entries = grouped(entries, "what", batch_of) if form == ", pairs" else entries
     if name + form == "nodes_directed, seconds":
         entries = grouped(entries, "data", lambda entry: str(entry["encoding"]))
-    if name + form == "zinc12k_budget, short":
-        entries = sorted(
-            grouped(entries, "row", lambda entry: str(entry["epochs"])),
-            key=lambda encoding: list(BUDGET_NAMES).index(encoding["row"]) if encoding["row"] in BUDGET_NAMES else -1,
-        )
     rows = [row(entry) for entry in entries]
     lines = [head, ["---"] * len(head), *(line for line in rows if line is not None)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -177,22 +172,23 @@ def validated_row(entry: dict[str, Any]) -> list[str]:
     return [encoding, mean_and_spread(entry["val_mae"], entry["val_mae_std"]), *errors, parameters, seeds]
 
 
-BUDGETS = (15, 100, 300)
-BUDGET_NAMES = {
-    "none": "none",
-    "laplacian": "Laplacian eigenvectors, random signs",
-    "random-walk": "random walks",
-    "gram-k16, frozen": "`LinearTransformerPE(k=16)`",
-    "GramTransformer": "`GramTransformer`, trained with the model",
+SHORT_NAMES = {
+    "random-walk, 9 layers": "random walks",
+    "GramTransformer, 9 layers": "`GramTransformer`, trained with the model",
+    "gram-k16, frozen, nodes alone, 9 layers": "`LinearTransformerPE(k=16)`",
 }
 
 
-def short_budget_row(encoding: dict[str, Any]) -> list[str] | None:
-    """An encoding by its name in the README: test errors by number of epochs, empty where none was measured."""
-    if encoding["row"] not in BUDGET_NAMES:
+def short_further_row(entry: dict[str, Any]) -> list[str] | None:
+    """A row of benchmarks/further.py by its name in the README: the error on further molecules, and the difference."""
+    if entry["row"] not in SHORT_NAMES:
         return None
-    cells = (encoding.get(str(epochs)) for epochs in BUDGETS)
-    return [BUDGET_NAMES[encoding["row"]], *(f"{cell['test_mae']:.3f}" if cell else "" for cell in cells)]
+    further, difference = entry["further"], entry["further"]["difference"]
+    cell = ""
+    if difference is not None:
+        error = math.hypot(difference["mean_error"], difference["seed_error"])
+        cell = f"{difference['mean']:+.4f} ± {error:.4f}".replace("-", "−")
+    return [SHORT_NAMES[entry["row"]], f"{further['mae']:.4f}", cell]
 
 
 def table2_row(entry: dict[str, Any]) -> list[str]:
@@ -535,31 +531,52 @@ def grid_cell(cell: dict[str, Any]) -> str:
     return text if len(cell["seeds"]) > 1 else f"({text})"
 
 
+GRID_KINDS = {
+    "molecules": ("zinc12k", "qm9, gap", "molhiv", "peptides-func"),
+    "one network": ("email", "cora, no features", "email, links", "cora, links", "squirrel"),
+    "cycles": ("5-cycles", "6-cycles"),
+}
+
+
 def with_shares(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The encodings of benchmarks/grid.py with the share of the others that each beats, best first.
+    """The encodings of benchmarks/grid.py with the share of the others that each beats by column, best first.
 
     BREC, where nothing is trained, and encodings of fewer than half of the columns are left out.
     """
     columns = grouped(
         [entry for entry in entries if entry["column"] != "BREC"], "column", lambda cell: str(cell["row"])
     )
-    shares: dict[str, list[float]] = {}
+    shares: dict[str, dict[str, float]] = {}
+    seconds: dict[str, float] = {}
     for column in columns:
         cells = {row: cell for row, cell in column.items() if row != "column"}
         for row, cell in cells.items():
             sign = 1 if cell["direction"] == "max" else -1
             gains = [sign * (cell["test"]["mean"] - other["test"]["mean"]) for other in cells.values()]
             beaten = sum(gain > 0 for gain in gains) + (sum(gain == 0 for gain in gains) - 1) / 2
-            shares.setdefault(row, []).append(beaten / (len(cells) - 1))
-    rows = [{"row": row, "shares": values} for row, values in shares.items() if 2 * len(values) >= len(columns)]
-    return sorted(rows, key=lambda row: -statistics.fmean(row["shares"]))
+            shares.setdefault(row, {})[column["column"]] = beaten / (len(cells) - 1)
+            if column["column"] == "5-cycles":
+                seconds[row] = cell["encode_seconds"]
+    rows = [
+        {"row": row, "shares": values, "seconds": seconds.get(row)}
+        for row, values in shares.items()
+        if 2 * len(values) >= len(columns)
+    ]
+    return sorted(rows, key=lambda row: -statistics.fmean(row["shares"].values()))
 
 
 def shares_row(entry: dict[str, Any]) -> list[str]:
-    """The mean share over kinds of data, with its standard error."""
+    """The mean share over kinds of data, with its standard error, over each kind, and the cost of a graph."""
     shares = entry["shares"]
-    error = f" ± {100 * statistics.stdev(shares) / math.sqrt(len(shares)):.0f}" if len(shares) > 1 else ""
-    return [entry["row"], f"{100 * statistics.fmean(shares):.0f}{error} %", str(len(shares))]
+    error = f" ± {100 * statistics.stdev(shares.values()) / math.sqrt(len(shares)):.0f}" if len(shares) > 1 else ""
+    of_kinds = [[shares[name] for name in names if name in shares] for names in GRID_KINDS.values()]
+    return [
+        entry["row"],
+        f"{100 * statistics.fmean(shares.values()):.0f}{error} %",
+        *(f"{100 * statistics.fmean(found):.0f} %" if found else "" for found in of_kinds),
+        str(len(shares)),
+        f"{1e3 * entry['seconds']:.2f} ms" if entry["seconds"] else "",
+    ]
 
 
 FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
@@ -675,14 +692,14 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
 FORMATS["grid"] = (["encoding", *GRID_COLUMNS.values()], partial(grid_row, GRID_COLUMNS))
-FORMATS["grid, shares"] = (["encoding", "others that it beats", "kinds of data"], shares_row)
+FORMATS["grid, shares"] = (["encoding", "others that it beats", *GRID_KINDS, "columns", "cost"], shares_row)
 FORMATS["encoding_costs, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
 FORMATS["encoding_costs, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
 FORMATS["encoding_costs, step"] = (["encoder", "ms"], step_row)
 FORMATS["encoding_costs, attention"] = (["attention", "ms", "times softmax"], attention_row)
 DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
 FORMATS["nodes_directed, seconds"] = (["data", *DIRECTED_COLUMNS], partial(encoding_seconds_row, DIRECTED_COLUMNS))
-FORMATS["zinc12k_budget, short"] = (["encoding", *(f"{epochs} epochs" for epochs in BUDGETS)], short_budget_row)
+FORMATS["zinc12k_100_further, short"] = (["encoding", "error", "less that of random walks"], short_further_row)
 for name in ("throughput", "training", "table2"):
     FORMATS[f"gpu_{name}"] = FORMATS[name]
 

@@ -153,7 +153,7 @@ def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
 
 CLASSES = {"name": "multiclass"}
 BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
-LARGE = [*DENSE, "cycles", "whitened cycles"]
+LARGE = [*DENSE, "SPE", "cycles", "whitened cycles"]
 """Rows that large or dense graphs have not."""
 
 PLAIN = ["LinearTransformer, features"]

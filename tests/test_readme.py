@@ -20,5 +20,5 @@ def test_tables_are_those_of_the_results() -> None:
 def test_python_runs() -> None:
     pytest.importorskip("rdkit")
     names = run_blocks(python_blocks(README), "readme")
-    assert names["data"].linear_transformer_pe.shape == (6, 16)
+    assert names["data"].pe.shape == (6, 16)
     assert names["model"].predict(names["molecules"]).outside == ()
