@@ -47,7 +47,7 @@ def table(name: str, form: str = "") -> str:
     if name in NODE_COLUMNS and not form:
         entries = nodes_by_figure(entries)
     if name + form == "grid, shares":
-        entries = with_shares(entries)
+        entries = with_shares(entries, content.get("costs", {}))
     elif name == "grid":
         there = [column for column in GRID_COLUMNS if any(entry["column"] == column for entry in entries)]
         head, row = ["encoding", *(GRID_COLUMNS[column] for column in there)], partial(grid_row, there)
@@ -538,7 +538,7 @@ GRID_KINDS = {
 }
 
 
-def with_shares(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_shares(entries: list[dict[str, Any]], costs: Mapping[str, float]) -> list[dict[str, Any]]:
     """The encodings of benchmarks/grid.py with the share of the others that each beats by column, best first.
 
     BREC, where nothing is trained, and encodings of fewer than half of the columns are left out.
@@ -547,7 +547,6 @@ def with_shares(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         [entry for entry in entries if entry["column"] != "BREC"], "column", lambda cell: str(cell["row"])
     )
     shares: dict[str, dict[str, float]] = {}
-    seconds: dict[str, float] = {}
     for column in columns:
         cells = {row: cell for row, cell in column.items() if row != "column"}
         for row, cell in cells.items():
@@ -555,10 +554,8 @@ def with_shares(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
             gains = [sign * (cell["test"]["mean"] - other["test"]["mean"]) for other in cells.values()]
             beaten = sum(gain > 0 for gain in gains) + (sum(gain == 0 for gain in gains) - 1) / 2
             shares.setdefault(row, {})[column["column"]] = beaten / (len(cells) - 1)
-            if column["column"] == "5-cycles":
-                seconds[row] = cell["encode_seconds"]
     rows = [
-        {"row": row, "shares": values, "seconds": seconds.get(row)}
+        {"row": row, "shares": values, "seconds": costs.get(row)}
         for row, values in shares.items()
         if 2 * len(values) >= len(columns)
     ]
