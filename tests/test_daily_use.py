@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from tg_lpe import GraphTransformer, prediction
 from tg_lpe.cli import main
 from tg_lpe.data import DataSpec, GraphSplits, random_folds
-from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
+from tg_lpe.datasets.molecules import MoleculeSplits, _pool, load_molecules
 from tg_lpe.datasets.molecules._butina import butina_clusters
 from tg_lpe.models import Model, TupleTransformer
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
@@ -147,14 +147,23 @@ def test_several_seeds_have_one_split(table: Path, tmp_path: Path, capsys: pytes
     assert "logp_spread" in predictions.read_text(encoding="utf-8").partition("\n")[0]
 
 
-def test_each_molecule_is_tested_in_one_fold(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "runs"
-    train(table, "--folds", "3", "--out", out)
+def test_each_molecule_is_tested_in_one_fold(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    read: list[int] = []
+    read_smiles = _pool.read_smiles
+    monkeypatch.setattr(_pool, "read_smiles", lambda *args, **kw: read.append(len(args[0])) or read_smiles(*args, **kw))
+    out = Path("runs", "mine-none-s0-folds3")
+    train(table, "--folds", "3")
+    assert read == [1000], "once for all folds"
     said = capsys.readouterr().out
     described = [data_of(out / f"fold{number}") for number in range(3)]
     assert [data["split"]["fold"] for data in described] == [0, 1, 2]
     assert sum(data["num_test"] for data in described) == 1000 and {data["num_val"] for data in described} == {100}
     assert len({data["digest"] for data in described}) == 3
+    alone = load(table, targets=["logp", "area"], fold=(2, 3), cache_dir=tmp_path / "cache")
+    assert alone.digest() == described[2]["digest"]
     assert " ± " in said.splitlines()[-4] and "0 fold 0, 0 fold 1, 0 fold 2" in said, "one row for all folds"
     capsys.readouterr()
     assert main(["report", *(str(out / f"fold{number}") for number in range(3)), "--out", str(out / "a.html")]) == 0

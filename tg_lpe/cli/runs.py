@@ -30,7 +30,9 @@ def add_run(parser: Parser) -> None:
     """Add the options of what is trained."""
     group = parser.add_argument_group("run")
     add_process(group, has_device=True)
-    group.add_argument("--out", metavar="DIR", help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED)")
+    group.add_argument(
+        "--out", metavar="DIR", help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED, with --folds K -foldsK)"
+    )
     group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
 
 
@@ -50,7 +52,8 @@ def run_training(
     from tg_lpe.training.loop import run_in_folder
     from tg_lpe.training.run_folder import RunFolder
 
-    out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}"
+    folds = "" if args.get("folds") is None else f"-folds{args.folds}"
+    out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}{folds}"
     folder = RunFolder(Path(out, args.get("inside", "")))
     complete, ours = folder.result.exists(), False
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from tqdm import tqdm
@@ -66,24 +66,47 @@ Entries = Sequence[Molecule | str]
 """Per row the molecule, or the reason why there is none."""
 
 
-def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> MoleculeSplits:
-    """Turns rows into splits.
+class ReadRows(NamedTuple):
+    """All rows of a source, read; however they are divided."""
 
-    Args:
-        rows: Rows per split `train`, `val`, `test`; or under the one key `all`, to be split.
-        options: See there.
+    rows: Sequence[Row]
+    labels: Sequence[tuple[float, ...]]
+    classes: tuple[tuple[str, ...], ...]
+    beside: Sequence[tuple[float, ...]]
+    names: Sequence[str]
+    """Atom types by code."""
+    molecules: Entries
+
+
+def read_rows(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> ReadRows:
+    """Reads labels, further columns and molecules.
 
     Raises:
-        ValueError: If a label is neither a number nor the name of a class, or a split has no usable molecule.
+        ValueError: If a label is neither a number nor the name of a class.
         ModuleNotFoundError: If ogb's features are asked for and ogb is not installed.
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
     labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
     beside = _read_beside(flat, len(columns), options)
-    sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     kinship = options.split if "all" in rows and options.split in OF_KIN else None
-    names, molecules = _read(flat, options, kinship, with_names=True)
+    return ReadRows(flat, labels, classes, beside, *_read(flat, options, kinship, with_names=True))
+
+
+def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read: ReadRows) -> MoleculeSplits:
+    """Turns rows into splits.
+
+    Args:
+        rows: Rows per split `train`, `val`, `test`; or under the one key `all`, to be split.
+        options: See there.
+        read: What :func:`read_rows` returns for these; it may be used again for another fold.
+
+    Raises:
+        ValueError: If a split has no usable molecule.
+    """
+    flat, labels, classes, beside, names, molecules = read
+    columns = options.target.columns if options.target.computed is None else ()
+    sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     usable, report = _sift(flat, molecules, columns, labels)
     members = _members(rows, usable, molecules, options, report)
     report = _with_repeated(report, flat, molecules, members)

@@ -24,6 +24,7 @@ from tg_lpe.datasets.molecules._build import (
     build_list,
     build_splits,
     divide_by_column,
+    read_rows,
 )
 from tg_lpe.datasets.molecules._pool import resolve_num_workers
 from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile, find_split
@@ -187,8 +188,11 @@ def load_molecules(
         num_workers=num_workers,
         progress=progress,
     )
-    path = _cache_path(source, name, cache_dir, files, options, smiles_column, others)
-    splits = _cache.load(path)
+
+    def path_of(options: BuildOptions) -> Path:
+        return _cache_path(source, name, cache_dir, files, options, smiles_column, others)
+
+    splits = _cache.load(path_of(options))
     if splits is None:
         labels = target.columns if target.computed is None else ()
         columns = [*labels, *(column for _, column in others)]
@@ -196,8 +200,12 @@ def load_molecules(
         if split_column is not None:
             rows = divide_by_column(rows["all"], split_column)
         with _named(source):
-            splits = build_splits(rows, options)
-        _cache.store(splits, path)
+            read = read_rows(rows, options)
+            splits = build_splits(rows, options, read)
+            _cache.store(splits, path_of(options))
+            folds = [] if fold is None else [(number, fold[1]) for number in range(fold[1]) if number != fold[0]]
+            for other in folds:  # reading takes longest, and is the same for all
+                _cache.store(build_splits(rows, of_fold := replace(options, fold=other), read), path_of(of_fold))
     _announce(source, splits.report, strict)
     _name_untrained(source, splits)
     if splits.report.num_repeated:
