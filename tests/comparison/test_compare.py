@@ -283,3 +283,25 @@ def test_the_encoding_of_the_page_is_a_row_of_the_command(
     stored = json.loads(Path("runs/compare-mine-quick/comparison.json").read_text())
     assert [row["name"] for row in stored["rows"]] == ["none", "StrangersDegrees"]
     assert stored["data"]["source"] == "mine.csv" and stored["budget"]["epochs"] == 1
+
+
+def test_the_seed_of_the_split_has_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rdkit")
+    parts = ["train"] * 8 + ["val", "test"]
+    rows = "".join(f"{'C' * (1 + n % 9)}{'O' * (n // 9)},{n + 0.5},{parts[n % 10]}\n" for n in range(40))
+    (tmp_path / "mine.csv").write_text("smiles,y,part\n" + rows, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", "mine.csv", "--target", "y", "--quick", "--cache", "cache", "--quiet", "--epochs", "1"]
+    drawn = []
+    for given in (["--seed", "4"], ["--split_seed", "4"], []):
+        assert main([*words, "--encodings", "none", *given, "--out", "-".join(["out", *given])]) == 0
+        stored = json.loads(Path("-".join(["out", *given]), "comparison.json").read_text())
+        drawn.append((stored["data"]["split"]["seed"], stored["seeds"]))
+    assert drawn == [(4, [0]), (4, [0]), (0, [0])]
+    capsys.readouterr()
+    for given in (["--seed", "1", "--split_seed", "2"], ["--seed", "1", "--split_column", "part"]):
+        assert main([*words, *given]) == 1
+    said = capsys.readouterr().err
+    assert "--seed 1 and --split_seed 2" in said and "--split_seed 1 would have no effect" in said

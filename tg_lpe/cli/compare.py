@@ -35,7 +35,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.usage = "tg-lpe compare SOURCE [options]"
     parser.epilog = "example: tg-lpe compare mine.csv --target y --encodings none walks gram-k16 my_encodings.Mine"
     add_data(parser, has_preset=False)
-    parser.add_argument("--seed", type=int, default=0, help="of the split, which all trainings have")
+    parser.add_argument("--seed", type=int, metavar="N", help="the same as --split_seed; trainings have --seeds")
     add_target(parser)
     add_task(parser, chosen)
     rows = parser.add_argument_group("rows")
@@ -47,7 +47,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "import path of your own, a checkpoint or its folder (weights kept), or a YAML file with encoder or pretrained "
         "and perhaps encoder_lr, edge_encoding and model",
     )
-    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="of the trainings")
+    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="one training of each row with each")
     add_import(rows)
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:
@@ -69,6 +69,11 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 def run(args: Namespace) -> None:
     """Train a model with each encoding and seed, and write one table and one page; what is complete is not repeated."""
     check_out(args)
+    if args.seed is not None and args.split_seed is not None:
+        both = f"--seed {args.seed} and --split_seed {args.split_seed}"
+        raise ValueError(f"{both} both draw the split, which all trainings have; those have the seeds of --seeds")
+    args.split_seed = args.seed if args.split_seed is None else args.split_seed
+    args.seed = args.split_seed or 0
     settings_of(TrainConfig, args)  # what is wrong is refused before any data is read
     set_threads(args.threads)
     device_named(args.device)

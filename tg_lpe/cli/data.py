@@ -63,7 +63,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "--split_seed",
         type=int,
         metavar="N",
-        help="draws the split, picks the published one, or draws pattern and cluster, in place of --seed",
+        help="draws the split, picks the published one, or draws pattern and cluster (default: --seed)",
     )
     group.add_argument(
         "--graphs",
