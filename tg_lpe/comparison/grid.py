@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
-from torch_geometric.loader import DataLoader
 
 from tg_lpe.arguments import check_count, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
@@ -26,6 +25,7 @@ from tg_lpe.comparison.data import splits_of
 from tg_lpe.comparison.progress import shown_progress
 from tg_lpe.comparison.table import FIGURES, Comparison
 from tg_lpe.data import GraphSplits
+from tg_lpe.data.batches import batch_loader
 from tg_lpe.data.splits import Level
 from tg_lpe.data.storage import node_slices, whole
 from tg_lpe.encoders.base import Encoder
@@ -138,7 +138,7 @@ class Grid:
         """Return the test figure of each graph, or node of a single graph, and the seconds of encoding a graph."""
         model.eval()
         dataset, kind = self.splits.test, torch.device(self.device).type
-        loader = DataLoader(store_precomputed(model.encoder, dataset), 4 * self.config.batch_size)
+        loader = batch_loader(store_precomputed(model.encoder, dataset), 4 * self.config.batch_size)
         with torch.autocast(kind, torch.bfloat16, enabled=precision == "bfloat16"):
             outputs = [call_on(model, batch.to(self.device)).float().cpu() for batch in loader]
         part = None
@@ -162,7 +162,7 @@ class Grid:
                 check_training(model, self.splits, self.task)
                 if model.encoder is not None and model.encoder.is_fitted:
                     with torch.no_grad():
-                        call_on(model, next(iter(DataLoader(store_precomputed(model.encoder, sample), 2))))
+                        call_on(model, next(iter(batch_loader(store_precomputed(model.encoder, sample), 2))))
             except Exception as error:
                 raise ValueError(f"encoding {name!r} cannot be used here: {error}") from error
 
@@ -285,7 +285,7 @@ def seconds_a_graph(encoder: Encoder | None, graphs: InMemoryDataset, batch_size
         start = time.perf_counter()
         dataset = store_precomputed(encoder, graphs)
         seconds = time.perf_counter() - start
-        for batch in DataLoader(dataset, batch_size):
+        for batch in batch_loader(dataset, batch_size):
             batch, start = batch.to(device), time.perf_counter()
             call_on(encoder, batch).node.cpu()  # waits for the device
             seconds += time.perf_counter() - start

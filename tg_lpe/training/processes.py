@@ -15,8 +15,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from torch_geometric.data import Batch, InMemoryDataset
-from torch_geometric.loader import DataLoader
 
+from tg_lpe.data.batches import batch_loader
 from tg_lpe.nn.norms import RowBatchNorm
 from tg_lpe.nn.parallel import communication_device, divided, num_processes, process_number
 
@@ -153,7 +153,7 @@ class Parts:
     def __init__(self, dataset: InMemoryDataset, batch_size: int, generator: torch.Generator | None = None) -> None:
         order = SequentialSampler(dataset) if generator is None else RandomSampler(dataset, generator=generator)
         # The loader draws from the generator that it is given, or else from the global one.
-        self._loader = DataLoader(
+        self._loader = batch_loader(
             dataset,
             batch_sampler=_OwnRows(BatchSampler(order, batch_size, drop_last=False)),
             generator=torch.Generator() if generator is None else generator,

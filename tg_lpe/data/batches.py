@@ -1,0 +1,94 @@
+"""Batches of an in-memory dataset straight from its storage: PyG's loader collates them of single graphs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch_geometric import loader
+from torch_geometric.data import Batch, Data, InMemoryDataset
+
+from tg_lpe.data.storage import is_collated, node_slices, starts
+
+
+def batch_loader(dataset: Any, batch_size: int = 1, **options: Any) -> DataLoader[Batch]:
+    """Return a loader of the batches that PyG's ``DataLoader`` makes, equal in all attributes and in their order.
+
+    Args:
+        dataset: the graphs. Those of an ``InMemoryDataset``, or some that were selected from one, are taken from its
+            storage all at once; PyG's loader makes the batches of others, such as those with a ``transform``.
+        batch_size: graphs of a batch.
+        options: further arguments of ``torch.utils.data.DataLoader``.
+    """
+    if isinstance(dataset, InMemoryDataset):
+        storage = copy.copy(dataset)
+        storage._indices = None
+        if _is_plain(storage):
+            return DataLoader(dataset.indices(), batch_size, collate_fn=_Collater(storage), **options)
+    return loader.DataLoader(dataset, batch_size, **options)  # type: ignore[no-any-return]
+
+
+def _is_plain(dataset: InMemoryDataset) -> bool:
+    """Tell whether PyG would make batches of these graphs by nothing but concatenation and shifts by node numbers."""
+    data, slices = dataset._data, dataset.slices
+    if not is_collated(dataset) or type(data) is not Data or slices is None or "edge_index" not in slices:
+        return False
+    return dataset.len() > 1 and all(_is_plain_attribute(data, name, slices[name]) for name in slices if name in data)
+
+
+def _is_plain_attribute(data: Data, name: str, slices: Any) -> bool:
+    value = data[name]
+    if "batch" in name or name in ("ptr", "num_nodes") or not isinstance(slices, Tensor) or slices.dim() != 1:
+        return False
+    if type(value) is list:
+        return all(isinstance(entry, str) for entry in value)
+    return (
+        type(value) is Tensor
+        and value.dim() > 0
+        and value.layout == torch.strided
+        and not value.is_nested
+        and value.is_cpu
+        and (data.__cat_dim__(name, value) == 0 or value.dtype == torch.int64)
+    )
+
+
+class _Collater:
+    """Makes a batch of the graphs of a dataset that have some numbers, as :meth:`Batch.from_data_list` would."""
+
+    def __init__(self, dataset: InMemoryDataset) -> None:
+        self.data, self.node_slices = dataset._data, node_slices(dataset)
+        self.slices = {name: slices for name, slices in dataset.slices.items() if name in self.data}
+
+    def __call__(self, numbers: Sequence[int]) -> Batch:
+        batch, index = Batch(_base_cls=Data), torch.tensor(numbers)
+        num_nodes, ptr, _ = _rows(self.node_slices, index)
+        zeros = torch.zeros_like(num_nodes)
+        batch._slice_dict, batch._inc_dict = {}, {}
+        for name, slices in self.slices.items():
+            value, offset = self.data[name], None
+            counts, listed, rows = _rows(slices, index)
+            if type(value) is list:
+                batch[name] = [value[number] for number in numbers]
+            elif self.data.__cat_dim__(name, value) == 0:
+                batch[name], offset = value.index_select(0, rows), zeros
+            else:  # numbers of nodes
+                offset = ptr[:-1]
+                batch[name] = value.index_select(-1, rows) + offset.repeat_interleave(counts)
+            batch._slice_dict[name], batch._inc_dict[name] = listed, offset
+        if "_num_nodes" in self.data._store.__dict__:  # PyG's place for the num_nodes of each collated graph
+            batch._store._num_nodes, batch.num_nodes = num_nodes.tolist(), int(ptr[-1])
+        batch.batch = torch.arange(len(index)).repeat_interleave(num_nodes)
+        batch.ptr, batch._num_graphs = ptr, len(index)
+        return batch
+
+
+def _rows(slices: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return numbers of rows of some graphs, where they start in a batch, and where each row is in the storage."""
+    first = slices[index]
+    counts = slices[index + 1] - first
+    ptr = starts(counts)
+    return counts, ptr, torch.arange(int(ptr[-1])) + (first - ptr[:-1]).repeat_interleave(counts)
