@@ -30,8 +30,15 @@ def differentiable(
         setup_context, backward: as in :meth:`torch.library.register_autograd`. ``backward`` runs under
             ``torch.is_grad_enabled()`` if its result is to be differentiated again.
     """
-    methods = {"forward": implementation, "setup_context": setup_context, "backward": backward}
-    members = {name: staticmethod(method) for name, method in methods.items() if method is not None}
+
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        output = implementation(*arguments)
+        if setup_context is not None:
+            setup_context(ctx, arguments, output)
+        return output
+
+    # One that has setup_context reads the signature of forward at each call, which takes as long as a small product.
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type(implementation.__name__, (torch.autograd.Function,), members)
 
     def run(*arguments: Any) -> Any:
