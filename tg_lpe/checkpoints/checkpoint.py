@@ -345,6 +345,9 @@ class Checkpoint:
                 cls = CLASSES[self.config["class"]]
             except ValueError as error:
                 raise ValueError(f"checkpoint {self.name}: {error}") from error
+        if self.kind is not Kind.CHECKPOINT:
+            of_training = f"; its model is tg_lpe.zoo.load({self.name!r}).model" if self.kind is Kind.TRAINING else ""
+            raise ValueError(f"{self.name} is {self.kind.value}{of_training}")
         tensors = self._tensors()
         config = dict(self._stored)
         name = config.pop("class", cls.__name__)
@@ -407,8 +410,14 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
             "nor OWNER/NAME on the Hub"
         )
     if not (folder / CONFIG).is_file():
-        raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing")
+        raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing{folders_inside(folder)}")
     return folder
+
+
+def folders_inside(folder: Path) -> str:
+    """Name the folders in one without a configuration that have one, such as the seeds of a training, for messages."""
+    inside = sorted(child.parent.name for child in folder.glob(f"*/{CONFIG}"))
+    return f"; the folders in it do hold one, name them: {', '.join(inside[:5])}" if inside else ""
 
 
 def _download(repo_id: str, **download: Any) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tg_lpe.checkpoints.checkpoint import folders_inside
 from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data.units import common_unit
 from tg_lpe.models.base import FIXED
@@ -165,9 +166,8 @@ def read_run(path: str | Path) -> Run:
         what = "it is a file" if folder.path.exists() else "there is no folder of that name"
         raise ValueError(f"{folder.path} is no run folder: {what}")
     if not folder.config.is_file():
-        inside = sorted(child.parent.name for child in folder.path.glob(f"*/{folder.config.name}"))
-        hint = f"; the folders in it do hold runs, name them: {', '.join(inside[:5])}" if inside else ""
-        raise ValueError(f"{folder.path} is no run folder: it has no {folder.config.name}{hint}")
+        inside = folders_inside(folder.path)
+        raise ValueError(f"{folder.path} is no run folder: it has no {folder.config.name}{inside}")
     config = read_object(folder.config)
     if lacking := [name for name in ("loop", "data") if not isinstance(config.get(name), dict)]:
         raise ValueError(f"{folder.config} is not a run's: it lacks {' and '.join(map(repr, lacking))}")
