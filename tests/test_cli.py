@@ -163,6 +163,7 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
         ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("train nci --task clustering", "--task must be one of regression, binary, multilabel, multiclass"),
+        ("train nci --seeds 0,1", "--seeds must be an integer, got 0,1"),
         ("train nci --model.num_layers three", "--model.num_layers must be an integer, got three"),
         ("train nci --mdel.num_layers 3", "arguments: --mdel.num_layers 3; did you mean --model.num_layers?"),
         ("train nci --epoch 3", "unrecognized arguments: --epoch 3; did you mean --epochs?"),
@@ -856,7 +857,7 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     assert "--resume goes on with it, another --out begins a new one" in capsys.readouterr().err
     Path("two.csv").write_text("smiles,y\nC,0.5\nCC,1.5\n", encoding="utf-8")
     main(["train", "two.csv", "--target", "y", *TINY])
-    assert "too few molecules for train, val and test: " in capsys.readouterr().err
+    assert "train, val and test need at least 3 molecules: " in capsys.readouterr().err
 
 
 def test_options_beside_a_printed_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -226,9 +226,9 @@ def test_weights_of_the_training_loss(table: Path, tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ("1 2 much", r"own.csv:4: 'much' in column 'w' must be a number"),
+        ("1 2 much", r"^own.csv:4: 'much' in column 'w' must be a number"),
         (" 1 1", r"own.csv:2: '' in column 'w' must be a number"),
-        ("1 -2 1", r"own.csv:3: the weight '-2' in column 'w' must be at least 0"),
+        ("1 -2 1", r"^own.csv:3: the weight '-2' in column 'w' must be at least 0"),
     ],
 )
 def test_weights_that_are_none(tmp_path: Path, cells: str, message: str) -> None:
@@ -238,6 +238,25 @@ def test_weights_that_are_none(tmp_path: Path, cells: str, message: str) -> None
         load(tmp_path / "own.csv", targets=["y"], weight_column="w")
     with pytest.raises(ValueError, match=r"targets=.* and weight_column='y' name the same column"):
         load(tmp_path / "own.csv", targets=["y"], weight_column="y")
+
+
+def test_labels_that_teach_nothing_or_are_of_two_kinds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [f"{'C' * (n + 1)},1.5,{n}.5,{'ab'[n % 2]},{n % 2}" for n in range(20)]
+    (tmp_path / "own.csv").write_text("\n".join(["smiles,same,value,word,bit", *rows]) + "\n", encoding="utf-8")
+    task_for(load(tmp_path / "own.csv", targets=["same"]))
+    assert "same: all 16 training labels are 1.5: nothing can be learned" in caplog.text
+    with pytest.raises(ValueError, match=r"of value, word, some hold names and others \(value\) values"):
+        task_for(load(tmp_path / "own.csv", targets=["value", "word"]))
+    assert task_for(load(tmp_path / "own.csv", targets=["bit", "word"])).name == "multilabel"
+
+
+def test_refused_molecules_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.smi").write_text("CC(=O)Nc1ccc(O)cc1\nC1CC(\n", encoding="utf-8")
+    words = ["predict", "transformer-zinc12k", str(tmp_path / "in.smi"), str(tmp_path / "out.csv"), "--quiet"]
+    for more, hint in (([], True), (["--refused", str(tmp_path / "refused.csv")], False)):
+        assert main([*words, "--threads", "1", *more]) == 0
+        said = capsys.readouterr().out
+        assert "1 of them refused" in said and ("--refused FILE" in said) == hint
 
 
 def test_weights_that_do_not_fit() -> None:
@@ -256,7 +275,7 @@ def test_weights_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="takes no weight="):
         check_training(model, splits(2.0), Own())
     for weight in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="graph_weight must be finite"):
+        with pytest.raises(ValueError, match=r"graph_weight must be finite .*, got .* weight_column"):
             check_training(model, splits(weight), Regression())
 
 

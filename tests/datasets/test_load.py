@@ -269,7 +269,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="train_files"):
         load_molecules(path, computed="solubility", train_files=("train", "more"), cache_dir=tmp_path / "cache")
     path.write_text("C\nCC\n")
-    with pytest.raises(ValueError, match="too few molecules for train, val and test: 2 of 2 molecules used"):
+    with pytest.raises(ValueError, match="train, val and test need at least 3 molecules: 2 of 2 molecules used"):
         sizes(0)
 
 

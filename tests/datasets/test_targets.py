@@ -98,7 +98,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         (TABLE, {"split": "time"}, "split must"),
         (TABLE, {"split": "scaffold", "targets": ["calc"]}, "brings its own split"),
         ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"no numbers?: train.csv: 'high' in line 3"),
-        ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: the label '1e99' in column 'a' is not finite"),
+        ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: '1e99' in column 'a' is not finite"),
         ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
         ("smiles,SMILES,y\nC,C,1\n", {}, "smiles_column"),
         ("smiles,y\nC,1\n", {"smiles_column": "mol"}, "no column 'mol'; there are 'smiles', 'y'"),
@@ -228,7 +228,7 @@ def test_a_scaffold_that_most_molecules_share_is_named(tmp_path: Path) -> None:
     ):
         load(path, tmp_path, split="scaffold")
     write("C1", "CC", "C2")
-    with pytest.raises(ValueError, match="too few molecules for train, val and test: 1 of 3 molecules used"):
+    with pytest.raises(ValueError, match="train, val and test need at least 3 molecules: 1 of 3 molecules used"):
         load(path, tmp_path, split="scaffold")
 
 

@@ -61,6 +61,7 @@ class Parser(ArgumentParser):
     def _in_words(self, message: str) -> str:
         if found := re.match(r"unrecognized arguments: (--[\w.-]+)", message):
             return message + self._known(found[1])
+        message = re.sub(r'(Parser key "[\w.]+") element \d+:', r"\1:", message)
         found = re.search(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
         if found is not None:
             key, kinds, value = found[1], [found[2]], found[3]

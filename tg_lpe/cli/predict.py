@@ -90,14 +90,18 @@ def run(args: Namespace) -> None:
         coverage=args.coverage,
     )
     out = sys.stderr if args.output == "-" else sys.stdout
-    print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}", file=out)
+    hint = "; --refused FILE lists them with the reasons" if done.num_refused and args.refused is None else ""
+    print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}{hint}", file=out)
     if predictor.spread_columns:
         names = ", ".join(predictor.spread_columns)
         print(f"  means of {len(args.model)} models; their standard deviation, no error bar: {names}", file=out)
     if args.coverage is not None:
         intervals = predictor.intervals(args.coverage)
-        for name, number, share in zip(predictor.columns, intervals.num_labels, intervals.reached, strict=True):
+        told = (predictor.columns, intervals.num_labels, intervals.reached, intervals.width.tolist())
+        for name, number, share, width in zip(*told, strict=True):
             held = "no label" if share != share else f"{100 * share:.1f} % of the labels"
+            if width == float("inf"):
+                held += "; the validation labels are too few for this share, so the interval has no ends"
             print(
                 f"  {name}_low to {name}_high: {100 * args.coverage:g} % by {number:,} validation labels; of the "
                 f"test set they hold {held}",

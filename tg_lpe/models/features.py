@@ -130,7 +130,11 @@ class FeatureModel(Model):
         """
         encoder = self.encoder
         if encoder is None or getattr(self, "reads_pairs", False):
-            what = "has none" if encoder is None else "has layers that read pairs of nodes, which are no argument"
+            what = (
+                "has none: export it as it is"
+                if encoder is None
+                else "has layers that read pairs of nodes, which are no argument"
+            )
             raise ValueError(f"without_encoder is for a model with an encoder, and this {type(self).__name__} {what}")
         config = {**self.config_dict(), "encoder": None, "pe_channels": encoder.out_channels or None}
         options = type(self).options["pe_options"].mapping_of("pe_options", config.get("pe_options"))

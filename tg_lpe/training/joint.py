@@ -360,7 +360,9 @@ def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
     if weights.shape != (len(splits.train),):
         raise ValueError(f"graph_weight must be one number per graph, [1], got shape {list(weights.shape)} of all")
     if not bool((weights >= 0).all() & weights.isfinite().all() & (weights > 0).any()):
-        raise ValueError("graph_weight must be finite and at least 0, and not 0 for all training graphs")
+        bounds = f"{float(weights.min()):g} to {float(weights.max()):g}"
+        allowed = "finite and at least 0, and not 0 for all training graphs"
+        raise ValueError(f"graph_weight must be {allowed}, got {bounds}; of a table, weight_column names it")
     return weights  # type: ignore[no-any-return]
 
 

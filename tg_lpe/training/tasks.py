@@ -497,6 +497,12 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     columns, named = ", ".join(splits.target.columns), [names for names in splits.target.classes if names]
     if named and name is None:
         name = "multiclass" if labels.size(1) == 1 else "multilabel"
+        numbers = [place for place, names in enumerate(splits.target.classes) if not names]
+        if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
+            values = ", ".join(splits.target.columns[place] for place in numbers)
+            raise ValueError(
+                f"of {columns}, some hold names and others ({values}) values: no task predicts both at once"
+            )
     if name is None and bool((known == known.floor()).all()):
         kind = "multiclass" if float(known.max()) > 1 else "binary" if labels.size(1) == 1 else "multilabel"
         message = "all labels of {} are integers ({}), which may be classes or values: choose {task}, or regression"
@@ -516,7 +522,7 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **found, **options})
     task.check(labels)
     if "mean" in of_training:
-        _name_outlying(splits)
+        _name_odd(splits)
     return task
 
 
@@ -557,9 +563,12 @@ def _deviation(labels: Tensor) -> float:
     return float(labels.std(correction=0)) if len(labels) > 1 and bool(labels.min() < labels.max()) else 0.0
 
 
-def _name_outlying(splits: GraphSplits) -> None:
-    """Warn of labels far from all others: they may be marks of missing ones."""
+def _name_odd(splits: GraphSplits) -> None:
+    """Warn of labels that are all equal, and of those far from all others: they may be marks of missing ones."""
     for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
+        known = labels[~labels.isnan()]
+        if len(known) and bool(known.min() == known.max()):
+            _LOGGER.warning("%s: all %d training labels are %g: nothing can be learned", column, len(known), known[0])
         mean, std, outlying = label_scale(labels)
         if len(outlying):
             _LOGGER.warning(

@@ -326,7 +326,7 @@ def _members(
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         few = "all" in rows and 0 < len(usable) < 3
-        what = "too few molecules for train, val and test" if few else f"no usable molecule for {', '.join(empty)}"
+        what = "train, val and test need at least 3 molecules" if few else f"no usable molecule for {', '.join(empty)}"
         raise ValueError(f"{what}: {lines}")
     return members
 

@@ -118,7 +118,7 @@ def _number(row: Row, column: str, cell: str) -> float | None:
     except ValueError:
         return None
     if abs(value) > _LARGEST_FLOAT32:
-        raise ValueError(f"{row.file}:{row.line}: the label {cell!r} in column {column!r} is not finite in float32")
+        raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} is not finite in float32")
     return value
 
 

@@ -350,6 +350,8 @@ def _named(source: str | Path) -> Iterator[None]:
     except ArgumentError as error:
         raise error.about(source) from error
     except ValueError as error:
+        if str(error).startswith(f"{Path(source).name}:"):  # with its line
+            raise
         raise ValueError(f"{source}: {error}") from error
 
 
