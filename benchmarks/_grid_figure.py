@@ -3,7 +3,8 @@
     python benchmarks/_grid_figure.py
 
 A row is an encoding, a column a kind of data, and a colour the paired difference to random walks in standard errors:
-green where the encoding is better. What lies within two standard errors is nearly white, what was not run is empty.
+green where the encoding is better. What lies within two standard errors is nearly white, what was not run is grey.
+Rows of at least half of the columns come first, in the order of their mean difference.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from tg_lpe.checkpoints.files import read_json, replacing
+from tg_lpe.data.units import MEV_IN
+from tg_lpe.datasets.molecules import QM9_UNITS
 
 RESULTS = Path(__file__).parent / "results"
-REFERENCE = "walks"
+REFERENCE, GAP = "walks", "qm9, gap"
 LIMIT = 10
 """Standard errors of the strongest colours."""
 
@@ -32,28 +35,35 @@ NAMES = {
     "heat": "heat kernels",
     "resistance": "resistances",
     "cycles": "cycle counts",
+    "LPE": "LPE, Müller and Morris's",
 }
 """Rows that the reader of the README knows by another name."""
 
-SHARES = ("accuracy", "balanced_accuracy", "average_precision", "roc_auc", "share")
-"""Figures that are shown in hundredths."""
+TITLES = {
+    "accuracy": "accuracy, % ↑",
+    "average_precision": "precision, % ↑",
+    "balanced_accuracy": "accuracy, % ↑",
+    "mae": "error ↓",
+    "roc_auc": "ROC-AUC, % ↑",
+    "share": "told apart, % ↑",
+}
+"""Figures by their metric; an arrow points to the better."""
 
 
 def main() -> None:
     cells = read_json(RESULTS / "grid.json")["results"]
     columns, rows = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("column", "row"))
-    rows.sort(key=lambda row: -mean_gain([cell for cell in cells if cell["row"] == row]))
-    figure = Figure(figsize=(1.9 + 1.12 * len(columns), 0.9 + 0.27 * len(rows)), layout="constrained")
+    of_row = {row: [cell for cell in cells if cell["row"] == row] for row in rows}
+    rows.sort(key=lambda row: (2 * len(of_row[row]) < len(columns), -mean_gain(of_row[row])))
+    figure = Figure(figsize=(1.9 + 0.87 * len(columns), 0.9 + 0.25 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    axes.set_facecolor("#eeeeee")
     for cell in cells:
         draw(axes, cell, columns.index(cell["column"]), rows.index(cell["row"]))
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    metrics = {
-        cell["column"]: "%, higher is better" if cell["metric"] in SHARES else "error, lower is better"
-        for cell in cells
-    }
-    labels = [f"{column.replace(', no features', '').replace(', ', ' ')}\n{metrics[column]}" for column in columns]
+    titles = {cell["column"]: "meV ↓" if cell["column"] == GAP else TITLES[cell["metric"]] for cell in cells}
+    labels = [f"{column.replace(', no features', '').replace('-func', '')}\n{titles[column]}" for column in columns]
     axes.set_xticks(range(len(columns)), labels, fontsize=7.5)
     axes.set_yticks(range(len(rows)), [NAMES.get(row, row) for row in rows], fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
@@ -81,7 +91,10 @@ def draw(axes: Any, cell: dict[str, Any], x: int, y: int) -> None:
     shade = 0.5 + 0.5 * gain(cell) / LIMIT
     axes.fill([x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5], color=COLOURS(shade))
     value = cell["test"]["mean"]
-    text = f"{100 * value:.1f}" if cell["metric"] in SHARES else f"{value:.3g}"
+    if cell["column"] == GAP:
+        text = f"{MEV_IN[QM9_UNITS['gap']] * value:.0f}"
+    else:
+        text = f"{100 * value:.1f}" if cell["direction"] == "max" else f"{value:.2g}"
     colour = "white" if abs(gain(cell)) > 0.8 * LIMIT else "black"
     axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
 
