@@ -92,7 +92,7 @@ def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk,
     file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     if data.get("bond_types") == []:  # ogb's features
         strings = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
-        read = next(MoleculeReader(None).read(strings, batch_size=len(strings), num_workers=0))
+        read = next(MoleculeReader(None, canonical=False).read(strings, batch_size=len(strings), num_workers=0))
         dataset, used = (
             read.graphs,
             [text for text, reason in zip(strings, read.reasons, strict=True) if reason is None],
@@ -100,7 +100,7 @@ def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk,
     else:
         types = data.get("atom_types")
         vocabulary = AtomVocabulary(tuple(types)) if types else None
-        dataset, _, _, lines = read_molecules(file, vocabulary=vocabulary, progress=False)
+        dataset, _, _, lines = read_molecules(file, vocabulary=vocabulary, canonical=False, progress=False)
         used = [text for _, text in lines]
     small = dataset.slices["x"].diff() <= (max_nodes or math.inf)
     chosen = small.nonzero().flatten()[:SAMPLE]

@@ -163,7 +163,7 @@ def further_of(file: Path, folder: Path, vocabulary: Any) -> list[MoleculeDatase
     with tempfile.TemporaryDirectory() as temporary:  # the cache of processed molecules goes by content
         unknown = Path(temporary, "further.smi")
         unknown.write_text("".join(f"{smiles}\n" for smiles in further.values()), encoding="utf-8")
-        splits = load_molecules(unknown, normalization=PUBLISHED, vocabulary=vocabulary)
+        splits = load_molecules(unknown, normalization=PUBLISHED, vocabulary=vocabulary, canonical=False)
     return [splits.train, splits.val, splits.test]
 
 

@@ -172,6 +172,7 @@ COLUMNS: dict[str, Column] = {
         partial(
             molecules,
             folder="peptides",
+            canonical=False,
             train=2_000,
             rest=1_000,
             features="ogb",

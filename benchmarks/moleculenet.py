@@ -137,6 +137,7 @@ def train(name: str, row: str, start: str, seed: int, args: argparse.Namespace) 
         targets = next(csv.reader(lines))[1:]
     task = ["regression", "--task.loss_function", "mse", *UNSCALED] if name == "esol" else ["multilabel"]
     options = ["--target", *targets, "--task", *task, "--task.metric", metric(name), "--split", "scaffold", *LOOP]
+    options += ["--canonical", "false"]
     if start == "scratch":
         options += [*model(row, args), "--epochs", str(args.epochs)]
     elif (trained := trained_on_zinc(row, args)) is not None:

@@ -68,7 +68,7 @@ def compare(args: argparse.Namespace, options: list[str]) -> None:
     for seed in args.seeds:
         for name, file in files.items():
             target = ESOL if name == "esol" else name
-            common = ["--target", target, "--task", "regression", "--seed", str(seed), *options]
+            common = ["--target", target, "--task", "regression", "--canonical", "false", "--seed", str(seed), *options]
             for start in args.starts:
                 out = Path(args.out) / f"{name}--{start}-s{seed}"
                 run("train", str(file), out, [*common, *STARTS[start]], None, args.threads)

@@ -987,17 +987,23 @@ def test_classes_by_other_numbers(labelled: str) -> None:
 
 
 def test_molecules_by_their_canonical_smiles(labelled: str) -> None:
-    """Predictions do not depend on spellings: in a run that was trained so, and where it is asked for."""
+    """Predictions do not depend on spellings, of a fresh run and of a shipped model, unless it is asked for."""
     train = ["train", labelled, "--target", "value", *TINY, "--encoder", "none"]
-    assert main([*train, "--out", "run", "--canonical"]) == 0
-    assert json.loads(Path("run/config.json").read_text())["data"]["canonical"] is True
+    for out, words, said in (("run", [], True), ("spelled", ["--canonical", "false"], False)):
+        assert main([*train, "--out", out, *words]) == 0
+        config = json.loads(Path(out, "config.json").read_text())
+        assert config["data"].pop("canonical") is said
+    Path("spelled/config.json").write_text(json.dumps(config))  # as version 1.0 wrote it
+    assert main([*train, "--out", "spelled", "--resume", "--canonical", "false"]) == 0
+    assert main([*train, "--out", "spelled", "--resume"]) == 1
     Path("xylene.smi").write_text("Cc1ccccc1C\nCc1c(C)cccc1\n", encoding="utf-8")
-    for model, *more in (["run"], ["transformer-zinc12k", "--canonical"]):
+    zinc = "transformer-zinc12k"
+    for model, *more in (["run"], ["run", "--canonical"], [zinc], [zinc, "--canonical", "false"]):
         assert main(["predict", model, "xylene.smi", "predicted.csv", "--quiet", *more]) == 0
         first, second = (
             float(next(row[name] for name in row if name in ("value", "y"))) for row in table_of("predicted.csv")
         )
-        assert first == pytest.approx(second, rel=1e-4)
+        assert (first == pytest.approx(second, rel=1e-4)) is ("false" not in more)
 
 
 def test_models_have_run_folders_of_their_own(labelled: str) -> None:

@@ -83,7 +83,7 @@ def molecule(
     encoder: Encoder,
     *,
     vocabulary: AtomVocabulary | None = None,
-    canonical: bool = False,
+    canonical: bool = True,
     channels: Sequence[int] | None = None,
     columns: int = 3,
 ) -> Picture:
@@ -93,7 +93,7 @@ def molecule(
         smiles: the molecule.
         encoder: any encoder, such as ``load_encoder("gram-k8")`` or the ``encoder`` of a model.
         vocabulary: atom types by number, for an encoder that reads them, such as ``zoo.load(...).reader.vocabulary``.
-        canonical: whether rings are kekulised as in canonical SMILES, for an encoder that was trained so.
+        canonical: whether rings are kekulised as in canonical SMILES, not in the order of the string.
         channels: numbers of channels, from 0; the first six if absent.
         columns: drawings in a row.
 

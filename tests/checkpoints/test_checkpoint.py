@@ -77,10 +77,10 @@ def test_a_model_is_predicted_with_from_an_open_checkpoint() -> None:
 
 def test_a_run_folder_is_opened_without_weights(tmp_path: Path) -> None:
     """Its encoder is another checkpoint; an unfinished run has none."""
-    (tmp_path / "config.json").write_text('{"command": "pretrain", "data": {"canonical": true}}', encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"command": "pretrain", "data": {"canonical": false}}', encoding="utf-8")
     run = Checkpoint.open(tmp_path)
     assert run.kind is Kind.PRETRAINING and not run.is_model
     with pytest.raises(ValueError, match="encoder"):
         run.encoder  # noqa: B018
     GramTransformer(2, num_layers=2).save_pretrained(tmp_path / "encoder")
-    assert run.encoder.folder == tmp_path / "encoder" and run.encoder.is_canonical
+    assert run.encoder.folder == tmp_path / "encoder" and not run.encoder.is_canonical

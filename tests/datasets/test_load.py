@@ -66,6 +66,17 @@ def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, con
     assert [data.num_nodes for data in given.train] == [3, 2, 5]
 
 
+@pytest.mark.parametrize("name", [None, "zinc12k"])
+def test_rings_of_published_sets_alone_follow_the_string(write_folder: Write, tmp_path: Path, name: str | None) -> None:
+    xylene = "Cc1c(C)cccc1"
+    folder = write_folder({file: content.replace("CCO", xylene) for file, content in CSV.items()})
+    splits = load_molecules(folder, name=name, targets=["y"], cache_dir=tmp_path / "cache", progress=False)
+    graphs = [smiles_to_data(xylene, splits.vocabulary, canonical=how) for how in (False, True)]
+    assert not torch.equal(graphs[0].edge_attr, graphs[1].edge_attr)
+    assert torch.equal(splits.train[0].edge_attr, graphs[name is None].edge_attr)
+    assert splits.describe().get("canonical") is (True if name is None else None)
+
+
 def test_labels_are_used_as_published(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({**CSV, "train.csv": "id,smiles,logp,y\n1,CCO,7,1.5\n2,CN,8,-2\n"})
     for choice in ({"targets": ["y"]}, {"name": "zinc12k"}, {"name": "zinc"}):

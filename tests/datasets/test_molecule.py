@@ -91,7 +91,10 @@ def test_kekule_structure_is_the_first_in_order() -> None:
     assert double_bonds("c1ccc2cocc2c1") == [(0, 8), (1, 2), (3, 4), (6, 7)]
 
 
-SPELLED = ("Cc1ccccc1C", "Cc1ccc2ncccc2c1", "C[C@H](N)c1ccc(F)cc1.CC(=O)[O-]", "c1ccc2cocc2c1", "CC=Cc1c[nH]c(C)c1")
+SPELLED = (
+    *("Cc1ccccc1C", "Cc1ccc2ncccc2c1", "C[C@H](N)c1ccc(F)cc1.CC(=O)[O-]", "c1ccc2cocc2c1", "CC=Cc1c[nH]c(C)c1"),
+    "C[C@H](N)C(=O)/C=C/C",
+)
 
 
 @pytest.mark.parametrize("smiles", SPELLED)

@@ -154,7 +154,7 @@ def test_a_refused_molecule_is_not_outside() -> None:
         ({"atom_types": None}, "input of .*ogb"),
         ({"bond_types": None}, "input of .*Data"),
         ({"repair_radicals": True}, "repair_radicals"),
-        ({"canonical": True}, "canonical of .* True"),
+        ({"canonical": False}, "canonical of .* False"),
     ],
 )
 def test_models_that_do_not_fit_are_refused(other: dict[str, Any], said: str) -> None:

@@ -356,25 +356,27 @@ def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: An
 
 def test_predictions_that_do_not_depend_on_the_spelling(zinc: Predictor, tmp_path: Path) -> None:
     xylene = ["Cc1ccccc1C", "Cc1c(C)cccc1", "c1(C)c(C)cccc1"]
-    plain, canonical = (zinc.predict(xylene, canonical=how).values.flatten() for how in (None, True))
+    plain, canonical = (zinc.predict(xylene, canonical=how).values.flatten() for how in (False, None))
     assert plain.max() - plain.min() > 1e-3 > 1e-4 > canonical.max() - canonical.min()
+    as_spelled = Predictor(zinc.model, zinc.task, {**zinc.data, "canonical": False})
+    torch.testing.assert_close(as_spelled.predict(xylene).values.flatten(), plain)
     with pytest.raises(ValueError, match="canonical="):
         zinc.predict([ring(3)], canonical=True)
     with pytest.raises(ValueError, match="canonical must"):
         zinc.predict(xylene, canonical="no")
-    for how, expected in ((False, plain), (True, canonical)):
+    for how, expected in ((False, plain), (None, canonical), (True, canonical)):
         (tmp_path / "in.smi").write_text("\n".join(xylene), encoding="utf-8")
         predict_file(zinc, tmp_path / "in.smi", tmp_path / "out.csv", canonical=how, progress=False)
         rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[1:]
         assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-5)
 
 
-def test_a_model_that_was_trained_on_canonical_graphs_predicts_from_them(tmp_path: Path) -> None:
+def test_own_molecules_are_read_alike_however_they_are_spelled(tmp_path: Path) -> None:
     rows = [f"{end}c1c({'C' * n})cccc1,{n}.5" for n in range(1, 9) for end in ("C", "O", "N")]
     (tmp_path / "own.csv").write_text("smiles,size\n" + "\n".join(rows) + "\n", encoding="utf-8")
     options: dict[str, Any] = {"targets": ["size"], "cache_dir": tmp_path, "progress": False}
-    plain, splits = (load_molecules(tmp_path / "own.csv", canonical=how, **options) for how in (False, True))
-    assert not plain.canonical and splits.describe()["canonical"] is True
+    plain, splits = (load_molecules(tmp_path / "own.csv", canonical=how, **options) for how in (False, None))
+    assert plain.describe()["canonical"] is False and splits.describe()["canonical"] is True
     assert torch.equal(plain.train.y, splits.train.y)
     assert not torch.equal(plain.train.edge_attr, splits.train.edge_attr)
     task = task_for(splits, "regression")
@@ -384,6 +386,7 @@ def test_a_model_that_was_trained_on_canonical_graphs_predicts_from_them(tmp_pat
     for predictor in (load(tmp_path / "run"), Predictor(model.eval(), task, splits.describe())):
         values = predictor.predict(spellings).values
         torch.testing.assert_close(values[0], values[1], rtol=1e-5, atol=1e-5)
+    assert predictor.reader.canonical and not Predictor(model, task, plain.describe()).reader.canonical
     load(tmp_path / "run").save(tmp_path / "saved")
     assert torch.equal(load(tmp_path / "saved").predict(spellings).values, values)
 

@@ -324,8 +324,8 @@ class Checkpoint:
 
     @property
     def is_canonical(self) -> bool:
-        """Tell whether the molecules of the training were drawn from their canonical SMILES."""
-        return any(data.get("canonical") is True for _, data in self.descriptions)
+        """Tell whether molecules are read from their canonical SMILES: unless the training says that its were not."""
+        return all(data.get("canonical") is not False for _, data in self.descriptions)
 
     @cached_property
     def module(self) -> Any:

@@ -141,19 +141,17 @@ def _load(
         raise ValueError(f"nothing says how model {args.start} reads molecules: name the run folder of its training")
     if before not in (None, features):
         raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
-    vocabulary, canonical = None, args.canonical
+    vocabulary = None
     if start is not None:
-        vocabulary, canonical = vocabulary_of(start.data), canonical or start.data.get("canonical") is True
+        vocabulary = vocabulary_of(start.data)
     elif isinstance(chosen, Checkpoint):
         vocabulary = vocabulary_for(chosen, features)
-    if isinstance(chosen, Checkpoint):
-        canonical = canonical or chosen.is_canonical
     splits = load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if named else None,
         smiles_column=args.smiles_column,
         features=features,
-        canonical=canonical,
+        canonical=args.canonical,
         vocabulary=vocabulary,
         split=args.split,
         split_column=args.split_column,
@@ -201,6 +199,6 @@ def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) ->
         given["graphs"] = args.graphs
     given |= {"target" if name == "targets" else name: value for name, value in targets.items()}
     for name, value in given.items():
-        if value:
+        if value or (name == "canonical" and value is False):
             value = " ".join(value) if isinstance(value, list) else value
             raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")

@@ -227,8 +227,9 @@ def add_reading(group: Any, canonical: bool = True) -> None:
     group.add_argument("--smiles_column", metavar="COLUMN", help="column of the SMILES in a table (default: smiles)")
     group.add_argument("--strict", action="store_true", help="stop at an unusable molecule, instead of listing it")
     if canonical:
-        text = "read molecules from their canonical SMILES, so that it does not matter how they are spelled"
-        group.add_argument("--canonical", action="store_true", help=text)
+        text = "read rings alike however a SMILES is spelled (default: true, but for sets that are published, and for "
+        text += "models that were trained with false)"
+        group.add_argument("--canonical", type=bool | None, nargs="?", const=True, help=text)
 
 
 def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = SIZES) -> None:

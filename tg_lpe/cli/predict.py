@@ -85,7 +85,7 @@ def run(args: Namespace) -> None:
         strict=args.strict,
         batch_size=args.batch_size,
         num_workers=workers,
-        canonical=args.canonical or None,
+        canonical=args.canonical,
         progress=not args.quiet,
         coverage=args.coverage,
     )

@@ -34,7 +34,7 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool
         fresh = cast("Encoder", start_encoder(chosen, DataSpec()))
         if any(True for _ in fresh.parameters()):
             raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
-        return fresh, None, False
+        return fresh, None, True
     checkpoint = Checkpoint.open(chosen).encoder
     encoder: Encoder | None
     if checkpoint.is_model:

@@ -167,7 +167,7 @@ def _described(predictor: Predictor) -> dict[str, Any]:
         "input": _input(data),
         "bond_types": tuple(data.get("bond_types") or ()),
         "repair_radicals": bool(data.get("repair_radicals")),
-        "canonical": bool(data.get("canonical")),
+        "canonical": data.get("canonical") is not False,
         "extra_columns": predictor.extra_columns,
     }
 

@@ -268,7 +268,8 @@ class Predictor:
             batch_size: graphs of a batch, at most.
             num_workers: processes that read SMILES; 0 for none besides this one, ``None`` to choose.
             canonical: whether to read molecules from RDKit's canonical SMILES of them, so that predictions do not
-                depend on how a string is spelled; as in training if absent.
+                depend on how a string is spelled. If absent, they are, but for a model that was trained on molecules
+                with ``canonical=False``; ``False`` reads rings as the string has them.
             progress: whether to show a progress bar.
             coverage: the share of labels that intervals around the predictions, ``low`` and ``high``, are to hold; see
                 :meth:`intervals`. None are made if absent.

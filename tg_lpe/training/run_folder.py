@@ -249,6 +249,6 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", 
         if isinstance(old, dict) and isinstance(new, dict):
             loop = LOOPS.get(now.get("command", "")) if key == "loop" else None
             changes += _differences(old, new, f"{prefix}{key}.", loop)
-        elif old != new:
+        elif old != new and (key != "canonical" or old or new):  # version 1.0 left out false
             changes.append(f"{prefix}{key} was {old!r}, is {new!r}")
     return changes

@@ -172,12 +172,14 @@ def graph(molecule: Any, canonical: bool = False) -> Graph:
 
     Args:
         molecule: A sanitised RDKit molecule.
-        canonical: Whether rings are kekulised as in the canonical SMILES, whatever the order of the atoms.
+        canonical: Whether aromatic rings are kekulised as in the canonical SMILES, whatever the order of the atoms.
 
     Raises:
         UnusableMoleculeError: If a bond is neither single, double nor triple once kekulised.
     """
-    if canonical:
+    # By index: RDKit's own iterators over atoms and bonds are slow.
+    numbers = range(molecule.GetNumBonds())
+    if canonical and any(molecule.GetBondWithIdx(number).GetIsAromatic() for number in numbers):
         canonical_molecule, order = _canonical(molecule)
         types, bonds = graph(canonical_molecule)
         return Graph(_in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds])
@@ -187,8 +189,7 @@ def graph(molecule: Any, canonical: bool = False) -> Graph:
             Chem.Kekulize(kekulised, clearAromaticFlags=True)
         except Chem.KekulizeException as error:
             raise UnusableMoleculeError("RDKit cannot kekulise it") from error
-    # By index: RDKit's own iterators over atoms and bonds are slow.
-    bonds, numbers = [], range(molecule.GetNumBonds())
+    bonds = []
     for bond in map(kekulised.GetBondWithIdx, numbers):
         code = _BOND_CODES.get(bond.GetBondType())
         if code is None:

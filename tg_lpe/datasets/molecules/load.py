@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
-from tg_lpe.arguments import ArgumentError, check_choice, check_flags, check_seed
+from tg_lpe.arguments import ArgumentError, check_choice, check_seed
 from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules import _cache
@@ -40,6 +40,9 @@ DatasetName = Literal["zinc", "qm9", "qm9-solubility", "nci", "zinc12k", "molhiv
 
 ComputedTarget = Literal["solubility"]
 
+_PUBLISHED = ("zinc", "qm9", "qm9-solubility", "zinc12k", "molhiv")
+"""Sets whose graphs are published, and read as they are."""
+
 _COMPUTED_BY_NAME = ("zinc", "qm9-solubility", "nci")
 """Published sets whose target is computed if their files have no labels."""
 
@@ -63,7 +66,7 @@ def load_molecules(
     normalization: SolubilityNormalization | Literal["zinc", "qm9"] | None = None,
     smiles_column: str | None = None,
     features: Features = "types",
-    canonical: bool = False,
+    canonical: bool | None = None,
     vocabulary: AtomVocabulary | None = None,
     split: Split | None = None,
     split_column: str | None = None,
@@ -107,7 +110,9 @@ def load_molecules(
         features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
             the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
         canonical: Kekulise rings as in RDKit's canonical SMILES of the molecule, so that the graph does not depend on
-            how the string is spelled, but for the order of its atoms. A model that is trained so predicts so.
+            how the string is spelled, but for the order of its atoms. By default `True`, except with a `name` other
+            than `"nci"`, whose graphs are published. `False`: double bonds in rings are placed in the order of the
+            string, and a model that is trained so predicts so.
         vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
             are left out. By default those of `atom_dict.txt`, or else all that occur.
         split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
@@ -139,7 +144,9 @@ def load_molecules(
             a split has no usable molecule, or `strict` is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
-    check_flags(canonical=canonical)
+    check_choice("canonical", canonical, (None, True, False))
+    if canonical is None and name not in _PUBLISHED:
+        canonical = True
     if isinstance(missing, str):
         raise TypeError(f"missing must be a sequence of cells such as [{missing!r}], got one string")
     _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
@@ -177,7 +184,7 @@ def load_molecules(
         normalization=constants,
         vocabulary=(vocabulary or listed_types) if features == "types" else None,
         features=features,
-        canonical=canonical,
+        canonical=bool(canonical),
         missing=None if missing is None else tuple(missing),
         extra_columns=tuple(extra_columns or ()),
         weight_column=weight_column,
@@ -299,6 +306,7 @@ def read_molecules(
     vocabulary: AtomVocabulary | None = None,
     reader: MoleculeReader | None = None,
     smiles_column: str | None = None,
+    canonical: bool = True,
     strict: bool = False,
     num_workers: int | None = None,
     progress: bool = True,
@@ -308,8 +316,9 @@ def read_molecules(
     Args:
         path: A file that :class:`~tg_lpe.datasets.molecules.MoleculeFile` reads.
         vocabulary: The atom types; by default those that occur.
-        reader: Reads as a model was trained, with its atom types in place of `vocabulary`.
+        reader: Reads as a model was trained, with its atom types in place of `vocabulary`, and its `canonical`.
         smiles_column: Column of the SMILES, as for :func:`load_molecules`.
+        canonical: As for :func:`load_molecules`.
         strict: Raise if any molecule is unusable.
         num_workers: Processes that read SMILES, as for :func:`load_molecules`.
         progress: Show a progress bar.
@@ -332,7 +341,7 @@ def read_molecules(
     options = BuildOptions(
         vocabulary=vocabulary if reader is None else reader.vocabulary,
         repair_radicals=reader is not None and reader.repair_radicals,
-        canonical=reader is not None and reader.canonical,
+        canonical=canonical if reader is None else reader.canonical,
         num_workers=num_workers,
         progress=progress,
     )

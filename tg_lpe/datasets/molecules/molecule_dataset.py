@@ -122,7 +122,7 @@ class MoleculeSplits(GraphSplits):
         report: What the source held and what of it is left out.
         bond_types: Bond types by their index in `edge_attr`; none for ogb's features.
         repair_radicals: Whether SMILES were read with QM9's clean-up.
-        canonical: Whether rings were kekulised as in canonical SMILES.
+        canonical: Whether rings were kekulised as in canonical SMILES; `None` for a published set, read as published.
         weight_column: The column that `graph_weight` was read from, if there is one.
         extra_columns: Those that `graph_attr` was read from.
     """
@@ -135,7 +135,7 @@ class MoleculeSplits(GraphSplits):
     report: LoadReport
     bond_types: tuple[str, ...] = BOND_TYPES
     repair_radicals: bool = False
-    canonical: bool = False
+    canonical: bool | None = None
     weight_column: str | None = None
     extra_columns: tuple[str, ...] = ()
 
@@ -144,7 +144,7 @@ class MoleculeSplits(GraphSplits):
         return {
             **super().describe(),
             **({"repair_radicals": True} if self.repair_radicals else {}),
-            **({"canonical": True} if self.canonical else {}),
+            **({} if self.canonical is None else {"canonical": self.canonical}),
             **({} if self.weight_column is None else {"weight_column": self.weight_column}),
             **({"extra_columns": list(self.extra_columns)} if self.extra_columns else {}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),

@@ -93,19 +93,20 @@ class MoleculeReader:
         vocabulary: The atom types by number; `None` for ogb's features.
         repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
         canonical: Kekulise rings as in canonical SMILES, so that graphs do not depend on how a string is spelled, but
-            for the order of the atoms, which is that of the string. Without, double bonds in rings follow that order.
+            for the order of the atoms, which is that of the string. `False`: double bonds in rings follow that order.
     """
 
     vocabulary: AtomVocabulary | None
     repair_radicals: bool = False
-    canonical: bool = False
+    canonical: bool = True
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> MoleculeReader:
         """The reader that fits a description of training data.
 
         Args:
-            data: What :meth:`MoleculeSplits.describe` says, as cards of checkpoints and run folders hold it.
+            data: What :meth:`MoleculeSplits.describe` says, as cards of checkpoints and run folders hold it. The reader
+                is canonical unless it says `"canonical": false`.
 
         Raises:
             ValueError: If it does not describe molecules, or they were not read from SMILES.
@@ -119,7 +120,7 @@ class MoleculeReader:
                 f"{', '.join(BOND_TYPES)}; it takes graphs (Data)"
             )
         vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
-        return cls(vocabulary, cls.repairs(data), data.get("canonical") is True)
+        return cls(vocabulary, cls.repairs(data), data.get("canonical") is not False)
 
     @staticmethod
     def repairs(data: Mapping[str, Any]) -> bool:

@@ -11,16 +11,16 @@ from tg_lpe.datasets.molecules.reader import Molecule, dataset_of
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 
-def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = False) -> Data:
+def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = True) -> Data:
     """Turns a SMILES string into a kekulised molecular graph without hydrogens or stereochemistry.
 
-    The graph equals the published ZINC benchmark's up to the order of the atoms, which is that of the string, and the
-    places of double bonds in rings, which follow from that order.
+    The graph equals the published ZINC benchmark's up to the order of the atoms, which is that of the string.
 
     Args:
         smiles: The molecule. Several components give one graph with as many components.
         vocabulary: The atom types.
-        canonical: Kekulise rings as in RDKit's canonical SMILES, in the same way for every spelling.
+        canonical: Kekulise rings as in RDKit's canonical SMILES, in the same way for every spelling. `False`: double
+            bonds in rings are placed in the order of the string.
 
     Returns:
         Data with `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
