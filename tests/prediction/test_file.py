@@ -163,7 +163,8 @@ def test_on_the_command_line(
     command = ["predict", "transformer-zinc", str(source), str(out), "--threads", "1", "--workers", "0"]
     with caplog.at_level("INFO"):
         assert main(command) == 0
-    assert capsys.readouterr().out == f"6 molecules, 2 of them refused: {out}\n"
+    said = f"6 molecules, 2 of them refused: {out}; --refused FILE lists them with the reasons\n"
+    assert capsys.readouterr().out == said
     assert "predicted 6 of 6 molecules" in caplog.text, "a line where there is no terminal"
     assert len(rows_of(out)) == 7
     for more, said in (
