@@ -326,7 +326,7 @@ class EncodingJob:
             [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
             graphs, reasons = batch.graphs, batch.reasons
         else:
-            [answer] = read_smiles(smiles, repair_radicals=False, num_workers=0, chunk_size=len(smiles))
+            [answer] = read_smiles(smiles, repair_radicals=False, canonical=True, num_workers=0, chunk_size=len(smiles))
             reasons = [found if isinstance(found, str) else None for found in answer["molecules"]]
             usable = [found for found in answer["molecules"] if not isinstance(found, str)]
             atoms, bonds = [found[0] for found in usable], [found[1] for found in usable]
