@@ -32,6 +32,7 @@ NAMES = {
     "walks": "random walks",
     "whitened-walks": "random walks, whitened",
     "gram-k16": "LinearTransformerPE(k=16)",
+    "whitened gram-k16": "LinearTransformerPE, whitened",
     "heat": "heat kernels",
     "resistance": "resistances",
     "cycles": "cycle counts",
