@@ -60,9 +60,9 @@ def reference(
     def linear(name: str, v: np.ndarray) -> np.ndarray:
         return state[f"{name}.weight"] @ v + state[f"{name}.bias"]
 
-    def norm(name: str, v: np.ndarray) -> np.ndarray:
+    def norm(name: str, v: np.ndarray, bound: float = np.inf) -> np.ndarray:
         std = np.sqrt(state[f"{name}.running_var"] + 1e-5)
-        v = (v - state[f"{name}.running_mean"]) / std
+        v = np.clip((v - state[f"{name}.running_mean"]) / std, -bound, bound)
         return v * state[f"{name}.weight"] + state[f"{name}.bias"] if f"{name}.weight" in state else v
 
     def embed(name: str, value: Any) -> np.ndarray:
@@ -71,9 +71,9 @@ def reference(
         return state[f"{name}.rows.weight"][0 if value is None else int(value)]
 
     def stream(name: str, v: np.ndarray, update: np.ndarray) -> np.ndarray:
-        v = norm(f"{name}.norm_attention", v + linear(f"{name}.out", update))
+        v = norm(f"{name}.norm_attention", v + linear(f"{name}.out", update), 30)
         hidden = np.maximum(linear(f"{name}.feed_forward.0", v), 0)
-        return norm(f"{name}.norm_feed_forward", v + linear(f"{name}.feed_forward.2", hidden))
+        return norm(f"{name}.norm_feed_forward", v + linear(f"{name}.feed_forward.2", hidden), 30)
 
     h = [embed("node_embedding", None if x is None else x[i]) for i in range(n)]
 

@@ -81,7 +81,8 @@ def gated_gcn(local: Any, h: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Ten
 def normed(norm: Any, x: Tensor) -> Tensor:
     if not hasattr(norm, "running_mean"):
         return x
-    return (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt() * norm.weight + norm.bias
+    x = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
+    return x.clamp(-30, 30) * norm.weight + norm.bias
 
 
 class TestHybrid(AttentionTestCase):
