@@ -153,26 +153,29 @@ def _without_radicals(molecule: Any) -> Any:
     return molecule
 
 
-def _canonical(molecule: Any) -> tuple[Any, list[int]]:
+def _canonical(molecule: Any, name: str | None) -> tuple[Any, list[int]]:
     """The molecule that RDKit reads from its canonical SMILES, the same for every spelling, and its atoms here.
+
+    The SMILES is `name`, if :func:`smiles_of` has just written it: RDKit keeps the order of its atoms.
 
     Raises:
         UnusableMoleculeError: If RDKit does not read what it writes.
     """
     with rdBase.BlockLogs():
-        canonical = Chem.MolFromSmiles(Chem.MolToSmiles(molecule))
+        canonical = Chem.MolFromSmiles(smiles_of(molecule) if name is None else name)
     order = [int(number) for number in re.findall(r"\d+", molecule.GetProp("_smilesAtomOutputOrder"))]
     if canonical is None or canonical.GetNumAtoms() != len(order):
         raise UnusableMoleculeError("RDKit cannot read its canonical SMILES")
     return canonical, order
 
 
-def graph(molecule: Any, canonical: bool = False) -> Graph:
+def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Graph:
     """Reads the kekulised graph off a molecule, which is left as it was; its atoms are in the molecule's order.
 
     Args:
         molecule: A sanitised RDKit molecule.
         canonical: Whether aromatic rings are kekulised as in the canonical SMILES, whatever the order of the atoms.
+        name: What :func:`smiles_of` has just returned for the molecule, if it was called.
 
     Raises:
         UnusableMoleculeError: If a bond is neither single, double nor triple once kekulised.
@@ -180,7 +183,7 @@ def graph(molecule: Any, canonical: bool = False) -> Graph:
     # By index: RDKit's own iterators over atoms and bonds are slow.
     numbers = range(molecule.GetNumBonds())
     if canonical and any(molecule.GetBondWithIdx(number).GetIsAromatic() for number in numbers):
-        canonical_molecule, order = _canonical(molecule)
+        canonical_molecule, order = _canonical(molecule, name)
         types, bonds = graph(canonical_molecule)
         return Graph(_in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds])
     kekulised = Chem.Mol(molecule)
@@ -390,16 +393,17 @@ def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(features.get_atom_feature_dims()), tuple(features.get_bond_feature_dims())
 
 
-def ogb_graph(molecule: Any, canonical: bool = False) -> tuple[list[int], list[int]]:
+def ogb_graph(molecule: Any, canonical: bool = False, name: str | None = None) -> tuple[list[int], list[int]]:
     """The categories of ogb's `smiles2graph`, flat: those of one atom after the other; atom, atom, those of one bond.
 
     Args:
         molecule: A sanitised RDKit molecule, not kekulised.
         canonical: Whether categories are those of the canonical SMILES, on whose order the tag of a stereo centre
             depends.
+        name: As in :func:`graph`.
     """
     features = _ogb_features()
-    drawn, order = _canonical(molecule) if canonical else (molecule, list(range(molecule.GetNumAtoms())))
+    drawn, order = _canonical(molecule, name) if canonical else (molecule, list(range(molecule.GetNumAtoms())))
     atoms = _in_order([features.atom_to_feature_vector(atom) for atom in drawn.GetAtoms()], order)
     bonds = []
     for bond in drawn.GetBonds():
@@ -470,17 +474,17 @@ def process(
                 raise UnusableMoleculeError("there is no SMILES")
             molecule = parse(text, repair_radicals, ogb=features == "ogb")
             atom_types: list[str] = []
+            name = smiles_of(molecule) if with_names else None
             if features == "ogb":
-                atoms, flat = ogb_graph(molecule, canonical)
+                atoms, flat = ogb_graph(molecule, canonical, name)
                 bonds = None
             else:
-                atom_types, bonds = graph(molecule, canonical)
+                atom_types, bonds = graph(molecule, canonical, name)
                 flat = [number for bond in bonds for number in bond]
             terms = solubility_terms(molecule, bonds) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
             relation = _KINSHIPS[kinship](molecule)
-            name = smiles_of(molecule) if with_names else None
         except ImportError:
             raise
         except UnusableMoleculeError as error:
