@@ -15,6 +15,7 @@ from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.operator import is_transforming, reference_gradients
+from tg_lpe.ops.products import linear
 
 MAX_NODES = 512
 """Largest graph by default: the features of its pairs take 64 MiB in float32 at 64 channels, some ten times a layer."""
@@ -74,20 +75,20 @@ class PairAttention(nn.Module):
     def __init__(self, hidden_channels: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
-        self.heads, width = heads, hidden_channels // heads
+        self.heads, self.width = heads, hidden_channels // heads
         self.query = Linear(hidden_channels, hidden_channels)
         self.key_value = Linear(hidden_channels, 2 * hidden_channels, bias=False)
         self.pair_scale = Linear(hidden_channels, hidden_channels)
         self.pair_shift = Linear(hidden_channels, hidden_channels)
-        self.score = nn.Parameter(torch.empty(heads, width))
-        self.pair_value = nn.Parameter(torch.empty(heads, width, width))
+        self.score = nn.Parameter(torch.empty(heads, self.width))
+        self.pair_value = nn.Parameter(torch.empty(heads, self.width, self.width))
         self.dropout = nn.Dropout(dropout)
         self._draw()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for linear in (self.query, self.key_value, self.pair_scale, self.pair_shift):
-            linear.reset_parameters()
+        for part in (self.query, self.key_value, self.pair_scale, self.pair_shift):
+            part.reset_parameters()
         self._draw()
 
     def _draw(self) -> None:
@@ -109,12 +110,14 @@ class PairAttention(nn.Module):
         key, value = self.key_value(h).chunk(2, 1)
         both = graph.pair_rows.gather(self.query(h)) + graph.pair_columns.gather(key)
         pairs = _related(both, self.pair_scale(state.values), self.pair_shift(state.values))
-        by_head = pairs.unflatten(1, (self.heads, -1))
-        weight = self._weights((by_head * self.score).sum(2), graph, state.keys).to(pairs.dtype)
+        # Products with a matrix of one block for each head, as broadcasting over heads takes several times as long.
+        of_head = torch.eye(self.heads, dtype=self.score.dtype, device=h.device).repeat_interleave(self.width, 0)
+        scores = linear(pairs, (of_head * self.score.view(-1, 1)).t(), None)
+        weight = self._weights(scores, graph, state.keys).to(pairs.dtype)
         values = graph.pad(value.unflatten(1, (self.heads, -1))).transpose(1, 2)
         from_nodes = graph.unpad((weight @ values).transpose(1, 2))
         flat = graph.unpad_pairs(weight.permute(0, 2, 3, 1))
-        weighted = graph.pair_rows.sum((by_head * flat.unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
+        weighted = graph.pair_rows.sum(pairs * linear(flat, of_head, None)).unflatten(1, (self.heads, -1))
         from_pairs = torch.einsum("nhd,hde->nhe", weighted, self.pair_value)
         return (from_nodes + from_pairs).flatten(1), pairs
 
