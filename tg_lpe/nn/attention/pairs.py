@@ -162,7 +162,8 @@ class _Related(torch.autograd.Function):
         if torch.is_grad_enabled():
             return tuple(reference_gradients(_reference, (both, scale, shift), [grad]))
         by_shift = torch.ops.aten.threshold_backward(grad, out, 0)
-        by_product = root.reciprocal().masked_fill_(root == 0, 0.0).mul_(0.5).mul_(by_shift)
+        slope = torch.ops.aten.threshold_backward(root.reciprocal(), root, 0)  # 1 / root where root is not zero
+        by_product = slope.mul_(0.5).mul_(by_shift)
         return by_product * scale, by_product * both, by_shift
 
 
