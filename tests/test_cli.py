@@ -107,6 +107,14 @@ def test_help_needs_neither_torch_nor_pyg() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    """As ``tg-lpe zoo | head -1``."""
+    closed = "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1)"
+    run = f"{closed}; from tg_lpe.cli import main; sys.exit(main(['zoo']))"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and not done.stderr
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "zoo"])
 def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit) as stopped:

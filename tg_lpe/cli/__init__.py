@@ -67,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         module, args = parse(command, words)
         module.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # what reads the output, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = error.told(as_option) if isinstance(error, ArgumentError) else str(error)
         print(f"tg-lpe {command}: {message}", file=sys.stderr)

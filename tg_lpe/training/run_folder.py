@@ -85,7 +85,8 @@ class RunFolder:
 
         Raises:
             ValueError: if the folder holds a run and ``resume`` is not set, or holds one of other settings, a
-                part of one, or another ``config.json``, or another process uses the folder.
+                part of one, or another ``config.json``, or is inside a run's or around some, or another process uses
+                the folder.
         """
         self._lock()
         self._remove_leftovers()
@@ -115,11 +116,27 @@ class RunFolder:
             if changed := _differences(before, json.loads(json.dumps(config))):
                 raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
         else:
+            self._check_place()
             write_json(self.config, config)
         if not self.result.exists():
             words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             write_json(self.environment, {**environment(), "command": words})
         return is_started and any(state.exists() for state in self._states)
+
+    def _check_place(self) -> None:
+        """Refuse a new run among those of ``--seeds`` or ``--folds``, and those in a run's own folder."""
+        of_run = (self.config.name, self.metrics.name)
+        is_run = {
+            folder: all((folder / name).exists() for name in of_run)
+            for folder in (self.path.absolute().parent, *sorted(self.path.iterdir()))
+        }
+        if runs := [folder.name for folder, found in is_run.items() if found]:
+            raise ArgumentError(
+                "{} is no place for a new run beside that in {}: choose another {folder}",
+                self.path,
+                ", ".join(runs[:3]),
+                folder=...,
+            )
 
     @property
     def _states(self) -> tuple[Path, Path]:

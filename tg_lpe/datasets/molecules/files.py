@@ -307,7 +307,11 @@ class MoleculeFile:
     def _at(self, column: str) -> int:
         if self.header.count(column) != 1:
             number = "no column" if column not in self.header else "more than one column"
-            raise ValueError(f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}")
+            several = column.split(",")
+            hint = f"; several are written apart: {' '.join(several)}" if set(several) <= set(self.header) else ""
+            raise ValueError(
+                f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}{hint}"
+            )
         return self.header.index(column)
 
     def _smiles_places(self, header: Sequence[str]) -> list[int]:
