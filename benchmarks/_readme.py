@@ -132,7 +132,8 @@ def moleculenet_row(entry: dict[str, Any]) -> list[str]:
     figures = ["" if one is None else mean_and_spread(one[name], one[f"{name}_std"]) for one in starts]
     there = next(one for one in starts if one is not None)
     seeds = [str(len(one["seeds"])) for one in starts if one is not None]
-    sizes = [f"{there['num_parameters']:,}", " and ".join(dict.fromkeys(seeds)), f"{entry['seconds'] / 60:.0f}"]
+    size = "" if there["num_parameters"] is None else f"{there['num_parameters']:,}"
+    sizes = [size, " and ".join(dict.fromkeys(seeds)), f"{entry['seconds'] / 60:.0f}"]
     return [entry["set"], entry["row"], METRICS[entry["metric"]].title, *figures, *sizes]
 
 

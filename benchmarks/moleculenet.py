@@ -8,27 +8,38 @@ scaffold, 80/10/10. The figure is the ROC-AUC, the mean over the columns of labe
 from ZINC a model of each row is first trained on the constrained solubility of ZINC's molecules; its weights but the
 head's are the start, one for all seeds. Both read ogb's features of atoms and bonds.
 
-Every run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a stopped
-run is resumed, and a run that another process works on is skipped: start the command several times to use several
-cores, or again to add seeds. The complete runs are then collected into a JSON file: for each set and row, mean and
-spread over seeds of the test figures at the best epoch of validation, beside the published figures.
+The row "fingerprints" is the control without a graph: a random forest of scikit-learn's for each column of labels, 500
+trees, on counts of the 2,048 Morgan fragments of radius 2, fitted to the training part; --add keeps the other rows.
+
+Every other run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a
+stopped run is resumed, and a run that another process works on is skipped: start the command several times to use
+several cores, or again to add seeds. The complete runs are then collected into a JSON file: for each set and row, mean
+and spread over seeds of the test figures at the best epoch of validation, beside the published figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from _arguments import Parser
 from _readme import moleculenet_row
 from _runs import complete_runs, machine_of, run, slug, summary
+from rdkit import Chem
+from rdkit.Chem import rdFingerprintGenerator
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
-from tg_lpe.checkpoints.files import write_json
-from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.training.run_folder import RunFolder, environment
 
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
 STARTS = ("scratch", "zinc")
@@ -52,6 +63,8 @@ ROWS = {
     **{f"(2,1)-GT, {name}": [*ENCODERS[name], *TUPLES] for name in ("LPE", "SPE", NOT_PRETRAINED)},
 }
 """Options of the training from scratch, and of the one on ZINC."""
+FINGERPRINTS, TREES = "fingerprints", 500
+"""The control, which is no training of tg-lpe's."""
 
 MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.attention_options.dropout", "0.1"]
 UNSCALED = ["--task.mean", "[0]", "--task.std", "[1]"]  # as in the runs of the table
@@ -82,7 +95,14 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with moleculenet and zinc")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        choices=[*ROWS, FINGERPRINTS],
+        default=list(ROWS),
+        metavar="ROW",
+        help="; ".join([*ROWS, FINGERPRINTS]),
+    )
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, help="(default: both)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument("--epochs", type=int, default=45, help="from scratch (default: %(default)s)")
@@ -92,11 +112,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of this process")
     parser.add_argument("--out", metavar="DIR", default="runs/moleculenet", help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
+    parser.add_argument("--add", action="store_true", help="keep the rows of the file that were not run here")
     parser.add_argument("--quick", action="store_true", help="an epoch of tiny models on molecules that RDKit brings")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/moleculenet.json", help="(%(default)s)")
     args = parser.parse_args()
     if args.quick:
-        args.sets, args.rows, args.epochs, args.tuning_epochs, args.zinc_epochs = ["bbbp", "esol"], ["none"], 1, 1, 1
+        args.sets, args.rows, args.epochs, args.tuning_epochs, args.zinc_epochs = (
+            ["bbbp", "esol"],
+            ["none", FINGERPRINTS],
+            1,
+            1,
+            1,
+        )
         with tempfile.TemporaryDirectory() as folder:
             args.out, args.data = f"{folder}/runs", Path(folder)
             write_molecules(args.data)
@@ -110,7 +137,7 @@ def main() -> None:
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs and collect the complete ones."""
     for seed in [] if args.collect else args.seeds:
-        for row in args.rows:
+        for row in (row for row in args.rows if row in ROWS):
             for start in args.starts:
                 for name in args.sets:
                     train(name, row, start, seed, args)
@@ -120,14 +147,60 @@ def compare(args: argparse.Namespace) -> None:
         for row in ROWS
     }
     entries = [entry(*key, by_start) for key, by_start in found.items() if any(by_start.values())]
+    if FINGERPRINTS in args.rows and not args.collect:
+        entries += [{"set": name, "row": FINGERPRINTS, **by_fingerprints(name, args)} for name in args.sets]
     if not entries:
         sys.exit(f"no run under {args.out} is complete")
+    file = Path(args.json)
+    if args.add and file.exists():
+        here = {(one["set"], one["row"]) for one in entries}
+        entries = [one for one in read_json(file)["results"] if (one["set"], one["row"]) not in here] + entries
+    entries.sort(key=lambda one: (SETS.index(one["set"]), [*ROWS, FINGERPRINTS].index(one["row"])))
     for one in entries:
         print(" | ".join(moleculenet_row(one)))
-    first = next(runs for by_start in found.values() for runs in by_start.values() if runs)
+    first = [runs for by_start in found.values() for runs in by_start.values() if runs]
     budget = {"epochs": args.epochs, "tuning_epochs": args.tuning_epochs, "zinc_epochs": args.zinc_epochs}
-    machine = machine_of(next(iter(first.values())))
-    write_json(Path(args.json), {**budget, "results": entries, "published": PUBLISHED, "machine": machine})
+    machine = machine_of(next(iter(first[0].values()))) if first else environment()
+    write_json(file, {**budget, "results": entries, "published": PUBLISHED, "machine": machine})
+
+
+def by_fingerprints(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Figures of random forests on the same split; missing labels take part in neither fit nor figure."""
+    start = time.process_time()
+    file = args.data / "moleculenet" / f"{name}.csv"
+    with open(file, newline="", encoding="utf-8") as lines:
+        targets = next(reader := csv.reader(lines))[1:]
+        rows = {text: labels for text, *labels in reader if Chem.MolFromSmiles(text) is not None}
+    splits = load_molecules(file, targets=targets, split="scaffold", canonical=False, progress=False)
+    val, test = (set(splits.smiles[part]) for part in ("val", "test"))
+    counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048).GetCountFingerprintAsNumPy
+    x = np.stack([counts(Chem.MolFromSmiles(text)) for text in rows])
+    y = np.array([[float(cell) if cell else np.nan for cell in labels] for labels in rows.values()])
+    in_test = np.array([text in test for text in rows])
+    in_train = ~(in_test | np.array([text in val for text in rows]))
+    values = []
+    for seed in args.seeds:
+        by_column = []
+        for column in y.T:
+            fit, asked = (part & ~np.isnan(column) for part in (in_train, in_test))
+            if name == "esol":
+                forest = RandomForestRegressor(TREES, random_state=seed).fit(x[fit], column[fit])
+                by_column.append(root_mean_squared_error(column[asked], forest.predict(x[asked])))
+            elif len(set(column[asked])) == len(set(column[fit])) == 2:
+                forest = RandomForestClassifier(TREES, random_state=seed).fit(x[fit], column[fit])
+                by_column.append(roc_auc_score(column[asked], forest.predict_proba(x[asked])[:, 1]))
+        values.append(statistics.fmean(by_column))
+    figure = f"test_{metric(name)}"
+    scratch = {
+        "seeds": args.seeds,
+        figure: statistics.fmean(values),
+        f"{figure}_std": statistics.stdev(values) if len(values) > 1 else None,
+        f"{figure}_by_seed": values,
+        "num_parameters": None,
+        "molecules": [int(in_train.sum()), len(val), int(in_test.sum())],
+    }
+    seconds = (time.process_time() - start) / len(args.seeds)
+    return {"metric": metric(name), "scratch": scratch, "zinc": None, "seconds": seconds}
 
 
 def train(name: str, row: str, start: str, seed: int, args: argparse.Namespace) -> None:
