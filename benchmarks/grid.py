@@ -1,4 +1,4 @@
-"""The reference grid: every encoding on ten kinds of data, by tg_lpe.compare.
+"""The reference grid: every encoding on many kinds of data, by tg_lpe.compare.
 
     python benchmarks/grid.py --data DIR [--columns NAME ...] [--rows NAME ...] [--seeds 0 1] [--processes 2]
     python benchmarks/grid.py --data DIR --rows first --seeds 0 1

@@ -28,7 +28,7 @@ def encode_on_disk(
         encoder: one that reads no features; its edge channels are left out.
         graph: the graph.
         columns: probes that go through the layers together. Fewer take less memory and more passes over the edges:
-            ``num_filters * (num_layers + 1) // 2 * num_probes / columns``.
+            ``num_filters * ((num_layers + 1) // 2) * num_probes / columns``.
         block_entries: entries of the adjacency matrix that are multiplied at once.
 
     Returns:
