@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.graph.buckets import Bucket
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import padded_batch
@@ -178,41 +177,18 @@ def effective_resistance(
             f"all pairs are those of a single graph, got a batch of {graph.num_graphs}; pairs='edges' takes batches"
         )
     if pairs == "all":
-        return resistance_pairs(graph, tolerance)[1].view(graph.num_nodes, graph.num_nodes)
+        label = component_labels(graph)
+        every = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64, device=graph.device)
+        for _, inverse in _pseudo_inverses(graph, tolerance):  # of the graph, unless it has no nodes
+            every = _resistances(inverse)[0]
+        return every.masked_fill(label.unsqueeze(1) != label, math.inf).fill_diagonal_(0.0)
     edges = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
-    for _, where, inverse in _pseudo_inverses(graph, tolerance):
+    for where, inverse in _pseudo_inverses(graph, tolerance):
         edges[where.edges] = where.at_edges(_resistances(inverse))[0]
     if graph.conductance is not None:  # an edge of weight zero is absent: it may join two components
         label = component_labels(graph)
         edges = edges.masked_fill(label[graph.tail] != label[graph.head], math.inf)
     return graph.spread_to_directed(edges)
-
-
-def resistance_pairs(graph: Graph, tolerance: float = 1e-10) -> tuple[Tensor, Tensor]:
-    """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
-
-    Args:
-        graph: the batch.
-        tolerance: as :func:`effective_resistance`.
-
-    Returns:
-        The pairs, int64 ``[2, num_pairs]``, graph by graph and row by row, and their resistances ``[num_pairs]``,
-        float64.
-    """
-    size = graph.ptr.diff()
-    start = size.square().cumsum(0) - size.square()
-    first = torch.repeat_interleave(graph.ptr[:-1], size.square())
-    within = torch.arange(first.numel(), device=graph.device) - torch.repeat_interleave(start, size.square())
-    width = torch.repeat_interleave(size, size.square())
-    index = torch.stack([first + within // width.clamp(min=1), first + within % width.clamp(min=1)])
-    label = component_labels(graph)
-    values = torch.zeros(first.numel(), dtype=torch.float64, device=graph.device)
-    for bucket, _, inverse in _pseudo_inverses(graph, tolerance):
-        for number, own in zip(bucket.graphs.tolist(), _resistances(inverse), strict=True):
-            n, begin = int(size[number]), int(start[number])
-            values[begin : begin + n * n] = own[:n, :n].flatten()
-    apart = label[index[0]] != label[index[1]]
-    return index, values.masked_fill(apart, math.inf).masked_fill(index[0] == index[1], 0.0)
 
 
 def _resistances(inverse: Tensor) -> Tensor:
@@ -221,7 +197,7 @@ def _resistances(inverse: Tensor) -> Tensor:
     return (diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse).clamp(min=0)
 
 
-def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[Bucket, EdgePositions, Tensor]]:
+def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions, Tensor]]:
     """``L^+`` of each graph by Lemma 4, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
 
     Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
@@ -245,7 +221,7 @@ def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[Bucket, E
         z = fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
         with torch.no_grad():
             inverse = fast_electric_flow_output(fast_electric_flow(layers).to(z.device)(z))
-        yield bucket, where, 0.5 * (inverse + inverse.mT)
+        yield where, 0.5 * (inverse + inverse.mT)
 
 
 def _relative(bound: Callable[[int, float, float], float], lower: float) -> Callable[[int], float]:
@@ -291,33 +267,6 @@ def heat_kernel(
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     (laplacian,) = padded_batch(graph).dense_laplacians(ones)
     return _cubed(laplacian, s, float(bounds.spectral_bounds(graph)[1]), tolerance)[0]
-
-
-def heat_kernel_entries(graph: Graph, times: Sequence[float], tolerance: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """Heat kernels ``exp(-s L)`` at nodes and edges, by Lemma 5.
-
-    Args:
-        graph: the batch.
-        times: diffusion times ``s``, the temperatures of the paper.
-        tolerance: as :func:`heat_kernel`.
-
-    Returns:
-        Diagonals ``[num_nodes, num_times]`` and entries at the edges ``[num_edges, num_times]``, float64.
-    """
-    ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
-    if graph.num_nodes == 0:
-        return ones.new_zeros(0, len(times)), ones.new_zeros(0, len(times))
-    upper, padded = bounds.spectral_bounds(graph)[1], padded_batch(graph)
-    nodes, edges = [], ones.new_zeros(graph.num_edges, len(times))
-    for bucket, laplacian, where in zip(
-        padded.buckets, padded.dense_laplacians(ones), padded.edge_positions(), strict=True
-    ):
-        top = float(upper[bucket.graphs].max())
-        kernels = torch.stack([_cubed(laplacian, s, top, tolerance) for s in times])
-        kernels = kernels.view(-1, bucket.max_nodes, bucket.max_nodes)
-        nodes.append(where.diagonal(kernels).mT)
-        edges[where.edges] = where.at_edges(kernels).mT
-    return padded.unpad_rows(nodes), edges
 
 
 def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
