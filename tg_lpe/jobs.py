@@ -318,8 +318,8 @@ class EncodingJob:
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the usable SMILES of a table as graphs, and why others are not usable."""
-        from tg_lpe.datasets.molecules import MoleculeDataset
         from tg_lpe.datasets.molecules._pool import read_smiles
+        from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of
 
         smiles = [string if isinstance(string, str) else "" for string in table[self.smiles_column].to_pylist()]
         if self.reader is not None:
@@ -327,10 +327,9 @@ class EncodingJob:
             graphs, reasons = batch.graphs, batch.reasons
         else:
             [answer] = read_smiles(smiles, repair_radicals=False, canonical=True, num_workers=0, chunk_size=len(smiles))
-            reasons = [found if isinstance(found, str) else None for found in answer["molecules"]]
-            usable = [found for found in answer["molecules"] if not isinstance(found, str)]
-            atoms, bonds = [found[0] for found in usable], [found[1] for found in usable]
-            graphs = MoleculeDataset.from_graphs(atoms, bonds, [float("nan")] * len(usable))
+            molecules = molecules_of(answer)
+            reasons = [molecule if isinstance(molecule, str) else None for molecule in molecules]
+            graphs = dataset_of(molecules, [(float("nan"),)] * reasons.count(None))
         return partial(_part, graphs), list(reasons)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:

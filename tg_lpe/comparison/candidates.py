@@ -113,9 +113,9 @@ def _candidate(entry: Any) -> Candidate:
     if isinstance(entry, Candidate):
         return entry
     if isinstance(entry, type) and issubclass(entry, Encoder):
-        return Candidate({"class": _registered(entry).__name__})
+        return Candidate({"class": register(entry).__name__})
     if isinstance(entry, Encoder):
-        _registered(type(entry))
+        register(type(entry))
         return Candidate(entry)
     if entry is None or isinstance(entry, Mapping | Checkpoint):
         return Candidate(entry)
@@ -158,10 +158,6 @@ def _encoder_in(name: str) -> Checkpoint:
     if checkpoint.is_model:
         raise ValueError(f"an encoding must be an encoder, and {name} is a trained model")
     return checkpoint.encoder
-
-
-def _registered(cls: type[Encoder]) -> type[Encoder]:
-    return ENCODERS[cls.__name__] if ENCODERS.get(cls.__name__) is cls else register(cls)
 
 
 def _name(entry: Any, candidate: Candidate) -> str:
