@@ -32,7 +32,7 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or edges that do not join two different nodes.
     """
-    read = _ends(tail, head, num_nodes)
+    read = checked_ends(tail, head, num_nodes)
     orders = tail.new_empty(num_nodes)
     sizes = {"num_nodes": num_nodes, "num_edges": tail.numel(), "max_order": max_order, "max_visits": max_visits}
     malformed = f"each edge must join two different nodes of {num_nodes}"
@@ -65,7 +65,8 @@ def ball_polynomials_backward(
     return grad
 
 
-def _ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Tensor]:
+def checked_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Tensor]:
+    """Return the ends of edges as :func:`~tg_lpe.ops.cpu.checked` does; nodes and edges have numbers of 32 bits."""
     num_edges = tail.numel()
     if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
         raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
@@ -80,7 +81,7 @@ def _call(
     num_filters, num_edges = adjacency.size(0), tail.numel()
     num_nodes, dtype = orders.numel(), adjacency.dtype
     rows = {"grad_nodes": num_nodes, "grad_edges": num_edges}
-    read = _ends(tail, head, num_nodes) | checked(
+    read = checked_ends(tail, head, num_nodes) | checked(
         {
             "adjacency": (adjacency, dtype, (num_filters, num_edges)),
             "orders": (orders, torch.int64, (num_nodes,)),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.ops.cpu import Function, Int, Pointer, checked
+from tg_lpe.ops.cpu.balls import checked_ends
 
 _triangle_products = Function(
     "triangle_products",
@@ -21,20 +22,10 @@ def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_node
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or edges that do not join two different nodes.
     """
-    num_edges = tail.numel()
-    if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
-        raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
-    shape = a.size(0), num_edges
-    read = checked(
-        {
-            "tail": (tail, torch.int64, (num_edges,)),
-            "head": (head, torch.int64, (num_edges,)),
-            "a": (a, a.dtype, shape),
-            "b": (b, a.dtype, shape),
-        }
-    )
+    shape = a.size(0), tail.numel()
+    read = checked_ends(tail, head, num_nodes) | checked({"a": (a, a.dtype, shape), "b": (b, a.dtype, shape)})
     out = torch.empty_like(a, memory_format=torch.contiguous_format)
-    sizes = {"num_nodes": num_nodes, "num_edges": num_edges, "num_filters": shape[0]}
+    sizes = {"num_nodes": num_nodes, "num_edges": shape[1], "num_filters": shape[0]}
     malformed = f"each edge must join two different nodes of {num_nodes}"
     _triangle_products(a.dtype, malformed, {**read, "out": out}, **sizes)
     return out
