@@ -345,13 +345,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         }
 
 
-def warn_if_untrained(encoder: Encoder, stacklevel: int) -> None:
-    """Warn if the weights of an encoder are random and still those that were drawn when it was made.
-
-    Args:
-        encoder: an encoder that is about to be used as it is.
-        stacklevel: as :func:`warnings.warn`, counted from the caller.
-    """
+def warn_if_untrained(encoder: Encoder) -> None:
+    """Warn the caller of a constructor if the weights of its encoder are random and still as they were drawn."""
     weights = dict(encoder.named_parameters())
     if not weights or encoder._not_jsonable:
         return
@@ -374,7 +369,7 @@ def warn_if_untrained(encoder: Encoder, stacklevel: int) -> None:
             f"this {name} has random weights, so each one that is made encodes differently: take a pretrained one, "
             f"{name}.from_pretrained(NAME_OR_FOLDER), or train it first; torch.manual_seed(SEED) before {name}(...) "
             "gives the same weights in every program",
-            stacklevel=stacklevel + 1,
+            stacklevel=3,
         )
 
 

@@ -73,7 +73,7 @@ class Whitened(Encoder):
     def __init__(self, encoder: Encoder | Mapping[str, Any] | str | None = None) -> None:
         super().__init__()
         if isinstance(encoder, Encoder):
-            warn_if_untrained(encoder, 2)
+            warn_if_untrained(encoder)
         inside = as_encoder(load_encoder(encoder) if isinstance(encoder, str | Path) else encoder) or RandomWalk()
         self.encoder = copy.deepcopy(inside).freeze()
         self.out_channels, self.edge_out_channels = inside.out_channels, inside.edge_out_channels

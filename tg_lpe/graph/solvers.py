@@ -91,9 +91,9 @@ def is_dense(num_nodes: int, method: str, limit: int) -> bool:
     return method == "dense"
 
 
-def check_method(method: str, allowed: tuple[str, ...] = METHODS) -> None:
+def check_method(method: str) -> None:
     """Refuse an unknown method."""
-    check_choice("method", method, allowed)
+    check_choice("method", method, METHODS)
 
 
 def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array, Array]:

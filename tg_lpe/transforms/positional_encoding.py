@@ -75,7 +75,7 @@ class AddPositionalEncoding(GraphTransform):
                 f"{type(self).__name__}.from_pretrained takes a name or a folder"
             )
         check_encoder(encoder)
-        warn_if_untrained(encoder, 2)
+        warn_if_untrained(encoder)
         check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
         if edge_attr_name is None and not encoder.out_channels:
             raise ValueError(f"{type(encoder).__name__} encodes edges alone, so it needs edge_attr_name, got None")

@@ -10,8 +10,6 @@ from torch import Tensor
 from tg_lpe.arguments import ArgumentError
 
 NUM_BITS = 1024
-MAX_DISTANCE = 0.6
-"""Tanimoto distance up to which two molecules are neighbours, as in DeepChem's split."""
 
 MAX_MOLECULES = 50_000
 """All pairs are compared: minutes for that many, and four times as long for twice as many."""
@@ -64,7 +62,8 @@ def butina_clusters(fingerprints: Sequence[Sequence[int]]) -> list[int]:
 def _near(bits: Tensor, rows: Tensor) -> Tensor:
     """Which molecules are neighbours of some, themselves among them, bool ``[num_rows, num_molecules]``."""
     sizes = bits.sum(1)
-    # 1 - common / (a + b - common) <= 0.6, in integers that float32 holds exactly.
+    # A Tanimoto distance of at most 0.6, as in DeepChem's split, in integers that float32 holds exactly:
+    # 1 - common / (a + b - common) <= 0.6.
     near = 7 * (bits[rows] @ bits.T) >= 2 * (sizes[rows, None] + sizes)
     near[torch.arange(len(rows)), rows] = True  # also where no bit is set
     return near
