@@ -11,7 +11,7 @@ from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.nn._util import reset_parts, without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.gin import GINLayer, neighbour_sums
 from tg_lpe.nn.probes import RandomProbes
 
@@ -78,10 +78,6 @@ class RPEARL(Encoder):
         self.filters = nn.Sequential(nn.Linear(powers, hidden_channels), nn.LayerNorm(hidden_channels), nn.ReLU())
         widths = [hidden_channels] * num_layers + [out_channels]
         self.layers = nn.ModuleList([GINLayer(hidden_channels, hidden_channels, width) for width in widths[1:]])
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        reset_parts(self)
 
     def encode(
         self,

@@ -9,7 +9,7 @@ from tg_lpe.arguments import check_choice, check_count, check_no_effect
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts, without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.gin import GINLayer, normed_perceptron
 
 NETS = ("gin", "deep_set")
@@ -81,10 +81,6 @@ class SignNet(EigenpairEncoder):
         )
         self.phi = normed_perceptron(2, hidden_channels, hidden_channels) if net == "deep_set" else None
         self.rho = normed_perceptron(hidden_channels, hidden_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        reset_parts(self)
 
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:

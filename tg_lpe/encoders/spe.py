@@ -16,7 +16,7 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import reset_all, without_autocast
 from tg_lpe.nn.gin import neighbour_sums
 
 CHUNK = 2**24
@@ -100,9 +100,8 @@ class SPE(EigenpairEncoder):
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         nn.init.zeros_(self.epsilon)
-        for module in (*self.phi, self.first, self.second):
-            if not isinstance(module, nn.ReLU):
-                module.reset_parameters()  # type: ignore[operator]
+        for part in self.children():
+            reset_all(part)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Eigenvalues and eigenvectors, in the dtype of the weights.

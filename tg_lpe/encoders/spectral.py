@@ -418,10 +418,6 @@ class TokenSet(nn.Module):
         self.first = nn.Linear(in_channels, 2 * out_channels)
         self.second = nn.Linear(2 * out_channels, out_channels)
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        reset_parts(self)
-
     def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
         """Map tokens to one row for each set, see :meth:`TokenTransformer.forward`."""
         h = self.second(self.first(tokens).relu()).relu()

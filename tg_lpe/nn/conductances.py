@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.features import Feature
 
 
@@ -110,9 +111,7 @@ class LearnedConductances(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the conductances anew."""
-        for part in (self.edge, self.ground):
-            if part is not None:
-                part.reset_parameters()
+        reset_parts(self)
 
 
 EDGE_START = (1.0, 0.5)

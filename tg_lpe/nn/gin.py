@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import reset_all
 
 
 def neighbour_sums(graph: Graph, h: Tensor) -> Tensor:
@@ -40,8 +41,7 @@ class GINLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         nn.init.zeros_(self.epsilon)
-        for part in (self.net[0], self.net[1], self.net[3]):
-            part.reset_parameters()  # type: ignore[operator]
+        reset_all(self.net)
 
     def forward(self, graph: Graph, h: Tensor) -> Tensor:
         """Rows ``[num_nodes, ..., out_channels]`` of ``h``, ``[num_nodes, ..., in_channels]``."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_flags, check_heads, check_share
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_all, reset_parts
+from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
@@ -53,8 +53,7 @@ class EdgeAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for linear in (self.query, self.key_value, self.edge):
-            linear.reset_parameters()
+        reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """One round of attention.
@@ -121,12 +120,7 @@ class EdgeAttentionLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
-        self.attention.reset_parameters()
-        self.node_update.reset_parameters()
-        if self.edge_update is not None:
-            self.edge_update.reset_parameters()
-        if self.local is not None:
-            reset_all(self.local)
+        reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`."""
@@ -167,10 +161,6 @@ class LocalPart(nn.Module):
         super().__init__()
         self.net = _FeedForward(hidden_channels)
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        reset_parts(self.net)
-
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         """Sum messages at the nodes, ``[num_nodes, hidden_channels]``; arguments as :class:`EdgeAttention`'s."""
         messages = (graph.source.gather(h) + e).relu_()
@@ -189,13 +179,6 @@ class FeatureUpdate(nn.Module):
         self.norm_feed_forward = make_norm(norm, channels)
         self.dropout = nn.Dropout(dropout)
         self.drop_path = DropPath(drop_path)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
-        self.out.reset_parameters()
-        reset_all(self.norm_attention)
-        reset_parts(self.feed_forward)
-        reset_all(self.norm_feed_forward)
 
     def forward(self, x: Tensor, update: Tensor, graphs: RowGroups, local: Tensor | None = None) -> Tensor:
         """New features ``[num_rows, channels]`` from the old, what attention found, and the local part's output."""

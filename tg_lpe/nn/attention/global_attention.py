@@ -177,9 +177,6 @@ class NoAttention(nn.Module):
     def __init__(self, hidden_channels: int, heads: int) -> None:
         super().__init__()
 
-    def reset_parameters(self) -> None:
-        """There are none."""
-
     def forward(self, h: Tensor, graph: Graph, state: Any) -> tuple[Tensor, Any]:
         """Zeros."""
         return torch.zeros_like(h), state

@@ -88,10 +88,6 @@ class Convolution(nn.Module):
         super().__init__()
         self.conv = make_convolution(hidden_channels, local, options)
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        reset_all(self.conv)
-
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         """Apply the convolution, see :func:`convolve`."""
         return convolve(self.conv, h, e, graph)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice, check_count, check_heads, check_positive
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.ops.segment import RowGroups
@@ -81,10 +81,6 @@ class FeatureMaps(nn.Module):
         self.heads = heads
         self.query = Linear(hidden_channels, hidden_channels, bias=False)
         self.key = Linear(hidden_channels, hidden_channels, bias=False)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        reset_parts(self)
 
     def forward(self, h: Tensor) -> Tensor:
         """Features of queries and keys, ``[num_nodes, heads, 2, hidden_channels // heads]``."""
@@ -178,8 +174,8 @@ class PrimalAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for part in (self.features, self.virtual, self.out):
-            part.reset_parameters()
+        for part in self.children():
+            reset_all(part)
         self._reset_own()
 
     def shared(self) -> SharedProjection:

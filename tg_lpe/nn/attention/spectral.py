@@ -12,7 +12,7 @@ from torch.nn import functional
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_share
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_all
+from tg_lpe.nn._util import reset_all, reset_parts
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
@@ -381,8 +381,7 @@ class SpectralAttentionLayer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and forget running statistics."""
-        for part in (self.attention, self.out, self.norm_attention, self.feed_forward, self.norm_feed_forward):
-            reset_all(part)
+        reset_parts(self)
 
     def shared(self) -> MissingEdges:
         """Return what the layers of a model share."""
