@@ -48,14 +48,13 @@ struct Columns {
     }
 };
 
-// What all filters share: the sizes, the edges, and the adjacency by rows, entry p of which is that of edge[p].
+// What all filters share: the sizes, the edges, and the adjacency by rows.
 struct Structure {
     int64_t num_rows, max_nodes, num_edges, num_filters, num_layers, num_probes;
     const int64_t *tail, *head;
     int64_t width = num_filters * num_layers;                   // of a row of the result
     int64_t depth = num_layers > 1 ? (num_layers + 1) / 2 : 0;  // products: the first layer needs none, it is P
-    Buffer<int64_t> crow{num_rows + 1};
-    Buffer<int32_t> col{2 * num_edges}, edge{2 * num_edges};
+    Rows rows{num_rows, num_edges};
 };
 
 // A filter's product with one line of columns.
@@ -237,20 +236,6 @@ void read_nodes(const Structure& s, const T* diagonals, const T* scale, const T*
     }
 }
 
-// A neighbour, and the edge that leads to it, put into its row.
-struct Neighbour {
-    int32_t *col, *edge;
-
-    void ahead(int64_t at) const {
-        __builtin_prefetch(col + at, 1);
-        __builtin_prefetch(edge + at, 1);
-    }
-    void operator()(int64_t at, int64_t, int64_t j, int64_t e) const {
-        col[at] = int32_t(j);
-        edge[at] = int32_t(e);
-    }
-};
-
 template <typename T>
 int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* nodes, T* edges,
               int64_t num_threads) {
@@ -260,15 +245,14 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
         return std::max<int64_t>(1, std::min(num_threads, lines / WORTH_A_THREAD));
     };
     const int64_t row_threads = threads_for(n + 2 * m), edge_threads = threads_for(m * s.depth);
-    const Neighbour place{&s.col[0], &s.edge[0]};
-    if (!rows_of_edges(n, m, s.tail, s.head, &s.crow[0], row_threads, place)) return MALFORMED;
+    if (!s.rows.fill(s.tail, s.head, row_threads)) return MALFORMED;
     huge_pages(nodes, n * s.width * int64_t(sizeof(T)));
     if (edges) huge_pages(edges, m * s.width * int64_t(sizeof(T)));
 
     std::vector<int64_t> bound(row_threads + 1, n);  // of the threads' rows: as many entries, about, for each
     bound[0] = 0;
     for (int64_t part = 1, i = 0; part < row_threads; ++part) {
-        while (i < n && s.crow[i] + i < part * (2 * m + n) / row_threads) ++i;
+        while (i < n && s.rows.crow[i] + i < part * (2 * m + n) / row_threads) ++i;
         bound[part] = i;
     }
     const auto each_rows = [&](auto work_on) {
@@ -309,13 +293,13 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
             continue;
         }
         each_rows([&](int64_t begin, int64_t end) {
-            for (int64_t p = s.crow[begin]; p < s.crow[end]; ++p) value[p] = own[s.edge[p]];
+            for (int64_t p = s.rows.crow[begin]; p < s.rows.crow[end]; ++p) value[p] = own[s.rows.edge[p]];
         });
         for (int64_t block = 0; block < num_blocks; ++block) {
             const Columns<T> columns(s.num_probes - block * WIDTH);
             for (int64_t layer = 1; layer <= s.depth; ++layer) {
                 T* const copy = edges ? &half[(layer - 1) * WIDTH] : nullptr;
-                const Pass<T> pass{&s.crow[0],      &s.col[0],   &value[0], &minus[block * n], slot(layer - 1),
+                const Pass<T> pass{&s.rows.crow[0],      &s.rows.col[0],   &value[0], &minus[block * n], slot(layer - 1),
                                    slot(layer - 2), slot(layer), copy,      run,               alpha,
                                    gamma,           diagonal(2 * layer),    diagonal(2 * layer - 1)};
                 each_rows([&](int64_t begin, int64_t end) {
