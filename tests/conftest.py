@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from tg_lpe.checkpoints.checkpoint import CLASSES
@@ -64,6 +65,20 @@ def names_of_one_test() -> Iterator[None]:
     for registry, entries in zip(REGISTRIES, before, strict=True):
         registry._entries.clear()
         registry._entries.update(entries)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Set the number of threads back, a setting of the process that ``--threads`` changes."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_thread(threads: None) -> None:
+    """Sums in one order, so that a run in this process has the bits of one in another."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

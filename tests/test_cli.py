@@ -9,7 +9,6 @@ import lzma
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,11 @@ from tg_lpe.encoders import ENCODERS, RandomWalk, load_encoder, register
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("threads")
+
 COMMANDS = ("train", "compare", "pretrain", "encode", "predict", "show", "report", "demo")
 TINY = ["--epochs", "1", "--model.hidden_channels", "8", "--model.heads", "2", "--model.num_layers", "1", "--quiet"]
 LINES = ["CCO ethanol", "c1ccccc1", "C1CC(", "CC(=O)O acid", "N"]
-
-
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    """`--threads` is a setting of the process."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

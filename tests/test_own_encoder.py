@@ -75,14 +75,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
     del sys.modules["own_encoders"]
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """``--threads`` is a setting of the process."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def graphs(count: int, seed: int = 0) -> list[Data]:
     """Random graphs whose label is their number of nodes of degree two or more: degrees decide it."""
     generator = torch.Generator().manual_seed(seed)

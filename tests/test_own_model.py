@@ -62,14 +62,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
     del sys.modules["own_models"]
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """``--threads`` is a setting of the process."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def graphs(count: int, seed: int = 0) -> list[Data]:
     """Random graphs whose label is their number of nodes of type 1."""
     generator = torch.Generator().manual_seed(seed)

@@ -6,7 +6,6 @@ import csv
 import json
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.prediction import load
 from tg_lpe.training import JointTraining, TrainConfig
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAGE = next(page for page in DOCS if page.stem == "compare")
 SMALL: dict[str, Any] = {
@@ -71,15 +72,6 @@ def graph(size: int, seed: int, of_nodes: bool = False) -> Data:
 @pytest.fixture
 def graphs() -> list[Data]:
     return [graph(5 + number % 7, number) for number in range(40)]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums in one order, so that a training in this process has the bits of one in another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def figures(table: Comparison) -> list[dict[str, Any]]:

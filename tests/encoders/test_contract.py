@@ -316,8 +316,3 @@ def test_a_frozen_linear_transformer_sees_other_weights(change: Callable[[Any, A
 def test_names_of_attributes_are_checked(make: Callable[[], Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make()
-
-
-def test_one_graph_is_no_dataset() -> None:
-    with pytest.raises(TypeError, match="encode_dataset takes"):
-        AddPositionalEncoding(Degrees()).encode_dataset(ring())

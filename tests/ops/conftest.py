@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from tg_lpe.ops import cpu
 
@@ -20,11 +19,3 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
     else:
         pytest.skip("the C++ part is absent or switched off")
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Sets the number of threads back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

@@ -58,15 +58,12 @@ def test_gradients_are_differentiable() -> None:
 
 
 @needs_cpu
-def test_threads_change_no_bit() -> None:
+def test_threads_change_no_bit(threads: None) -> None:
     rows, source, target = sample(32, torch.float32, 3000, 9000)
-    found, threads = [], torch.get_num_threads()
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            found.append(attention.edge_attention(*rows, source, target, 4))
-    finally:
-        torch.set_num_threads(threads)
+    found = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        found.append(attention.edge_attention(*rows, source, target, 4))
     assert all(torch.equal(once, twice) for once, twice in zip(*found, strict=True))
 
 

@@ -67,13 +67,9 @@ def test_sizes() -> None:
             assert num_threads() == {expected}
 
 
-def test_alone() -> None:
+def test_alone(threads: None) -> None:
     """One thread of torch, and afterwards as before."""
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        with blas.alone():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    with blas.alone():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2

@@ -24,17 +24,13 @@ def test_product(rows: int, inner: int, columns: int, dtype: torch.dtype) -> Non
             torch.testing.assert_close(cpu_products.product(left, right, bias), torch.addmm(bias, a, b))
 
 
-def test_a_row_is_the_same_in_every_batch_and_on_all_threads() -> None:
+def test_a_row_is_the_same_in_every_batch_and_on_all_threads(threads: None) -> None:
     a, b = torch.randn(4001, 96), torch.randn(96, 80)
     whole = cpu_products.product(a, b, None)
     assert torch.equal(cpu_products.product(a[13:14], b, None), whole[13:14])
-    threads = torch.get_num_threads()
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            assert torch.equal(cpu_products.product(a, b, None), whole)
-    finally:
-        torch.set_num_threads(threads)
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        assert torch.equal(cpu_products.product(a, b, None), whole)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from tg_lpe.datasets.molecules import MoleculeSplits, load_molecules
 
@@ -33,12 +32,3 @@ def splits(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> Molecul
     """The molecules of that folder."""
     cache = tmp_path_factory.mktemp("cache")
     return load_molecules(molecules, computed="solubility", cache_dir=cache, num_workers=0, progress=False)
-
-
-@pytest.fixture
-def one_thread() -> None:
-    """Sums in one order, so that a run in this process has the bits of one in another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

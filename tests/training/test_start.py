@@ -109,13 +109,6 @@ def weights(folder: str) -> dict[str, Tensor]:
     return load_tensors(Path(folder, "model.safetensors"))[0]
 
 
-@pytest.fixture
-def threads() -> Any:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("files", "threads")
 @pytest.mark.parametrize("features", ["types", "ogb"])
 def test_on_the_command_line(features: str, capsys: pytest.CaptureFixture[str]) -> None:

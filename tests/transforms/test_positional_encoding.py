@@ -14,7 +14,6 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
 from tg_lpe.encoders import LPE, RandomWalk, Whitened, load_encoder
-from tg_lpe.testing import assert_permutation_equivariant
 
 PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
 
@@ -91,10 +90,6 @@ def test_arguments_of_the_encoder_are_in_the_repr(cls: type[Degrees]) -> None:
     """The transform's repr shows them even if the encoder's does not: PyG compares it to detect a stale dataset."""
     first, other = (AddPositionalEncoding(cls(scale)) for scale in (1.0, 2.0))
     assert repr(first) == repr(AddPositionalEncoding(cls(1.0))) != repr(other)
-
-
-def test_the_encoder_is_equivariant() -> None:
-    assert_permutation_equivariant(Degrees(), PATHS[2], 6, edge_weight=torch.arange(1.0, 6.0))
 
 
 def warned(encoder: Encoder) -> list[str]:
