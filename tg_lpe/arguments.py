@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 
 import torch
@@ -90,6 +90,14 @@ def check_positive(name: str, value: object, or_zero: bool = False) -> None:
     if not is_number or not 0 <= float(value) < math.inf or (value == 0 and not or_zero):  # type: ignore[arg-type]
         allowed = "finite and at least 0" if or_zero else "positive and finite"
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
+def checked_numbers(name: str, values: object) -> tuple[float, ...]:
+    """Return a sequence of numbers as floats, or raise ``TypeError`` if it is none."""
+    given: object = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+    if not isinstance(given, list) or not all(isinstance(v, Real) and not isinstance(v, bool) for v in given):
+        raise TypeError(f"{name} must be a sequence of numbers, got {given!r}")
+    return tuple(map(float, given))
 
 
 def check_no_effect(reason: str, **options: tuple[object, object]) -> None:

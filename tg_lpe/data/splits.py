@@ -298,10 +298,7 @@ def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0
 
 def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1) -> tuple[list[int], ...]:
     """Rows of the three splits that :func:`random_split` draws, each in ascending order."""
-    if not isinstance(seed, int):
-        raise TypeError(f"seed must be an integer, got {seed!r}")
-    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
-        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val} and {test}")
+    _check_shares(seed, val, test)
     # A share such as 0.1 is not exact in binary: without the small term, a tenth of 30 might round down to 2.
     num_val, num_test = (max(1, int(num_rows * share + 1e-6)) for share in (val, test))
     if num_rows <= num_val + num_test:
@@ -309,6 +306,13 @@ def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1)
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed)).tolist()
     bounds = (order[num_val + num_test :], order[:num_val], order[num_val : num_val + num_test])
     return tuple(sorted(part) for part in bounds)
+
+
+def _check_shares(seed: int, val: float, test: float) -> None:
+    if not isinstance(seed, int):
+        raise TypeError(f"seed must be an integer, got {seed!r}")
+    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
+        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val} and {test}")
 
 
 def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float | int = 0.2) -> Data:
@@ -383,10 +387,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     """
     if not isinstance(data, Data):
         raise TypeError(f"data must be one graph as Data, got {type(data).__name__}")
-    if not isinstance(seed, int):
-        raise TypeError(f"seed must be an integer, got {seed!r}")
-    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
-        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val} and {test}")
+    _check_shares(seed, val, test)
     edge_index = cast(Tensor, data.edge_index)
     faults = {
         "edges in one direction alone": not is_undirected(edge_index, num_nodes=data.num_nodes),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from numbers import Real
+from collections.abc import Sequence
 
 from torch import Tensor
 
+from tg_lpe.arguments import checked_numbers
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
@@ -73,12 +73,7 @@ def check_times(times: Sequence[float]) -> tuple[float, ...]:
         TypeError: if they are no sequence of numbers.
         ValueError: if there are none, or one is negative, infinite or NaN.
     """
-    if isinstance(times, str) or not isinstance(times, Iterable):
-        raise TypeError(f"times must be a sequence of numbers, got {times!r}")
-    given = list(times)
-    if not all(isinstance(s, Real) and not isinstance(s, bool) for s in given):
-        raise TypeError(f"times must be a sequence of numbers, got {given!r}")
-    found = tuple(float(s) for s in given)
+    found = checked_numbers("times", times)
     if not found or not all(0 <= s < float("inf") for s in found):
         raise ValueError(f"times must be finite and not negative, at least one, got {found}")
     return found

@@ -118,7 +118,6 @@ class LinearTransformer(Encoder):
         self.update_incidence = update_incidence
         self.degree_scaling = degree_scaling
         self.normalize = normalize
-        self.probe_kind = probes
         self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
         self.probes = make_probes(
             probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed

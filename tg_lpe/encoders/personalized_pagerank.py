@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from numbers import Real
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import checked_numbers
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
@@ -50,7 +50,9 @@ class PersonalizedPageRank(NodeEdgeEncoder):
     """
 
     def __init__(self, alphas: Sequence[float] = ALPHAS, edge_out_channels: int | None = None) -> None:
-        alphas = _checked(alphas)
+        alphas = checked_numbers("alphas", alphas)
+        if not alphas or not all(0 < alpha < 1 for alpha in alphas):
+            raise ValueError(f"alphas must be between 0 and 1, at least one, got {alphas}")
         super().__init__(len(alphas), len(alphas), edge_out_channels, len(alphas))
         self.alphas = alphas
         self.name = "_".join(["personalized_pagerank", *map(str, alphas)])
@@ -72,16 +74,3 @@ class PersonalizedPageRank(NodeEdgeEncoder):
     def compute_pairs(self, graph: Graph) -> Tensor:
         """The probabilities at pairs of nodes, float64."""
         return pagerank_pairs(graph, self.alphas)
-
-
-def _checked(alphas: Sequence[float]) -> tuple[float, ...]:
-    """The probabilities as a tuple."""
-    if isinstance(alphas, str) or not isinstance(alphas, Iterable):
-        raise TypeError(f"alphas must be a sequence of numbers, got {alphas!r}")
-    given = list(alphas)
-    if not all(isinstance(alpha, Real) and not isinstance(alpha, bool) for alpha in given):
-        raise TypeError(f"alphas must be a sequence of numbers, got {given!r}")
-    found = tuple(float(alpha) for alpha in given)
-    if not found or not all(0 < alpha < 1 for alpha in found):
-        raise ValueError(f"alphas must be between 0 and 1, at least one, got {found}")
-    return found

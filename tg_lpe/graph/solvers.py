@@ -125,7 +125,7 @@ class GroundedSolver:
     """
 
     def __init__(self, laplacian: csr_matrix, grounded: bool = False) -> None:
-        self.size, self.first = laplacian.shape[0], 0 if grounded else 1
+        self.first = 0 if grounded else 1
         kept = laplacian[self.first :, self.first :].tocsc()
         self._solve = factorized(kept) if kept.shape[0] else None
 
