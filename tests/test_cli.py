@@ -199,7 +199,6 @@ def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.Cap
         ("pretrain nci --read_features", "--read_features would have no effect with eigenvectors"),
         ("pretrain nci --kernels heat --eigenvectors 3", "--eigenvectors 3 would have no effect with --kernels"),
         ("pretrain nci --encoder none", "--encoder none has nothing to pretrain"),
-        ("pretrain nci --encoder RandomWalk", "RandomWalk has no parameters to learn"),
         ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
         ("train pattern --features ogb", "--features ogb would have no effect with pattern; it belongs to molecules"),
         ("train graph.npz --graphs 9", "--graphs 9 would have no effect with graph.npz; it belongs to molecules"),
@@ -462,8 +461,6 @@ def test_encode(tmp_path: Path, encoder: str, input_file: str, suffix: str, caps
         types = tensors.pop("atom_types")
         assert "LinearTransformerPE(k=3" in tensors.pop("encoder")
     else:
-        from tg_lpe.checkpoints.files import load_tensors
-
         types = load_tensors(out)[1]["atom_types"]
     assert set(tensors) == {"linear_transformer_pe", "x", "edge_index", "node_ptr", "edge_ptr", "line"}
     assert [LINES[line - 1] for line in tensors["line"]] == [LINES[i] for i in (0, 1, 3, 4)]

@@ -79,19 +79,6 @@ def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
     assert relative_error(got[edge.size(0) :] + encoder.readout.bias, node) < 1e-12
 
 
-def test_a_batch_is_its_graphs_one_by_one() -> None:
-    parts, encoder = [part for part in corner_cases() if part.num_nodes <= 80], plain(conductances="ground")
-    whole = tg_lpe.Graph(**batch_of(parts).arguments())
-    offset, asked, expected = 0, [], []
-    for part in parts:
-        alone = tg_lpe.Graph(**batch_of([part]).arguments())
-        pairs = all_pairs(alone)
-        asked.append(pairs + offset)
-        expected.append(encoder.encode_pairs(alone, pairs))
-        offset += part.num_nodes
-    assert relative_error(encoder.encode_pairs(whole, torch.cat(asked, 1)), torch.cat(expected)) < 1e-12
-
-
 def test_large_graphs_are_estimated() -> None:
     encoder = plain(probes="rademacher", num_probes=4096)
     graph = from_networkx(random_regular_graph(3, 40, seed=0))

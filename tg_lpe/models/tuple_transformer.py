@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -270,7 +270,8 @@ class TupleTransformer(FeatureModel):
         nodes, edges = self._embed_nodes(graph, x, pe), self._embed_edges(graph, edge_attr, edge_pe)
         h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
         h = torch.cat([h, self.graph_token.weight.to(h.dtype).expand(graph.num_graphs, -1)])
-        graphs = self._graph_of_rows(graph, tokens)
+        own = torch.arange(graph.num_graphs, device=graph.device)
+        graphs = RowGroups(torch.cat([tokens.batch, own]), graph.num_graphs, is_sorted=False)
         if attention is None:
             attention = FullAttention(graphs) if self.kernel is None else RandomFeatureAttention(graphs, self.kernel)
         for layer in self.layers:
@@ -294,12 +295,6 @@ class TupleTransformer(FeatureModel):
         counts = torch.stack([torch.bincount(target, minlength=num_tuples) for target, _ in kinds], 1)
         whole = torch.stack([num_tuples + tokens.batch, torch.arange(num_tuples, device=graph.device)])
         return MaskedAttention([torch.cat([kind, whole], 1) for kind in kinds], num_tuples + graph.num_graphs), counts
-
-    @staticmethod
-    def _graph_of_rows(graph: Graph, tokens: TupleTokens) -> RowGroups:
-        """The graph of each token, those of the graphs last."""
-        own = torch.arange(graph.num_graphs, device=graph.device)
-        return RowGroups(torch.cat([tokens.batch, own]), graph.num_graphs, is_sorted=False)
 
     def _embed_nodes(self, graph: Graph, x: Tensor | None, pe: Tensor | None) -> Tensor:
         """Embed what a token knows of each of its nodes, ``[num_nodes, node_channels]``."""
@@ -408,7 +403,9 @@ class TupleTransformer(FeatureModel):
             if here[name] != there[name]:
                 raise ValueError(f"the layers do not fit: {name} is {here[name]} here and {there[name]} there")
         left_out = {*fresh, *(() if self._has_kernel_of(other) else ("kernel",))}
-        self._copy_parts(other, (name for name in OF_ANY_ORDER if name not in left_out))
+        for name in OF_ANY_ORDER:
+            if name not in left_out:
+                self.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
 
     def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:
         """Copy the weights of another model; random features that one of the models does not have, or more of, stay.
@@ -423,10 +420,6 @@ class TupleTransformer(FeatureModel):
         if self.kernel is None or other.kernel is None:
             return False
         return self.kernel.projection.shape == other.kernel.projection.shape
-
-    def _copy_parts(self, other: TupleTransformer, names: Iterable[str]) -> None:
-        for name in names:
-            self.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
 
     @classmethod
     def training_defaults(cls, level: str) -> dict[str, Any]:
