@@ -36,6 +36,7 @@ NAMES = {
     "heat": "heat kernels",
     "resistance": "resistances",
     "cycles": "cycle counts",
+    "distances": "counts of nodes by distance",
     "LPE": "LPE, Müller and Morris's",
 }
 """Rows that the reader of the README knows by another name."""

@@ -71,6 +71,7 @@ ROWS: dict[str, Candidate] = {
     "heat": Candidate({"class": "HeatKernel"}),
     "resistance": Candidate({"class": "EffectiveResistance"}),
     "cycles": Candidate({"class": "CycleCounts"}),
+    "distances": Candidate({"class": "ShortestPath"}),
     "SignNet": Candidate({"class": "SignNet"}, SLOW),
     "SPE": Candidate({"class": "SPE"}, SLOW),
     "LPE": Candidate({"class": "LPE"}, SLOW),
@@ -153,7 +154,7 @@ def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
 
 CLASSES = {"name": "multiclass"}
 BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
-LARGE = [*DENSE, "SPE", "cycles", "whitened cycles"]
+LARGE = [*DENSE, "SPE", "cycles", "distances", "whitened cycles"]
 """Rows that large or dense graphs have not."""
 
 PLAIN = ["LinearTransformer, features"]

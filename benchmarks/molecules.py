@@ -148,6 +148,7 @@ BUDGET = {
         f"{name}, 9 layers": [*options, *REGULAR]
         for name, options in {
             "random-walk, whitened, nodes alone": WHITENED_ROWS["random-walk, whitened, nodes alone"],
+            "ShortestPath": ["--encoder", "ShortestPath"],
             "gram-k16, frozen, nodes alone": FIXED_NODES,
         }.items()
     },
