@@ -226,10 +226,20 @@ OF_PAIRS = {
     "ShortestPath": ["--encoder", "ShortestPath"],
     NOT_PRETRAINED: [*FRESH, "--encoder.pair_out_channels", "8"],
 }
+COMBINED = ["--encoder", "Combined", "--encoder.encoders", '["gram-k16", {"class": "ShortestPath"}]']
+OF_NODES = {
+    "gram-k16": FIXED_NODES,
+    "gram-k16 and ShortestPath": [*COMBINED, "--encoder_lr", "0", *NODES_ALONE],
+}
+"""Kept as they are: what the weights of ``gram-k16`` add to counts of nodes by distance."""
+
 PAIR_ROWS = {
-    f"{attention}, {name}": [*encoder, *options]
-    for attention, options in OVER_PAIRS.items()
-    for name, encoder in OF_PAIRS.items()
+    **{
+        f"{attention}, {name}": [*encoder, *options]
+        for attention, options in OVER_PAIRS.items()
+        for name, encoder in OF_PAIRS.items()
+    },
+    **{f"edge, {name}": [*encoder, *OVER_PAIRS["edge"]] for name, encoder in OF_NODES.items()},
 }
 
 ROWS = {
