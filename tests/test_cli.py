@@ -108,6 +108,14 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     assert done.returncode == 1 and not done.stderr
 
 
+def test_another_broken_pipe_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(args: object) -> None:
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr("tg_lpe.cli.zoo.run", run)
+    assert main(["zoo"]) == 1 and "tg-lpe zoo: of a worker" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "zoo"])
 def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit) as stopped:

@@ -68,10 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         module, args = parse(command, words)
         module.run(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # what reads the output, such as head, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
+        if isinstance(error, BrokenPipeError) and _is_output_closed():
+            return 1
         message = error.told(as_option) if isinstance(error, ArgumentError) else str(error)
         print(f"tg-lpe {command}: {message}", file=sys.stderr)
         return 1
@@ -79,6 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\ntg-lpe {command}: stopped{GOES_ON.get(command, '')}", file=sys.stderr)
         return 130
     return 0
+
+
+def _is_output_closed() -> bool:
+    """Tell whether it was the output that broke, since what reads it, such as ``head``, has enough; drop the rest."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:
