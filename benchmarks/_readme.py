@@ -690,7 +690,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
 }
 FORMATS["grid"] = (["encoding", *GRID_COLUMNS.values()], partial(grid_row, GRID_COLUMNS))
-FORMATS["grid, shares"] = (["encoding", "others that it beats", *GRID_KINDS, "columns", "cost"], shares_row)
+FORMATS["grid, shares"] = (["encoding", "others beaten", *GRID_KINDS, "data sets", "cost"], shares_row)
 FORMATS["encoding_costs, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
 FORMATS["encoding_costs, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
 FORMATS["encoding_costs, step"] = (["encoder", "ms"], step_row)
