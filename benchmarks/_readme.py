@@ -698,7 +698,7 @@ FORMATS["encoding_costs, attention"] = (["attention", "ms", "times softmax"], at
 DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
 FORMATS["nodes_directed, seconds"] = (["data", *DIRECTED_COLUMNS], partial(encoding_seconds_row, DIRECTED_COLUMNS))
 FORMATS["zinc12k_100_further, short"] = (
-    ["encoding", "mean absolute error", "less that of walks ± standard error"],
+    ["encoding", "mean absolute error", "difference to random walks ± standard error"],
     short_further_row,
 )
 for name in ("throughput", "training", "table2"):
