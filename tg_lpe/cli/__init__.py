@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from jsonargparse import Namespace
 
 COMMANDS = {
-    "train": "train a model with a positional encoding; tg-lpe report compares the run folders it writes",
+    "train": "train a model with a positional encoding, and write a run folder",
     "compare": "train with each of several encodings on your data, and write one table and one page",
-    "pretrain": "fit an encoder to Laplacian eigenvectors or kernels; RUN/encoder is a checkpoint for --pretrained",
-    "encode": "write the positional encodings of the molecules of a file, or of a Parquet collection",
-    "predict": "predict for the molecules of a file, with a trained model",
-    "show": "draw a molecule with its atoms and bonds coloured by the channels of an encoding",
-    "report": "compare runs: a table here, and a page with figures",
+    "pretrain": "fit an encoder to Laplacian eigenvectors or kernels, and write a checkpoint for --pretrained",
+    "encode": "write the positional encodings of the molecules in a file or a Parquet collection",
+    "predict": "predict for the molecules in a file with one or several trained models",
+    "show": "draw a molecule, coloured by the channels of an encoding",
+    "report": "compare runs: print a table, and write a page with figures",
     "zoo": "list the checkpoints that ship with the package",
     "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",
 }
@@ -104,6 +104,6 @@ def _overview() -> str:
     listed = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
     return (
         "usage: tg-lpe COMMAND ...\n\nPositional encodings for graphs: train, compare, encode.\n\n"
-        f"commands:\n{listed}\n\noptions:\n  --help     also of a command: tg-lpe train --help\n"
-        "  --version  the version of the package"
+        f"commands:\n{listed}\n\noptions:\n  --help     also for a command: tg-lpe train --help\n"
+        "  --version  print the version of the package"
     )

@@ -35,7 +35,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.usage = "tg-lpe compare SOURCE [options]"
     parser.epilog = "example: tg-lpe compare mine.csv --target y --encodings none walks gram-k16 my_encodings.Mine"
     add_data(parser, has_preset=False)
-    parser.add_argument("--seed", type=int, metavar="N", help="the same as --split_seed; trainings have --seeds")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="the same as --split_seed; --seeds are those of the trainings"
+    )
     add_target(parser)
     add_task(parser, chosen)
     rows = parser.add_argument_group("rows")
@@ -43,26 +45,32 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "--encodings",
         nargs="+",
         metavar="NAME|FILE|CLASS",
-        help=f"what to compare: {', '.join(ENCODINGS)} (default: all of these), a class such as HeatKernel, the "
-        "import path of your own, a checkpoint or its folder (weights kept), or a YAML file with encoder or pretrained "
-        "and perhaps encoder_lr, edge_encoding and model",
+        help=f"encodings to compare: {', '.join(ENCODINGS)} (default: all of these), a class such as HeatKernel, the "
+        "import path of your own class, a checkpoint (its weights are frozen), or a YAML file with encoder or "
+        "pretrained and optionally encoder_lr, edge_encoding and model",
     )
-    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="one training of each row with each")
+    rows.add_argument(
+        "--seeds", nargs="+", type=int, default=list(SEEDS), help="seeds: each encoding is trained once with each"
+    )
     add_import(rows)
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:
         parser.set_defaults({f"model.{name}": value for name, value in MODEL.items()})
     parser.add_class_arguments(TrainConfig, skip={"seed", "epochs", "lr"})
     run = parser.add_argument_group("run")
-    run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; over a single graph 300)")
+    run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
     run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
-    run.add_argument("--processes", type=int, default=1, help="trainings at once, each with its share of the threads")
+    run.add_argument("--processes", type=int, default=1, help="trainings that run at once and share the threads")
     run.add_argument(
-        "--quick", action="store_true", help="a few epochs of a small model and one seed, to see that it works"
+        "--quick", action="store_true", help="train a small model for a few epochs with one seed, to see that it works"
     )
-    run.add_argument("--collect", action="store_true", help="train nothing, and write the table of what is complete")
+    run.add_argument(
+        "--collect", action="store_true", help="train nothing, and write the table of the complete trainings"
+    )
     add_process(run, has_device=True)
-    run.add_argument("--out", metavar="DIR", help="folder (default: runs/compare-SOURCE); what is there goes on")
+    run.add_argument(
+        "--out", metavar="DIR", help="folder (default: runs/compare-SOURCE); trainings in it are continued"
+    )
     return parse_rest(parser, chosen)
 
 

@@ -31,51 +31,55 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help=f"what the data is: {', '.join(SOURCES)} (conventions of those sets), any folder or file "
-        "of molecules (.smi, .csv, .tsv, .txt, .sdf, .mol, also .gz, .bz2, .xz, .zip; .parquet; - for standard input), "
-        "an .npz file with one graph and classes of its nodes (and published splits, of which --seed picks one), or "
-        f"{' or '.join(GENERATED)}, which are drawn from --seed",
+        help=f"the data: a named data set with its conventions ({', '.join(SOURCES)}); a file or folder of molecules "
+        "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet; - for standard "
+        "input); an .npz file with one graph and classes of its nodes (--seed picks one of its published splits); or "
+        f"{' or '.join(GENERATED)}, drawn from --seed",
     )
     add_config(parser, has_preset)
     group.add_argument(
         "--data",
         metavar="DIR",
-        help="where it lies: train/val/test as .smi, .csv, ...; for qm9 its table of properties; not for nci",
+        help="folder of a named data set: train/val/test as .smi, .csv, ...; for qm9 its table of properties; nci "
+        "needs none",
     )
     add_reading(group)
     group.add_argument(
         "--features",
         choices=("types", "ogb"),
-        help="of atoms and bonds: their types (default), or ogb's nine + three (default for molhiv)",
+        help="features of atoms and bonds: their types (default), or ogb's nine and three features (default for "
+        "molhiv)",
     )
     group.add_argument(
         "--split",
         choices=("random", "scaffold", "butina", "standard"),
-        help="how a single file is divided: 80/10/10 at random (default), by scaffold, or by Butina's clusters of "
-        "similar molecules; standard is QM9's 100,000 / 17,748 / 13,083, drawn from --seed",
+        help="how to divide a single file: 80/10/10 at random (default), by scaffold, or by Butina clusters of similar "
+        "molecules; standard is the split of QM9 into 100,000 / 17,748 / 13,083, drawn from --seed",
     )
     group.add_argument(
         "--split_column",
         metavar="COLUMN",
-        help="column of a single file that divides it, row by row: train, val (or valid, validation) or test",
+        help="column of a single file with the part of each row: train, val (or valid, validation) or test",
     )
     group.add_argument(
         "--split_seed",
         type=int,
         metavar="N",
-        help="draws the split, picks the published one, or draws pattern and cluster (default: --seed)",
+        help="seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed)",
     )
     group.add_argument(
         "--graphs",
         type=int,
         metavar="N",
-        help="graphs for training: the first of a set of molecules (default: all); of pattern and cluster (default: "
-        "10000), whose other sets are in proportion",
+        help="number of training graphs: the first N molecules (default: all); for pattern and cluster the number to "
+        "draw (default: 10000), with validation and test sets in proportion",
     )
     group.add_argument(
-        "--directed", action="store_true", help="edges of an .npz file as they are listed (default: in both directions)"
+        "--directed",
+        action="store_true",
+        help="keep the directions of edges in an .npz file (default: both directions)",
     )
-    group.add_argument("--cache", metavar="DIR", help="where processed molecules are kept (default: ~/.cache/tg_lpe)")
+    group.add_argument("--cache", metavar="DIR", help="folder for processed molecules (default: ~/.cache/tg_lpe)")
 
 
 def load_data(

@@ -23,8 +23,8 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
     parser.usage = "tg-lpe demo [options]"
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="folder for the runs and the report")
-    parser.add_argument("--epochs", type=int, default=8, help="of each training run")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and splits")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of each training run")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and splits")
     add_process(parser)
     return parser.parse_args(words)
 

@@ -29,28 +29,32 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
     parser.usage = "tg-lpe encode IN OUT [options]"
     parser.epilog = (
-        "A Parquet file, or a folder of them, with a column of SMILES or of graphs, is encoded shard by shard into the "
-        "folder OUT; the same command goes on with a job that was stopped. Of other files, "
-        "OUT holds linear_transformer_pe [num_nodes, k], edge_index [2, num_edges] (numbers of nodes per molecule), "
-        "x (atom types), node_ptr and edge_ptr [num_molecules + 1], line [num_molecules] (line of IN); with --edges "
-        f"{EDGE_ENCODING} [num_edges, edge_out_channels]. torch.load reads a .pt file, safetensors.torch.load_file a "
-        ".safetensors file. Example: tg-lpe encode molecules.smi encodings.pt"
+        "If IN is a file of molecules, OUT holds linear_transformer_pe [num_nodes, k], edge_index [2, num_edges] "
+        "(nodes are numbered within each molecule), x (atom types), node_ptr and edge_ptr [num_molecules + 1], line "
+        f"[num_molecules] (line of IN), and with --edges {EDGE_ENCODING} [num_edges, edge_out_channels]. torch.load "
+        "reads a .pt file, safetensors.torch.load_file a .safetensors file. If IN is a Parquet file or a folder of "
+        "them, with a column of SMILES or of graphs, it is encoded shard by shard into the folder OUT. To continue a "
+        "job that was stopped, run the same command again. Example: tg-lpe encode molecules.smi encodings.pt"
     )
     parser.add_argument(
-        "input", metavar="IN", help="file of molecules as for tg-lpe predict, .parquet file, or folder of these"
+        "input",
+        metavar="IN",
+        help="file of molecules as for tg-lpe predict, or .parquet file, or folder of .parquet files",
     )
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
     chosen = Chosen(parser, words, "encoder", "pretrained")
     add_encoder(parser, chosen, f"default: the pretrained {DEFAULT}")
     add_reading(parser, canonical=False)
-    parser.add_argument("--k", type=int, help="columns to write (default: all of the encoder's)")
-    parser.add_argument("--edges", action="store_true", help="encode bonds too; the encoder must have edge channels")
+    parser.add_argument("--k", type=int, help="number of columns to write (default: all columns of the encoder)")
+    parser.add_argument("--edges", action="store_true", help="encode bonds too, with an encoder that has edge channels")
     parquet = parser.add_argument_group("Parquet")
-    parquet.add_argument("--rows_per_shard", type=int, metavar="N", help="rows of a file of OUT (default: 10000)")
+    parquet.add_argument("--rows_per_shard", type=int, metavar="N", help="rows in each file of OUT (default: 10000)")
     parquet.add_argument(
-        "--part", metavar="I/N", help="every Nth shard from the Ith on, counted from 0: for N processes"
+        "--part", metavar="I/N", help="encode every Nth shard, starting at shard I, counted from 0: for N processes"
     )
-    parquet.add_argument("--ray", action="store_true", help="shards are tasks of Ray, on this machine or its cluster")
+    parquet.add_argument(
+        "--ray", action="store_true", help="encode the shards as tasks of Ray, on this machine or its cluster"
+    )
     add_process(parser)
     return parse_rest(parser, chosen)
 

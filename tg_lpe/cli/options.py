@@ -218,27 +218,31 @@ def add_import(parser: Any) -> None:
         "--import",
         type=list[str] | None,
         metavar="MODULE",
-        help="import a module that registers encoders, models or tasks",
+        help="module to import first, which registers encoders, models or tasks",
     )
 
 
 def add_reading(group: Any, canonical: bool = True) -> None:
     """Declare how molecules are read from a file."""
-    group.add_argument("--smiles_column", metavar="COLUMN", help="column of the SMILES in a table (default: smiles)")
-    group.add_argument("--strict", action="store_true", help="stop at an unusable molecule, instead of listing it")
+    group.add_argument(
+        "--smiles_column", metavar="COLUMN", help="column of the table with the SMILES (default: smiles)"
+    )
+    group.add_argument(
+        "--strict", action="store_true", help="stop at the first molecule that cannot be read, instead of listing it"
+    )
     if canonical:
-        text = "read rings alike however a SMILES is spelled (default: true, but for sets that are published, and for "
-        text += "models that were trained with false)"
+        text = "read all spellings of a SMILES as the same graph (default: true, except for published data sets and "
+        text += "for models trained with false)"
         group.add_argument("--canonical", type=bool | None, nargs="?", const=True, help=text)
 
 
 def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = SIZES) -> None:
     """Declare ``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
-    text = f"positional encoding: none, {', '.join(ENCODERS)}, or the import path of your own class ({default}); its "
-    text += "options are --encoder.OPTION VALUE, and --encoder CLASS --help lists them"
+    text = f"none, {', '.join(ENCODERS)}, or the import path of your own class ({default}). --encoder.OPTION VALUE "
+    text += "sets an option of the class, and --encoder CLASS --help lists them"
     group = _add_class(parser, chosen, "encoder", "positional encoding", text, skip)
     group.add_argument(
-        "--pretrained", metavar="NAME|DIR", help="begin from a pretrained encoder instead: see tg-lpe zoo, or a folder"
+        "--pretrained", metavar="NAME|DIR", help="use a pretrained encoder: a name listed by tg-lpe zoo, or a folder"
     )
     add_import(group)
 
@@ -276,21 +280,21 @@ def add_config(parser: Parser, has_preset: bool = True) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="YAML file with any of these options, where none is given beside it; --print_config shows one",
+        help="YAML file with any of these options; the command line overrides it, and --print_config prints one",
     )
     parser.add_argument(
         "--print_config",
         nargs="?",
         const="all",
         choices=("all", "skip_default"),
-        help="print a configuration and exit; --print_config=skip_default leaves out defaults",
+        help="print the settings as a file for --config and exit; --print_config=skip_default leaves out defaults",
     )
     if has_preset:
         parser.add_argument(
             "--preset",
             choices=tuple(PRESETS),
-            help="other defaults: paper, those of Table 2 of Graph Transformers Dream of Electric Flow; san, the "
-            "published models of Rethinking Graph Transformers with Spectral Attention",
+            help="change the defaults to a published experiment: paper is Table 2 of Graph Transformers Dream of "
+            "Electric Flow, san is Rethinking Graph Transformers with Spectral Attention",
         )
 
 

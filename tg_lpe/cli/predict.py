@@ -19,9 +19,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
     parser.usage = "tg-lpe predict MODEL [MODEL ...] IN OUT [options]"
     parser.epilog = (
-        "OUT has a row for each molecule of IN, in its order: line (of IN), smiles, the other columns of IN, what is "
-        "predicted, empty where a molecule is refused, and outside: how a molecule is unlike those that the model was "
-        "trained on. Several models predict together: their means, and NAME_spread, their standard deviations. "
+        "OUT has a row for each molecule of IN, in the same order: line (of IN), smiles, the other columns of IN, the "
+        "predictions (empty if the molecule is refused), and outside (how the molecule differs from the training set). "
+        "With several models, OUT has the mean of their predictions and NAME_spread, the standard deviation. "
         "Examples: tg-lpe predict transformer-zinc molecules.smi predictions.csv; "
         "tg-lpe predict runs/a runs/b runs/c molecules.csv predictions.csv"
     )
@@ -29,26 +29,26 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "model",
         metavar="MODEL",
         nargs="+",
-        help="name of a shipped model, a run folder, or a checkpoint's folder; several predict together",
+        help="name of a shipped model, run folder, or folder of a checkpoint; the predictions of several are averaged",
     )
     parser.add_argument(
         "input",
         metavar="IN",
-        help="file of any length: .smi, .csv, .tsv, .txt, .sdf, .mol (also .gz, .bz2, .xz, .zip), .parquet; - for "
+        help="file of molecules: .smi, .csv, .tsv, .txt, .sdf, .mol (also .gz, .bz2, .xz, .zip), .parquet; - for "
         "standard input",
     )
     parser.add_argument("output", metavar="OUT", help=".csv file; - for standard output")
     add_import(parser)
     add_reading(parser)
-    parser.add_argument("--refused", metavar="FILE", help="csv file to list the refused molecules in, with the reasons")
+    parser.add_argument("--refused", metavar="FILE", help="csv file that lists the refused molecules with the reasons")
     parser.add_argument(
         "--coverage",
         type=float,
         metavar="SHARE",
-        help="add NAME_low and NAME_high: intervals that hold this share of labels, such as 0.9, by the errors on the "
-        "validation set; of run folders that predict values, several of them of one split",
+        help="add NAME_low and NAME_high, an interval that should contain this share of labels, such as 0.9. It "
+        "follows from the errors on the validation set. MODEL must be run folders of regressions, several of one split",
     )
-    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules that are predicted at once")
+    parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules in a batch")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
     )

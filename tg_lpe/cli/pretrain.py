@@ -35,21 +35,26 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     chosen = Chosen(parser, words, "config", "preset", "pretrained", "encoder")
     eigenvectors, kernels = PretrainConfig(), KernelPretrainConfig()
     add_data(parser)
-    targets = parser.add_argument_group("what is learned")
+    targets = parser.add_argument_group("targets")
     targets.add_argument(
         "--eigenvectors",
         type=int,
         metavar="N",
-        help=f"the first N non-trivial eigenvectors of the normalised Laplacian ({eigenvectors.num_eigenvectors})",
+        help="learn the first N non-trivial eigenvectors of the normalised Laplacian "
+        f"(default: {eigenvectors.num_eigenvectors})",
     )
-    targets.add_argument("--kernels", nargs="+", choices=tuple(KERNELS), help="these kernels of the Laplacian instead")
     targets.add_argument(
-        "--read_features", action="store_true", help="for kernels: let the encoder read atom and bond types"
+        "--kernels", nargs="+", choices=tuple(KERNELS), help="learn these kernels of the Laplacian instead"
+    )
+    targets.add_argument(
+        "--read_features", action="store_true", help="with --kernels, let the encoder read atom and bond types"
     )
     default = "default: LinearTransformer for eigenvectors, GramTransformer for kernels"
     add_encoder(parser, chosen, default, SIZES | WIDTHS)
     parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
-    parser.add_argument("--lr", type=float, help=f"peak learning rate ({eigenvectors.lr}, for kernels {kernels.lr})")
+    parser.add_argument(
+        "--lr", type=float, help=f"peak learning rate (default: {eigenvectors.lr}, for kernels {kernels.lr})"
+    )
     add_run(parser)
     return parse_rest(parser, chosen)
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def add_process(group: Any, has_device: bool = False) -> None:
     """Add the options of all that computes."""
-    group.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: one per core)")
-    group.add_argument("--quiet", action="store_true", help="no progress bars")
+    group.add_argument("--threads", type=int, metavar="N", help="number of threads (default: one per core)")
+    group.add_argument("--quiet", action="store_true", help="show no progress bars")
     if has_device:
-        group.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+        group.add_argument("--device", default="cpu", help="device: cpu, cuda, cuda:1, ...")
 
 
 def add_run(parser: Parser) -> None:
@@ -31,9 +31,11 @@ def add_run(parser: Parser) -> None:
     group = parser.add_argument_group("run")
     add_process(group, has_device=True)
     group.add_argument(
-        "--out", metavar="DIR", help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED, with --folds K -foldsK)"
+        "--out",
+        metavar="DIR",
+        help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED; --folds K appends -foldsK)",
     )
-    group.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    group.add_argument("--resume", action="store_true", help="continue the run in the folder")
 
 
 def check_out(args: Namespace) -> None:

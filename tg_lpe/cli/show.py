@@ -21,15 +21,15 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "examples: tg-lpe show 'CC(=O)Nc1ccc(O)cc1' --pretrained gram-k8, "
         "tg-lpe show 'c1ccccc1O' --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
     )
-    parser.add_argument("smiles", metavar="SMILES", help="the molecule")
+    parser.add_argument("smiles", metavar="SMILES", help="molecule to draw")
     chosen = Chosen(parser, words, "encoder", "pretrained", by_name=True)
     add_encoder(
-        parser, chosen, f"default: the pretrained {DEFAULT}; a pretrained one or a run, by name or folder, will do too"
+        parser, chosen, f"default: the pretrained {DEFAULT}; or the name or folder of a pretrained encoder or a run"
     )
     parser.add_argument(
-        "--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0 to 5)"
+        "--channels", type=int, nargs="+", metavar="N", help="channels to draw, counted from 0 (default: 0 to 5)"
     )
-    parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in a row")
+    parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in each row")
     parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
     return parse_rest(parser, chosen)
 

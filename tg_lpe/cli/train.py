@@ -64,33 +64,36 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_target(parser)
     add_task(parser, chosen)
     add_encoder(parser, chosen, f"default: {DEFAULT_CLASS}")
-    parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoding of edges, if there is one")
+    parser.add_argument(
+        "--edge_encoding", type=bool, default=True, help="use the encoding of edges if the encoder has one"
+    )
     parser.add_argument(
         "--start",
         metavar="NAME|DIR",
-        help="begin from the weights of a trained model, all but its head: see tg-lpe zoo, or a run folder. Its class, "
-        "its options and its encoder's are the defaults",
+        help="start from the weights of a trained model, except those of its read-out: a name listed by tg-lpe zoo, or "
+        "a run folder. The class, options and encoder of this model are the defaults",
     )
     add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
     parser.add_argument(
-        "--logger", choices=tuple(LOGGERS), help="log every epoch there as well; its package must be installed"
+        "--logger", choices=tuple(LOGGERS), help="also log every epoch with this package, which must be installed"
     )
     parser.add_argument(
         "--seeds",
         nargs="+",
         type=int,
         metavar="SEED",
-        help="train once with each, into OUT/sSEED, and print mean and spread. All have one split, of --split_seed or "
-        "--seed; but of several published splits of an .npz file each picks its own, unless --split_seed does",
+        help="train once with each seed, into OUT/sSEED, and print mean and standard deviation. All runs share the "
+        "split of --split_seed or --seed. If an .npz file has several published splits, each seed picks its own, "
+        "unless --split_seed picks one",
     )
     parser.add_argument(
         "--folds",
         type=int,
         metavar="K",
-        help="cross-validation: divide a single file into K test sets at random, train for each, into OUT/foldNUMBER, "
-        "and print mean and spread",
+        help="cross-validation: divide a single file at random into K test sets, train once for each, into "
+        "OUT/foldNUMBER, and print mean and standard deviation",
     )
     args = parse_rest(parser, chosen)
     args.start_model = chosen.start
@@ -100,24 +103,26 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 def add_target(parser: Parser) -> None:
     """Add the options of what is predicted of molecules."""
     target = parser.add_argument_group("target")
-    target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns of the csv files to predict")
+    target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns to predict")
     target.add_argument(
-        "--missing", nargs="*", metavar="CELL", help="cells that are missing labels, besides empty ones"
+        "--missing", nargs="*", metavar="CELL", help="cells that mean a missing label, in addition to empty cells"
     )
     target.add_argument(
         "--extra_columns",
         nargs="+",
         default=[],
         metavar="COLUMN",
-        help="columns of numbers that the model reads beside the molecule, such as a temperature; tg-lpe predict then "
-        "needs them too",
+        help="columns of numbers that the model reads in addition to the molecule, such as a temperature; tg-lpe "
+        "predict then needs the same columns",
     )
     target.add_argument(
         "--weight_column",
         metavar="COLUMN",
-        help="column with the weight of each molecule in the training loss, at least 0; all figures are unweighted",
+        help="column with the weight of each molecule in the training loss, at least 0; other figures are not weighted",
     )
-    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
+    target.add_argument(
+        "--computed", choices=("solubility",), help="predict this property, which is computed from the molecule"
+    )
 
 
 def of_target(args: Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tg_lpe.cli.parser import Parser
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them: print all that its card says")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="checkpoint whose whole card to print")
     return parser.parse_args(words)
 
 
